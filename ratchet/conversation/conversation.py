@@ -31,7 +31,7 @@ class Call:
 
     `broke`: why it does not go on from the newest call, None where it does. Open until it is answered or aborted;
     an aborted one may have sampled tokens, and no other call goes on from it. `seconds`: that it took, as whoever asked
-    the model measured it.
+    the model measured it. `received`: its answer came back with a later request.
     """
 
     number: int
@@ -45,6 +45,7 @@ class Call:
     ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     aborted: bool = False
+    received: bool = False
     children: list[Call] = field(default_factory=list)
 
     @property
@@ -114,22 +115,32 @@ class Conversation:
         """A new call, to be answered or aborted; its `prompt_ids` are what the model is to be asked.
 
         `retry`: a client says that it sends a request again. It gets the call it already made, open or answered, if
-        that was not aborted. Raises PromptRefused, and is as it was then.
+        that was not aborted. An answer that its client went on from was not lost: then it asks the same once more, and
+        the first try never came. Raises PromptRefused, and is as it was then.
         """
         asked, tools = [canonical(message) for message in messages], list(tools or ())
-        if retry and (earlier := self._same(asked, tools)) is not None and not earlier.aborted:
+        earlier = self._same(asked, tools) if retry else None
+        if earlier is not None and not (earlier.aborted or earlier.received):
             self.replayed += 1
             return earlier
         match = self._match(asked)
         call = self._begun(match, asked, tools) if match else self._root(asked, tools, self._why_root(asked, tools))
         if match and call.parent is match.call:
             self._normalised.update(one.number for one in match.normalised)
+        if match:
+            match.call.received = True
         siblings = call.parent.children if call.parent else self._roots
         siblings.append(call)
         self.calls.append(call)
         if call.broke is not None and call.broke != "aborted":
             self.breaks[call.broke] += 1
         return call
+
+    def prompt_tokens(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None) -> int:
+        """That such a call would have; none is made. Raises PromptRefused."""
+        asked, tools = [canonical(message) for message in messages], list(tools or ())
+        match = self._match(asked)
+        return len((self._begun(match, asked, tools) if match else self._root(asked, tools, None)).prompt_ids)
 
     def answer(self, call: Call, message: Mapping[str, Any], ids: Sequence[int], logprobs: Sequence[float]) -> None:
         """What was sampled, and the message that the client is given for it."""

@@ -18,7 +18,8 @@ Sameness = Literal["same", "normalised"]
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Names a message's reasoning goes by; the first is the one kept."""
-TEXT_PARTS = ("text", "input_text", "output_text")
+TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+"""A refusal was text, too."""
 OTHER_FIELDS = ("tool_call_id", "name")
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
@@ -83,7 +84,7 @@ def _text(content: Any) -> str:
     parts = [part if isinstance(part, Mapping) else {"type": "text", "text": part} for part in content]
     if other := next((part for part in parts if part.get("type") not in TEXT_PARTS), None):
         raise PromptRefused(f"a part of a message is {other.get('type')!r}; this model reads text only")
-    return "\n".join(str(part.get("text") or "") for part in parts)
+    return "\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
 def _tool_call(call: Any) -> Message:

@@ -21,8 +21,25 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 API_PREFIX = "/v1/"
 """Under it errors have a member `error` as well, for OpenAI's clients: their base URL ends there."""
-OPENAI_PATHS = ("/v1/chat/", "/v1/models")
-"""OpenAI's own routes: 400 for what is not valid."""
+ANTHROPIC_PATH = "/v1/messages"
+OPENAI_PATHS = ("/v1/chat/", "/v1/models", "/v1/responses", ANTHROPIC_PATH)
+"""OpenAI's own routes, and Anthropic's: 400 for what is not valid."""
+SENTENCES = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known here",
+    "none_required": "must be null",
+    "bool_type": "must be true or false",
+    "string_type": "must be a text",
+    **dict.fromkeys(("list_type", "tuple_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
+}
+"""Of a field, by pydantic's types of errors."""
+COUNTED = {
+    "too_short": "item",
+    "too_long": "item",
+    "string_too_short": "character",
+    "string_too_long": "character",
+}
 
 
 class Fault(BaseModel):
@@ -78,6 +95,8 @@ class Problem(errors.RatchetError):
             status = document["status"] = 400
         if path.startswith(API_PREFIX) or path == API_PREFIX.rstrip("/"):
             document["error"] = self.openai(status)
+        if path.startswith(ANTHROPIC_PATH):
+            document["type"] = "error"  # so its clients know one; the word for programs is the error's `code`
         return JSONResponse(document, status, self.headers, MEDIA_TYPE)
 
     def openai(self, status: int | None = None) -> dict[str, Any]:
@@ -162,7 +181,21 @@ def _fault(fault: Mapping[str, Any], body: Any) -> Fault:
         pointer = "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in keys)
     else:
         pointer = "/".join(str(part) for part in path) or str(where)
-    return Fault(pointer=pointer, detail=str(fault["msg"]))
+    return Fault(pointer=pointer, detail=_sentence(fault))
+
+
+def _sentence(fault: Mapping[str, Any]) -> str:
+    """What is wrong with a field, in words of JSON: pydantic's are those of Python, and speak of a tuple."""
+    kind, numbers = fault["type"], fault.get("ctx", {})
+    if kind in SENTENCES:
+        return SENTENCES[kind]
+    if kind in COUNTED:
+        least, most = numbers.get("min_length"), numbers.get("max_length")
+        if least == 1 or most == 0:
+            return "must not be empty" if least == 1 else "must be empty"
+        bound, count = ("least", least) if least is not None else ("most", most)
+        return f"must have at {bound} {count} {COUNTED[kind]}{'' if count == 1 else 's'}"
+    return str(fault["msg"]).removeprefix("Value error, ").replace("Input should", "must", 1)
 
 
 def _keys_in(body: Any, path: Sequence[int | str], *, missing: bool) -> Iterator[int | str]:

@@ -1,35 +1,75 @@
 """Chat completions in OpenAI's shapes: what its clients send and read, and no more than is honoured.
 
-A parameter that would change the answer and is not honoured may be there only with a value that asks for nothing (null,
-0, false, [], "none"). What is known and harmless is taken and has no effect: name, store, service_tier,
-prompt_cache_key, prompt_cache_retention, safety_identifier.
+What of a request is honoured, wished for in vain or refused is listed in honoured.py; a field that is refused may be
+there with a value that asks for nothing (null, 0, [], "none").
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
 
-from ratchet.openai.tools import AnsweredCall, CallDelta, Given, GivenCall, GivenTool, ToolChoice, not_supported
+from ratchet.openai.honoured import stop_strings, wishes
+from ratchet.openai.tools import (
+    REQUIRED,
+    AnsweredCall,
+    CallDelta,
+    Given,
+    GivenCall,
+    GivenTool,
+    ToolChoice,
+    not_supported,
+)
 from schemas.api.numbers import JSON_NUMBER
-from schemas.messages.base import Identifier, Timestamp, absent
+from schemas.messages.base import LONGEST_STOP, MOST_STOPS, Identifier, Timestamp, absent
 from schemas.messages.response import FinishReason
 
-NoFunctions = Annotated[None, not_supported("functions go by the name of tools", [], "none", "auto")]
-NoSearch = Annotated[None, not_supported("its agents search nothing by themselves: offer a tool")]
-NoStop = Annotated[None, not_supported("answers end where the model ends them, or at max_tokens", [])]
-NoTopLogprobs = Annotated[None, not_supported("only the log-probability of the sampled token is known", 0)]
-NoMedia = Annotated[None, not_supported("its agents read and write text")]
-NoEffort = Annotated[None, not_supported("how long a model thinks is not set by a request")]
-NoVerbosity = Annotated[None, not_supported("how long a model writes is not set by a request", "medium")]
-NoGuess = Annotated[None, not_supported("there is no predicted output")]
-NoFormat = Annotated[None, not_supported("the engines do not constrain their answers: ask for text", {"type": "text"})]
-NO_SEED = "answers are batched with others, so a seed repeats them only at temperature 0"
-Zero = Annotated[float, Field(ge=0, le=0, strict=True)]
+
+def _stop(value: Any) -> tuple[str, ...]:
+    try:
+        return stop_strings(value)
+    except ValueError as error:
+        raise PydanticCustomError("stop", "{why}", {"why": str(error)}) from None
+
+
+NoFunctions = Annotated[None, not_supported("functions")]
+NoFunctionCall = Annotated[None, not_supported("function_call")]
+NoSearch = Annotated[None, not_supported("web_search_options")]
+NoTopLogprobs = Annotated[None, not_supported("top_logprobs")]
+NoMedia = Annotated[None, not_supported("audio")]
+NoOtherMode = Annotated[None, not_supported("modalities")]
+NoGuess = Annotated[None, not_supported("prediction")]
+NoFormat = Annotated[None, not_supported("response_format")]
+WISHED = "No effect: answers are the policy's own. Told of as `overruled` in `ratchet`."
+Wish = Annotated[float, Field(strict=True)]
+MOST_INT = 10**19
+Seed = Annotated[int, Field(ge=-MOST_INT, le=MOST_INT), JSON_NUMBER]
+Stop = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_stop),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "maxLength": LONGEST_STOP},
+                {"type": "array", "items": {"type": "string", "maxLength": LONGEST_STOP}, "maxItems": MOST_STOPS},
+            ]
+        },
+        mode="validation",
+    ),
+]
 Count = Annotated[int, Field(ge=1), JSON_NUMBER]
 Choices = Annotated[int, Field(ge=1, le=64), JSON_NUMBER]
 Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
@@ -67,12 +107,6 @@ TURNS: JsonDict = {
         },
     ]
 }
-SEEDS: JsonDict = {
-    "anyOf": [
-        {"properties": {"seed": {"type": "null"}}},
-        {"properties": {"temperature": {"const": 0}}, "required": ["temperature"]},
-    ]
-}
 
 
 class ChatTurn(Given):
@@ -89,7 +123,7 @@ class ChatTurn(Given):
     refusal: None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: NoMedia = None
-    function_call: NoFunctions = None
+    function_call: NoFunctionCall = None
     tool_calls: list[GivenCall] | None = None
     tool_call_id: str | None = Field(None, validate_default=True, description="Of a tool's turn: the call it answers.")
     reasoning_content: str | None = Field(None, description="Of the assistant: taken back, and not shown to the model.")
@@ -145,8 +179,6 @@ class ChatRequest(Given):
     Tools are the caller's: an answer may call them, and what they bring comes with the next request.
     """
 
-    model_config = ConfigDict(json_schema_extra=SEEDS)
-
     model: str = Field(min_length=1, max_length=128)
     messages: Annotated[tuple[ChatTurn, ...], Field(min_length=1)]
     n: Choices | None = Field(None, description="So many of the group, the best first.")
@@ -159,38 +191,40 @@ class ChatRequest(Given):
     user: Identifier | None = Field(None, description="The session: its tasks are all given to the same arm.")
     metadata: ChatMetadata | None = None
     response_format: NoFormat = None
-    modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = None
+    modalities: NoOtherMode = None
 
-    frequency_penalty: Zero | None = None
-    presence_penalty: Zero | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    frequency_penalty: Wish | None = Field(None, description=WISHED)
+    presence_penalty: Wish | None = Field(None, description=WISHED)
+    logit_bias: dict[str, float] | None = Field(None, description=WISHED)
     logprobs: StrictBool | None = Field(None, description="Of the sampled tokens, as they were sampled.")
     top_logprobs: NoTopLogprobs = None
-    seed: int | None = Field(None, description="At temperature 0 only, where nothing is drawn.")
-    stop: NoStop = None
+    seed: Seed | None = Field(None, description=f"At temperature 0 nothing is drawn, and it holds. Else: {WISHED}")
+    stop: Stop | None = Field(None, description="The answer ends before any of these.")
+    top_k: Annotated[int, Field(ge=0, le=MOST_INT), JSON_NUMBER] | None = Field(None, description=WISHED)
     tools: Annotated[list[GivenTool], Field(max_length=128)] | None = None
     tool_choice: ToolChoice = None
     functions: NoFunctions = None
-    function_call: NoFunctions = None
+    function_call: NoFunctionCall = None
     web_search_options: NoSearch = None
     audio: NoMedia = None
     prediction: NoGuess = None
-    reasoning_effort: NoEffort = None
-    verbosity: NoVerbosity = None
+    reasoning_effort: str | None = Field(None, description=WISHED)
+    verbosity: str | None = Field(None, description=WISHED)
 
     store: StrictBool | None = None
-    service_tier: Literal["auto", "default"] | None = None
+    service_tier: str | None = None
     parallel_tool_calls: StrictBool | None = Field(None, description="False: an answer's first call is passed on.")
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     safety_identifier: str | None = None
 
-    @field_validator("seed")
-    @classmethod
-    def _check_seed(cls, seed: int | None, info: ValidationInfo) -> int | None:
-        if seed is not None and info.data.get("temperature") != 0:
-            raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": NO_SEED})
-        return seed
+    @property
+    def overruled(self) -> dict[str, float | str]:
+        """What it wishes for and does not get."""
+        wished = wishes(self.model_dump())
+        if self.temperature == 0:
+            wished.pop("seed", None)
+        return wished | ({"tool_choice": REQUIRED} if self.tool_choice == REQUIRED else {})
 
     @property
     def offered(self) -> list[GivenTool]:
@@ -249,6 +283,9 @@ class RatchetExtras(BaseModel):
     samples: list[int] = Field(description="Of each choice its index in the group, as feedback names it.")
     group_size: int = Field(description="Answers that were sampled.")
     sampled_tokens: int = Field(description="Of the whole group.")
+    overruled: dict[str, float | str] | None = Field(
+        None, exclude_if=absent, description="What was asked for and had no effect; absent where there is nothing."
+    )
 
 
 class ChatCompletion(BaseModel):

@@ -5,13 +5,18 @@ Calls are made by whoever asked: neither front runs a tool. Names and arguments 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-NOT_FORCED = "no tool can be forced, for the engines do not constrain their answers: tool_choice is auto or none"
+from ratchet.openai.honoured import refusal
+
+REQUIRED = "required"
+CHOICES = ("auto", "none", REQUIRED)
+"""Of tools; the last is a wish."""
+NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
 
 
 class Given(BaseModel):
@@ -20,11 +25,11 @@ class Given(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def not_supported(why: str, *nothing: Any) -> BeforeValidator:
-    """Takes null and the values of `nothing`, which ask for none of it."""
+def not_supported(name: str) -> BeforeValidator:
+    """Takes null and what else asks for none of that field (honoured.py)."""
 
     def refuse(value: Any) -> None:
-        if value is not None and value not in nothing:
+        if why := refusal(name, value):
             raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": why})
 
     return BeforeValidator(refuse)
@@ -56,13 +61,30 @@ class GivenCall(Given):
     index: int | None = None
 
 
+def choice_of(given: Any) -> Any:
+    """Of the tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
+    given = "auto" if given is None else given
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), given)
+
+
 def _unforced(value: Any) -> Any:
-    if value not in (None, "auto", "none"):
+    if (choice := choice_of(value)) not in CHOICES:
         raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": NOT_FORCED})
-    return value
+    return choice
 
 
-ToolChoice = Annotated[Literal["auto", "none"] | None, BeforeValidator(_unforced)]
+CHOSEN: dict[str, Any] = {
+    "anyOf": [
+        {"enum": [*CHOICES, None]},
+        {"type": "object", "properties": {"type": {"enum": ["auto", "none", "any"]}}, "required": ["type"]},
+    ]
+}
+ToolChoice = Annotated[
+    Literal["auto", "none", "required"] | None,
+    BeforeValidator(_unforced),
+    WithJsonSchema(CHOSEN, mode="validation"),
+]
 
 
 class AnsweredFunction(BaseModel):

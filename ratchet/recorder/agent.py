@@ -130,7 +130,9 @@ class AgentTokens:
         self._sampling = sampling
         self._ends = ends
 
-    async def sample(self, prompt_ids: Sequence[int], max_tokens: int) -> AsyncGenerator[Token, None]:
+    async def sample(
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+    ) -> AsyncGenerator[Token, None]:
         """Waits for an agent that is away, for as long as whoever asks does. Raises AgentRefused, ContextTooLong."""
         most = min(max_tokens, self._sampling.max_tokens)
         sampled: list[int] = []
@@ -138,7 +140,7 @@ class AgentTokens:
         while True:
             before = len(sampled)
             try:
-                async with aclosing(self._asked([*prompt_ids, *sampled], most - len(sampled))) as tokens:
+                async with aclosing(self._asked([*prompt_ids, *sampled], most - len(sampled), stop)) as tokens:
                     async for token in tokens:
                         sampled.append(token.id)
                         failpoint.reach("call-sampled")
@@ -159,9 +161,11 @@ class AgentTokens:
             first_s, cap_s = FIRST_PAUSE_S, LONGEST_PAUSE_S
             await asyncio.sleep(pause_s(next(failures), first_s=first_s, cap_s=cap_s, random=random.random()))
 
-    async def _asked(self, prompt_ids: list[int], most: int) -> AsyncGenerator[Token, None]:
+    async def _asked(self, prompt_ids: list[int], most: int, stop: Sequence[str]) -> AsyncGenerator[Token, None]:
         url = self._urls[self._at % len(self._urls)]
         sampling = self._sampling.model_dump(include={"temperature", "top_p", "top_k"})
+        if stop:
+            sampling["stop"] = list(stop)
         body = {
             "prompt_ids": prompt_ids,
             "sampling": sampling | {"n": 1, "max_tokens": most},

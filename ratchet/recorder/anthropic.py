@@ -12,33 +12,49 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import (
-    CHOICES,
-    NOT_FORCED,
-    Answer,
+from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
+from ratchet.recorder.dialect import (
     Asked,
     Growth,
     TextKind,
-    choice_of,
+    Told,
+    one_call,
     retries,
     wanted,
-    words,
 )
+from ratchet.recorder.refused import FAILURES, Refused, refused_of
+from ratchet.recorder.stops import words
 
+VERSION = "anthropic-version"
+"""Its clients send this header."""
 TOO_LONG = "context_length_exceeded"
 COUNTS = re.compile(r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens", re.DOTALL)
 """In OpenAI's sentence. Anthropic's clients know one that is too long by how its sentence begins."""
+NOT_TAKEN = {
+    "mcp_servers": "no server's tools are called here: offer them as tools, and call them yourself",
+    "container": "nothing is run here",
+}
+"""What a server would have to do, if it is set to anything that is true."""
 
 
 def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     """Raises Refused for what is not honoured."""
-    messages, limit = body.get("messages"), body.get("max_tokens")
+    if body.get("max_tokens") is None:
+        raise Refused(400, "max_tokens: a positive number is needed")
+    return to_count(body, headers)
+
+
+def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
+    """The same, of which no more than the prompt is wanted."""
+    messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages: a list of messages is needed, one at least")
-    if limit is None:
-        raise Refused(400, "max_tokens: a positive number is needed")
-    choice = choice_of(body)
+    if messages[-1].get("role") == "assistant":
+        raise Refused(400, "messages: the last turn is the assistant's, and no answer goes on from words of others")
+    for name, why in NOT_TAKEN.items():
+        if body.get(name):
+            raise Refused(400, f"{name}: {why}")
+    choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, f"tool_choice: {NOT_FORCED}")
     if body.get("output_format") or (body.get("output_config") or {}).get("format"):
@@ -46,26 +62,34 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
     return Asked(
         messages=[*system, *(one for message in messages for one in _messages(message))],
-        tools=[_tool(tool) for tool in body.get("tools") or ()] if choice != "none" else [],
-        max_tokens=limit,
+        tools=[_tool(tool) for tool in body.get("tools") or ()],
+        calls=choice != "none",
+        max_tokens=body.get("max_tokens"),
         stop=words(body.get("stop_sequences")),
         retry=retries(headers),
         streamed=bool(body.get("stream")),
+        one_call=one_call(body),
         wants=wanted(body),
     )
 
 
-def message(model: str, answer: Answer) -> dict[str, Any]:
+def models(*names: str) -> dict[str, Any]:
+    """All on one page."""
+    data = [{"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"} for name in names]
+    return {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+
+
+def message(model: str, answer: Told) -> dict[str, Any]:
     blocks = [_begun(kind) | whole for kind, whole in _blocks(answer)]
     return _head(model) | {"content": blocks, "usage": _usage(answer)} | _ended(answer)
 
 
-async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None]) -> AsyncIterator[str]:
+async def events(model: str, first: Told, answers: AsyncGenerator[Told, None]) -> AsyncIterator[str]:
     """What each answer has more than the last; tool uses at the end, whole."""
     growth = Growth()
     index, at = -1, ""
 
-    def grown(answer: Answer) -> Iterator[str]:
+    def grown(answer: Told) -> Iterator[str]:
         nonlocal index, at
         for kind, text in growth.of(answer):
             block = BLOCKS[kind]
@@ -80,7 +104,7 @@ async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None
             yield _event("content_block_stop", index=index)
 
     async with aclosing(answers):
-        usage = {"input_tokens": len(first.call.prompt_ids), "output_tokens": 0}
+        usage = {"input_tokens": first.prompt_tokens, "output_tokens": 0}
         empty: dict[str, Any] = {"content": [], "stop_reason": None, "usage": usage}
         yield _event("message_start", message=_head(model) | empty)
         answer = first
@@ -102,7 +126,7 @@ async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None
                 given = {"type": "input_json_delta", "partial_json": json.dumps(whole["input"], ensure_ascii=False)}
                 yield _event("content_block_delta", index=index, delta=given)
                 yield _event("content_block_stop", index=index)
-        yield _event("message_delta", delta=_ended(answer), usage={"output_tokens": len(answer.tokens)})
+        yield _event("message_delta", delta=_ended(answer), usage={"output_tokens": answer.sampled_tokens})
         yield _event("message_stop")
 
 
@@ -174,7 +198,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
 
 
-def _blocks(answer: Answer) -> Iterator[tuple[str, dict[str, Any]]]:
+def _blocks(answer: Told) -> Iterator[tuple[str, dict[str, Any]]]:
     if answer.parsed.reasoning:
         yield "thinking", {"thinking": answer.parsed.reasoning}
     if answer.parsed.content:
@@ -210,7 +234,7 @@ def _head(model: str) -> dict[str, Any]:
     }
 
 
-def _ended(answer: Answer) -> dict[str, Any]:
+def _ended(answer: Told) -> dict[str, Any]:
     if answer.parsed.calls:
         return {"stop_reason": "tool_use", "stop_sequence": None}
     if answer.stopped_at is not None:
@@ -218,8 +242,8 @@ def _ended(answer: Answer) -> dict[str, Any]:
     return {"stop_reason": "max_tokens" if answer.finish == "length" else "end_turn", "stop_sequence": None}
 
 
-def _usage(answer: Answer) -> dict[str, int]:
-    return {"input_tokens": len(answer.call.prompt_ids), "output_tokens": len(answer.tokens)}
+def _usage(answer: Told) -> dict[str, int]:
+    return {"input_tokens": answer.prompt_tokens, "output_tokens": answer.sampled_tokens}
 
 
 def _event(kind: str, **what: Any) -> str:

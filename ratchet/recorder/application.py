@@ -25,32 +25,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ratchet.openai.errors import error_object
+from ratchet.openai.honoured import DIFFERENT, REFUSED, refusal, stop_strings
+from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder import anthropic, responses
-from ratchet.recorder.body import read
+from ratchet.recorder.body import read, with_known_roles
+from ratchet.recorder.dialect import Asked, Growth, TextKind, one_call, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import (
-    CHOICES,
-    NOT_FORCED,
-    Answer,
-    Asked,
-    Growth,
-    RecordedRollout,
-    TextKind,
-    choice_of,
-    retries,
-    wanted,
-    words,
-)
+from ratchet.recorder.rollout import Answer, RecordedRollout
 
 MOST_BODY = 64 * 1024 * 1024
-NOT_TAKEN = {
-    "functions": "functions go by the name of tools",
-    "function_call": "functions go by the name of tools",
-    "web_search_options": "nothing is searched here: offer a tool",
-    "audio": "this model reads and writes text",
-    "prediction": "there is no predicted output",
-}
-"""What would change an answer, and has another name or does not exist here, if it is set to anything that is true."""
 
 Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
 
@@ -91,6 +74,7 @@ class Recorder:
         routes = [
             Route("/v1/chat/completions", self._authorised(chat), methods=["POST"]),
             Route("/v1/messages", self._authorised(messages), methods=["POST"]),
+            Route("/v1/messages/count_tokens", self._authorised(count_tokens), methods=["POST"]),
             Route("/v1/responses", self._authorised(respond), methods=["POST"]),
             Route("/v1/models", self._authorised(models)),
         ]
@@ -120,6 +104,8 @@ class _Server(uvicorn.Server):
 
 
 async def models(request: Request, rollout: RecordedRollout) -> Response:
+    if anthropic.VERSION in request.headers:
+        return JSONResponse(anthropic.models(rollout.model))
     data = [{"id": rollout.model, "object": "model", "created": 0, "owned_by": "ratchet"}]
     return JSONResponse({"object": "list", "data": data})
 
@@ -153,6 +139,14 @@ async def messages(request: Request, rollout: RecordedRollout) -> Response:
     return JSONResponse(anthropic.message(rollout.model, await _whole(answers, request)))
 
 
+async def count_tokens(request: Request, rollout: RecordedRollout) -> Response:
+    asked = anthropic.to_count(read(await _bytes(request)), request.headers)
+    try:
+        return JSONResponse({"input_tokens": rollout.prompt_tokens(asked)})
+    except FAILURES as error:
+        raise refused_of(error) from error
+
+
 async def respond(request: Request, rollout: RecordedRollout) -> Response:
     body = read(await _bytes(request))
     answers = rollout.answer(responses.asked(body, request.headers))
@@ -178,27 +172,29 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages must be a list of messages, one at least", param="messages")
     if body.get("n") not in (None, 1):
-        raise Refused(400, "a rollout is answered once: n must be 1", param="n")
-    if body.get("top_logprobs"):
-        raise Refused(400, "only the log-probability of the sampled token is known", param="top_logprobs")
-    if (body.get("response_format") or {}).get("type", "text") != "text":
-        raise Refused(400, "the engine does not constrain its answers: ask for text", param="response_format")
-    choice = choice_of(body)
+        raise Refused(400, DIFFERENT["n"], param="n")
+    choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, NOT_FORCED, param="tool_choice")
     for tool in tools:
         if not _is_function(tool):
             raise Refused(400, f"a tool is {tool.get('type')!r}: functions with a name are taken", param="tools")
-    for name, why in NOT_TAKEN.items():
-        if body.get(name):
+    for name in REFUSED:
+        if why := refusal(name, body.get(name)):
             raise Refused(400, why, param=name)
+    try:
+        stop = stop_strings(body.get("stop"))
+    except ValueError as error:
+        raise Refused(400, str(error), param="stop") from None
     return Asked(
-        messages=messages,
-        tools=tools if choice != "none" else [],
+        messages=with_known_roles(messages),
+        tools=tools,
+        calls=choice != "none",
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
-        stop=words(body.get("stop")),
+        stop=stop,
         retry=retries(request.headers),
         streamed=bool(body.get("stream")),
+        one_call=one_call(body),
         wants=wanted(body),
     )
 
@@ -314,7 +310,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    there = "/v1/chat/completions, /v1/responses, /v1/messages and /v1/models"
+    there = "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens and /v1/models"
     said = f"there is no {request.method} {request.url.path} here; there are {there}"
     return JSONResponse(_object(request, error_object(error.status_code, said)), status_code=error.status_code)
 
@@ -328,7 +324,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 def _object(request: Request, error: dict[str, Any]) -> dict[str, Any]:
     """As the client's dialect has it."""
     path = request.url.path
-    if path.startswith("/v1/messages"):
+    if path.startswith("/v1/messages") or anthropic.VERSION in request.headers:
         return anthropic.error_object(error)
     if path.startswith("/v1/responses") and error["param"] == "messages":
         return {"error": error | {"param": "input"}}

@@ -13,7 +13,10 @@ from typing import Any
 from ratchet.recorder.refused import Refused
 
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
+SAMPLING = ("temperature", "top_p")
+"""Of the Work's; what a client asks for besides is in vain."""
+NUMBERS = (*SAMPLING, "top_k", "seed", "presence_penalty", "frequency_penalty")
+ROLES = ("system", "developer", "user", "assistant", "tool")
 Shape = tuple[str, Callable[[Any], bool]]
 
 
@@ -31,6 +34,7 @@ def _is_number(value: Any) -> bool:
 
 OBJECT: Shape = ("an object", _is_object)
 OBJECTS: Shape = ("a list of objects", lambda value: _is_list_of(value, dict))
+TEXT: Shape = ("a text", lambda value: isinstance(value, str))
 TEXTS: Shape = ("a list of texts", lambda value: _is_list_of(value, str))
 NUMBER: Shape = ("a number", _is_number)
 FLAG: Shape = ("true or false", lambda value: isinstance(value, bool))
@@ -47,12 +51,16 @@ SHAPES: Mapping[str, Shape] = (
         "text.format": OBJECT,
         "output_config": OBJECT,
         "system": ("a text or a list of blocks", lambda value: isinstance(value, str) or _is_list_of(value, dict)),
-        "instructions": ("a text", lambda value: isinstance(value, str)),
+        "instructions": TEXT,
         "stream": FLAG,
         "logprobs": FLAG,
+        "parallel_tool_calls": FLAG,
+        "logit_bias": OBJECT,
+        "reasoning_effort": TEXT,
+        "verbosity": TEXT,
     }
     | dict.fromkeys(LIMITS, COUNT)
-    | dict.fromkeys(SAMPLING, NUMBER)
+    | dict.fromkeys(NUMBERS, NUMBER)
 )
 """By the names of fields; those that are null or absent have any."""
 
@@ -74,6 +82,14 @@ def read(raw: bytes) -> dict[str, Any]:
         if value is not None and not fits(value):
             raise Refused(400, f"{name} must be {shape}", param=name)
     return body
+
+
+def with_known_roles(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Raises Refused for one of another: templates leave out what they do not know, or take it for the user's."""
+    for role in (message.get("role") for message in messages):
+        if role not in ROLES:
+            raise Refused(400, f"a role is one of {', '.join(ROLES)}, not {role!r}", param="messages")
+    return messages
 
 
 def _no_number(name: str) -> float:

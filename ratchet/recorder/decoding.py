@@ -26,6 +26,11 @@ class Decoding:
         """Tokens that are in the text."""
         return len(self._ids)
 
+    @property
+    def settled(self) -> int:
+        """Characters at its beginning that no further token changes."""
+        return len(self._settled)
+
     def add(self, *tokens: int) -> str:
         """The whole text so far. Its end may still change where a character's last bytes are missing."""
         self._ids += tokens

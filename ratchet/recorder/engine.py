@@ -30,8 +30,11 @@ class TokenEngine(Protocol):
     def trouble(self) -> str | None:
         """Why it did not answer when it was asked last; None where it did."""
 
-    def sample(self, prompt_ids: Sequence[int], max_tokens: int) -> AsyncGenerator[Token, None]:
-        """Ends behind a token that ends an answer, or after so many. Closed early, it samples no more.
+    def sample(
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+    ) -> AsyncGenerator[Token, None]:
+        """Ends behind a token that ends an answer, or after so many; where it can, behind the one with which a string
+        of `stop` was whole (stops.py), and who asks looks for them all the same. Closed early, it samples no more.
 
         Raises EngineError where the engine fails.
         """
@@ -47,6 +50,7 @@ class ScriptedEngine:
         self.context = context
         self.trouble: str | None = None
         self.seen: list[tuple[int, ...]] = []
+        self.stops: list[tuple[str, ...]] = []
         self.sampled: list[list[Token]] = []
         self.closed = 0
         self.asked = asyncio.Semaphore(0)
@@ -56,7 +60,10 @@ class ScriptedEngine:
         self.fails_after: int | None = None
         self._numbers = itertools.count(1)
 
-    async def sample(self, prompt_ids: Sequence[int], max_tokens: int) -> AsyncGenerator[Token, None]:
+    async def sample(
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+    ) -> AsyncGenerator[Token, None]:
+        self.stops.append(tuple(stop))
         self.seen.append(tuple(prompt_ids))
         self.asked.release()
         sampled: list[Token] = []

@@ -14,18 +14,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
+from ratchet.recorder.body import with_known_roles
+from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, one_call, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import (
-    CHOICES,
-    NOT_FORCED,
-    Answer,
-    Asked,
-    Growth,
-    TextKind,
-    choice_of,
-    retries,
-    wanted,
-)
 
 STATELESS = (
     ("previous_response_id", "no response is kept: send the whole history as `input`"),
@@ -52,7 +44,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         raise Refused(400, f"include: {other[0]!r} is not known here", param="include")
     if ((body.get("text") or {}).get("format") or {}).get("type", "text") != "text":
         raise Refused(400, "the engine does not constrain its answers: ask for text", param="text.format")
-    choice = choice_of(body)
+    choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, NOT_FORCED, param="tool_choice")
     tools = [_tool(tool) for tool in body.get("tools") or ()]
@@ -60,10 +52,12 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     system = [{"role": "system", "content": instructions}] if instructions else []
     return Asked(
         messages=[*system, *_messages(body.get("input"))],
-        tools=tools if choice != "none" else [],
+        tools=tools,
+        calls=choice != "none",
         max_tokens=body.get("max_output_tokens"),
         retry=retries(headers),
         streamed=bool(body.get("stream")),
+        one_call=one_call(body),
         wants=wanted(body),
     )
 
@@ -95,12 +89,12 @@ def begun(model: str, body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def response(head: Mapping[str, Any], answer: Answer, ids: Mapping[str, str] | None = None) -> dict[str, Any]:
+def response(head: Mapping[str, Any], answer: Told, ids: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The whole of it. `ids`: of items that were streamed, by their kinds."""
     cut = answer.finish == "length"
     status = "incomplete" if cut else "completed"
     output = [_item(kind, value, status, (ids or {}).get(kind)) for kind, value in _parts(answer)]
-    prompt, sampled = len(answer.call.prompt_ids), len(answer.tokens)
+    prompt, sampled = answer.prompt_tokens, answer.sampled_tokens
     usage = {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -112,7 +106,7 @@ def response(head: Mapping[str, Any], answer: Answer, ids: Mapping[str, str] | N
     return dict(head) | {"status": status, "output": output, "incomplete_details": details, "usage": usage}
 
 
-async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator[Answer, None]) -> AsyncIterator[str]:
+async def events(head: Mapping[str, Any], first: Told, answers: AsyncGenerator[Told, None]) -> AsyncIterator[str]:
     """What each answer has more than the last; function calls at the end, whole."""
     numbers = itertools.count()
     ids = {kind: f"{prefix}_{secrets.token_hex(16)}" for kind, prefix in PREFIXES.items()}
@@ -142,7 +136,7 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
             yield event("response.content_part.done", part=_part(at, text), **place(at))
             yield event("response.output_item.done", output_index=index, item=_item(at, text, status, ids[at]))
 
-    def grown(answer: Answer) -> Iterator[str]:
+    def grown(answer: Told) -> Iterator[str]:
         for kind, delta in growth.of(answer):
             item = ITEMS[kind]
             if at != item:
@@ -205,7 +199,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for item in given:
         _take(item, messages)
-    return messages
+    return with_known_roles(messages)
 
 
 def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
@@ -218,7 +212,7 @@ def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
     elif kind == "message":
         if not _goes_on(messages, "content", "tool_calls"):
             messages.append({"role": "assistant"})
-        messages[-1]["content"] = _said(item.get("content"))
+        messages[-1]["content"] = item.get("content")
     elif kind == "reasoning":
         if not _goes_on(messages, "content", "tool_calls", "reasoning_content"):
             messages.append({"role": "assistant"})
@@ -240,14 +234,6 @@ def _goes_on(messages: list[dict[str, Any]], *without: str) -> bool:
     return bool(messages) and messages[-1]["role"] == "assistant" and not any(messages[-1].get(one) for one in without)
 
 
-def _said(content: Any) -> Any:
-    """A refusal was text, too."""
-    if not isinstance(content, list):
-        return content
-    parts = [part for part in content if isinstance(part, dict)]
-    return [{"type": "text", "text": part.get("refusal")} if part.get("type") == "refusal" else part for part in parts]
-
-
 def _joined(parts: Any) -> str:
     if not isinstance(parts, list | tuple):
         raise Refused(400, "input: the content of an item of reasoning is a list", param="input")
@@ -265,7 +251,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _parts(answer: Answer) -> Iterator[tuple[str, Any]]:
+def _parts(answer: Told) -> Iterator[tuple[str, Any]]:
     """By their kinds, in order. An answer without calls is a message, also an empty one."""
     parsed = answer.parsed
     if parsed.reasoning:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ratchet.concurrency.gathered import gathered
 from ratchet.conversation.conversation import Call, Conversation
-from ratchet.conversation.template import ChatTemplate, Tools
+from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
-from ratchet.recorder.body import SAMPLING
 from ratchet.recorder.decoding import Decoding
+from ratchet.recorder.dialect import Asked
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
+from ratchet.recorder.stops import before, for_engine, held_back, places
 from ratchet.service.errors import EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
@@ -25,13 +26,6 @@ from schemas.messages.work import Sampling
 MOST_TOKENS = 4096
 """Of an answer, where a client names no limit."""
 MOST_OVERRULED = 8
-NO_EFFECT = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-"""What of the parameters that no Work has is asked for in vain, and changes nothing."""
-REQUIRED = "required"
-CHOICES = ("auto", "none", REQUIRED)
-"""Of tools; the last is a wish."""
-NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
-TextKind = Literal["reasoning", "content"]
 
 
 class Budget:
@@ -76,19 +70,6 @@ class BudgetSpent(EngineError):
     """The rollout may not ask any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    messages: Sequence[Mapping[str, Any]]
-    tools: Tools = ()
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    retry: bool = False
-    streamed: bool = True
-    """Whether anybody is told of the answer before it is whole."""
-    wants: Mapping[str, float | str] = field(default_factory=dict)
-    """What it would have of the sampling, which is the Work's all the same: numbers, and a call of a tool."""
-
-
 @dataclass(slots=True)
 class Answer:
     """As far as it is known; `parsed` grows and never takes back. `finish` is there once it is whole, `stopped_at` is
@@ -104,6 +85,14 @@ class Answer:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
+    def prompt_tokens(self) -> int:
+        return len(self.call.prompt_ids)
+
+    @property
+    def sampled_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
     def message(self) -> dict[str, Any]:
         calls = [
             {"id": name_of, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -113,24 +102,6 @@ class Answer:
         if self.parsed.reasoning:
             message["reasoning_content"] = self.parsed.reasoning
         return message | ({"tool_calls": calls} if calls else {})
-
-
-class Growth:
-    """What a stream of answers brings: `sent` holds the text that was told already, by its kind."""
-
-    def __init__(self) -> None:
-        self.sent: dict[TextKind, str] = {"reasoning": "", "content": ""}
-
-    def of(self, answer: Answer) -> Iterator[tuple[TextKind, str]]:
-        """Kind and text of what an answer has more than the one before it, reasoning first."""
-        texts: tuple[tuple[TextKind, str], ...] = (
-            ("reasoning", answer.parsed.reasoning),
-            ("content", answer.parsed.content),
-        )
-        for kind, text in texts:
-            if more := text[len(self.sent[kind]) :]:
-                self.sent[kind] = text
-                yield kind, more
 
 
 class RecordedRollout:
@@ -174,6 +145,10 @@ class RecordedRollout:
     def text_of(self, token: int) -> str:
         return self._template.codec.decode([token])
 
+    def prompt_tokens(self, asked: Asked) -> int:
+        """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""
+        return self.conversation.prompt_tokens(asked.messages, asked.tools)
+
     async def answer(self, asked: Asked) -> AsyncGenerator[Answer, None]:
         """The answer each time it has grown, until it is whole. Closed before, it is aborted.
 
@@ -181,6 +156,8 @@ class RecordedRollout:
         """
         self.budget.take_call()
         self._note_overruled(asked.wants)
+        if self._sampling.stop:
+            asked = replace(asked, stop=tuple(dict.fromkeys((*self._sampling.stop, *asked.stop))))
         call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)
         known = self._answers.get(call.number)
         async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
@@ -189,7 +166,7 @@ class RecordedRollout:
 
     def _note_overruled(self, asked: Mapping[str, float | str]) -> None:
         for name, value in asked.items():
-            if value != getattr(self._sampling, name, NO_EFFECT.get(name)):
+            if value != getattr(self._sampling, name, None):
                 kept = self.overruled.setdefault(name, [])
                 if value not in kept and len(kept) < MOST_OVERRULED:
                     kept.append(value)
@@ -217,7 +194,7 @@ class RecordedRollout:
         self._idle.clear()
         try:
             most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
-            coming = self._coming(answer, self._engine.sample(prompt, most))
+            coming = self._coming(answer, self._engine.sample(prompt, most, for_engine(asked.stop)))
             told = asked.streamed and not asked.stop
             news: AsyncGenerator[object, None] = gathered(coming) if told else coming
             async with aclosing(news):
@@ -249,7 +226,7 @@ class RecordedRollout:
         if not (asked.stop or asked.streamed):
             return False
         stop, text = asked.stop, decoding.add(*(token.id for token in answer.tokens[decoding.count :]))
-        found = bool(_places(text, stop))
+        found = bool(places(text, stop))
         if not found:
             answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)
         return found
@@ -257,14 +234,15 @@ class RecordedRollout:
     def _end(self, answer: Answer, asked: Asked) -> None:
         ids = [token.id for token in answer.tokens]
         text = self._template.text(ids)
-        end, answer.stopped_at = min(_places(text, asked.stop), default=(len(text), None))
-        answer.parsed = self._parser_for(asked).parse(text[:end], whole=True)
+        told, answer.stopped_at = before(text, asked.stop)
+        parsed = self._parser_for(asked).parse(told, whole=True)
+        answer.parsed = replace(parsed, calls=parsed.calls[:1]) if asked.one_call else parsed
         answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
         answer.finish = "stop" if answer.stopped_at is not None or self._template.ended(ids) else "length"
 
     def _parser_for(self, asked: Asked) -> Parser:
-        """Who offered no tools gets no calls: what looks like one is text."""
-        return self._parser if asked.tools else PlainParser()
+        """Who offered no tools, or wants none called, gets no calls: what looks like one is text."""
+        return self._parser if asked.tools and asked.calls else PlainParser()
 
     async def _settle(self, answer: Answer) -> None:
         ids, logprobs = [token.id for token in answer.tokens], [token.logprob for token in answer.tokens]
@@ -276,43 +254,3 @@ class RecordedRollout:
             del self._answers[answer.call.number]
         async with answer.changed:
             answer.changed.notify_all()
-
-
-def _places(text: str, stop: Sequence[str]) -> list[tuple[int, str]]:
-    """Where each of the stop strings that are in it first is."""
-    return [(at, word) for word in stop if (at := text.find(word)) >= 0]
-
-
-def held_back(text: str, stop: Sequence[str]) -> int:
-    """Characters at its end that may be the beginning of a stop string, and so are not told yet."""
-    longest = max((len(word) for word in stop), default=1) - 1
-    ends = range(min(longest, len(text)), 0, -1)
-    return next((size for size in ends if any(text[-size:] == word[:size] != word for word in stop)), 0)
-
-
-def retries(headers: Mapping[str, str]) -> bool:
-    """Whether a client's SDK says that it sends a request again: those of OpenAI and Anthropic count."""
-    count = headers.get("x-stainless-retry-count", "0")
-    return count.isdecimal() and int(count) > 0
-
-
-def wanted(body: Mapping[str, Any]) -> dict[str, float | str]:
-    """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced."""
-    given = {name: body.get(name) for name in SAMPLING}
-    wants: dict[str, float | str] = {
-        name: float(value) for name, value in given.items() if isinstance(value, int | float)
-    }
-    return wants | ({"tool_choice": choice} if (choice := choice_of(body)) == REQUIRED else {})
-
-
-def choice_of(body: Mapping[str, Any]) -> Any:
-    """Of the tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
-    given = body.get("tool_choice") or "auto"
-    kind = given.get("type") if isinstance(given, Mapping) else None
-    return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), given)
-
-
-def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    """An empty one asks for nothing: it would end every answer at once."""
-    given = () if stop is None else (stop,) if isinstance(stop, str) else stop
-    return tuple(word for word in given if word)

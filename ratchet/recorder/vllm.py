@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
 
 import httpx
 from pydantic import ValidationError
@@ -32,7 +33,9 @@ class VllmTokens:
         self._model = model
         self._sampling = sampling
 
-    async def sample(self, prompt_ids: Sequence[int], max_tokens: int) -> AsyncGenerator[Token, None]:
+    async def sample(
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+    ) -> AsyncGenerator[Token, None]:
         """Raises ServerUnavailable, RequestRefused, ContextTooLong."""
         body = {
             "model": self._model,
@@ -46,7 +49,7 @@ class VllmTokens:
             "logprobs": 0,
             "return_token_ids": True,
             "stream": True,
-        }
+        } | stopping(stop, control_tokens=True)
         self.trouble = None
         where = f"{str(self._http.base_url).rstrip('/')}/v1/completions"
         try:
@@ -64,6 +67,11 @@ class VllmTokens:
         except ServerUnavailable as error:
             self.trouble = str(error)
             raise
+
+
+def stopping(words: Sequence[str] | None, *, control_tokens: bool) -> dict[str, Any]:
+    """Of a body: strings to end at. `control_tokens`: they are looked for in a text that shows those, too."""
+    return {"stop": list(words), "skip_special_tokens": not control_tokens} if words else {}
 
 
 async def _tokens(told: AsyncIterator[bytes], where: str) -> AsyncGenerator[Token, None]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from schemas.api.numbers import JSON_NUMBER
 from schemas.api.page import Page
-from schemas.messages.base import AdapterVersion, AgentId, Record, Seconds, Sha256
+from schemas.messages.base import AdapterVersion, AgentId, Record, Seconds, Sha256, StopStrings
 from schemas.messages.response import FinishReason
 from schemas.messages.task import Prompt
 
@@ -28,6 +28,7 @@ class SamplingGiven(Record):
     )
     top_k: Annotated[int, Field(ge=0, le=MOST_TOKENS), JSON_NUMBER] = Field(0, description="0 filters nothing.")
     max_tokens: Tokens = Field(256, description="Tokens an answer may have.")
+    stop: StopStrings | None = Field(None, description="Answers end before any of these strings.")
 
 
 class GenerateRequest(Record):

@@ -117,6 +117,15 @@ def utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
+MOST_STOPS = 4
+LONGEST_STOP = 1024
+"""Characters."""
+StopStrings = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_STOP)], ...],
+    Field(min_length=1, max_length=MOST_STOPS),
+]
+"""An answer ends before the first of them that it would hold, whatever tokens that is sampled in."""
+
 LogEpoch = Annotated[
     int | None,
     Field(

@@ -6,7 +6,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
-from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp, absent
+from schemas.messages.base import (
+    AdapterVersion,
+    AgentId,
+    Identifier,
+    Message,
+    Metadata,
+    Record,
+    StopStrings,
+    Timestamp,
+    absent,
+)
 from schemas.messages.workspace import Workspace
 
 
@@ -114,6 +124,9 @@ class Task(Message):
     )
     max_tokens: Annotated[int, Field(ge=1), NO_BOOLEAN] | None = Field(
         None, description="Tokens an answer may have, within the fleet's limit."
+    )
+    stop: StopStrings | None = Field(
+        None, exclude_if=absent, description="Answers end before any of these strings, which is not in their text."
     )
     adapter_version: AdapterVersion | None = Field(
         None, description="Have this version answer: the primary, candidate, previous or base. No experiment counts it."

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from schemas.messages.base import AgentId, Identifier, LogEpoch, Record, Sha256, Timestamp, absent
+from schemas.messages.base import AgentId, Identifier, LogEpoch, Record, Sha256, StopStrings, Timestamp, absent
 from schemas.messages.task import Task
 
 BASE_VERSION = "v1.0.0"
@@ -46,6 +46,9 @@ class Sampling(Record):
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     top_k: int = Field(0, ge=0)
     max_tokens: int = Field(256, ge=1)
+    stop: StopStrings | None = Field(
+        None, exclude_if=absent, description="Answers end before any of these; the tokens that wrote it are kept."
+    )
 
 
 class Work(Task):

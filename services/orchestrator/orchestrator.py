@@ -47,6 +47,7 @@ from services.orchestrator import metrics
 from services.orchestrator.api.agreement import agreement_router
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService
+from services.orchestrator.api.dialects import dialects_router
 from services.orchestrator.api.feedback import feedback_router
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.routers import OrchestratorApi
@@ -309,6 +310,7 @@ class Orchestrator:
             page_router(),
             tasks_router(self._task_desk, self.ledger, self._settings.logs_dir, self._feedback.of_task, self._threads),
             chat_router(self._chat_desk),
+            dialects_router(self._chat_desk),
             feedback_router(self._feedback),
             agreement_router(self._calibrations),
             *self._api.routers(),

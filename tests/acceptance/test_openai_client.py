@@ -121,8 +121,8 @@ def test_every_error_is_the_clients_own_exception(door: Door) -> None:
     with pytest.raises(openai.NotFoundError):
         ask(model="gpt-4o", messages=user("x"))
     with pytest.raises(openai.BadRequestError) as refused:
-        ask(model="small", messages=user("x"), seed=7)
-    assert refused.value.param == "seed"
+        ask(model="small", messages=user("x"), top_logprobs=7)
+    assert refused.value.param == "top_logprobs"
     with pytest.raises(openai.APITimeoutError):
         ask(model="small", messages=user("x"), timeout=ANSWER_S / 3)
     with pytest.raises(openai.RateLimitError):

@@ -64,7 +64,9 @@ class WatchedEngine:
         self.sampled: list[list[Token]] = []
         self._engine = engine
 
-    async def sample(self, prompt_ids: Sequence[int], max_tokens: int) -> AsyncGenerator[Token, None]:
+    async def sample(
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+    ) -> AsyncGenerator[Token, None]:
         self.seen.append(tuple(prompt_ids))
         self.sampled.append([])
         told = self.sampled[-1]

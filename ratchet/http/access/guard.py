@@ -113,7 +113,7 @@ class Guard:
 
 
 def _bearer_token(headers: Headers) -> str:
-    given = headers.getlist("authorization")
+    given = headers.getlist("authorization") or [f"Bearer {key}" for key in headers.getlist("x-api-key")]
     scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not token.strip():
         raise TokenRefused("send one header `Authorization: Bearer <token>`; `ratchet token issue` makes a token")

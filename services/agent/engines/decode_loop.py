@@ -16,6 +16,7 @@ import torch
 from torch.nn.functional import pad
 
 from ratchet.models.batcher import WaitingLine
+from ratchet.recorder.stops import Stops
 from ratchet.service.errors import EngineError
 from services.agent.engines.cached_forward import forward
 from services.agent.engines.prompt_beginnings import PromptBeginnings
@@ -68,13 +69,15 @@ class _Group:
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """`length`: positions that are computed; `made`: tokens sampled, of which `told` were passed on."""
+    """`length`: positions that are computed; `made`: tokens sampled, of which `told` were passed on. `stops` looks for
+    the strings that it ends at."""
 
     group: _Group
     sample: int
     length: int
     made: int = 0
     told: int = 0
+    stops: Stops | None = None
 
     @property
     def full(self) -> bool:
@@ -246,7 +249,10 @@ class DecodeLoop:
         owners = [*groups, *(group for group in groups for _ in range(group.samples - 1))]
         self._spread(groups, first)
         sampled = {id(group): iter(range(group.samples)) for group in groups}
-        rows = [_Row(group, next(sampled[id(group)]), len(group.request.ids)) for group in owners]
+        rows = [
+            _Row(group, next(sampled[id(group)]), len(group.request.ids), stops=group.request.stops())
+            for group in owners
+        ]
         samplings = [group.request.sampling for group in owners]
         most = max(self._tokens.ids.shape[1], *(sampling.max_tokens for sampling in samplings))
         tokens = _Tokens.none_yet([row.length for row in rows], most, self._device)
@@ -309,15 +315,17 @@ class DecodeLoop:
         if self._steps % self._check_every and not any(row.full for row in self._rows):
             return
         done = self._tokens.done.tolist()
-        ended = [place for place, row in enumerate(self._rows) if done[place] or row.full]
-        telling = [place for place, row in enumerate(self._rows) if row.group.request.on_tokens]
-        for place, completion, bad in self._completions(sorted({*ended, *telling})):
+        ended = {place for place, row in enumerate(self._rows) if done[place] or row.full}
+        looked_at = [place for place, row in enumerate(self._rows) if row.stops or row.group.request.on_tokens]
+        for place, sampled, bad in self._completions(sorted({*ended, *looked_at})):
             row = self._rows[place]
             if bad:
                 row.group.fault = not_finite(row.group.request.adapter)
                 continue
+            completion = sampled.ended_by(row.stops)
             self._tell(row, completion)
-            if done[place] or row.full:
+            if place in ended or completion is not sampled:
+                ended.add(place)
                 row.group.done[row.sample] = completion
                 self._keep(place, row, completion)
         self._leave({*ended, *(place for place, row in enumerate(self._rows) if row.group.fault)})

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Self
 
+from ratchet.recorder.stops import before
 from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
@@ -44,12 +45,13 @@ class EchoEngine:
         text = request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content
         if request.adapter is not None:
             text = f"{request.adapter}: {text}"
-        return Generation((Sample(text=text, finish_reason="stop"),) * request.sampling.n)
+        told, _ = before(text, request.sampling.stop)
+        return Generation((Sample(text=told, finish_reason="stop"),) * request.sampling.n)
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
         """The last turn, one token at a time, as sure as can be: what stands behind the last token that is as the first
         one, for templates that open turns with a token and ask for an answer with another. It goes on with a beginning
-        of its answer that stands there already.
+        of its answer that stands there already. Its tokens have no text, so strings to end at are for who asks.
         """
         if request.adapter is not None and request.adapter not in self._adapters:
             raise AdapterError(f"the echo engine has no adapter {request.adapter!r}: load it first")

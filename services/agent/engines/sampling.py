@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import pad
 from transformers import LogitsProcessor, StoppingCriteria
 
+from ratchet.recorder.stops import Stops
 from schemas.messages.work import Sampling
 
 NEVER = float("-inf")
@@ -166,3 +167,18 @@ class RowLimits(StoppingCriteria):  # type: ignore[misc]
     def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
         self._on_step()
         return self._ends <= input_ids.shape[1]
+
+
+class RowStops(StoppingCriteria):  # type: ignore[misc]
+    """Ends each row at its own stop strings; a row without any is not copied to the host."""
+
+    def __init__(self, prompt_length: int, stops: Sequence[Stops | None]) -> None:
+        self._prompt_length = prompt_length
+        self._stops = stops
+
+    def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+        ended = [
+            stops is not None and stops.count(row[self._prompt_length :].tolist()) is not None
+            for row, stops in zip(input_ids, self._stops, strict=True)
+        ]
+        return torch.tensor(ended, device=input_ids.device)

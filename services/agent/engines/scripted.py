@@ -21,6 +21,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
 
+from ratchet.recorder.stops import before, watched
 from ratchet.service.errors import AdapterError, EngineError, SettingsError
 from schemas.messages.base import BaseModelIdentity, explain
 from schemas.messages.response import Sample
@@ -93,11 +94,12 @@ class ScriptedEngine(EchoEngine):
         echoed = super()._answer(request)
         if isinstance(echoed, EngineError):
             return echoed
-        before = f"{request.adapter}: " if request.adapter is not None else ""
+        name = f"{request.adapter}: " if request.adapter is not None else ""
         says = self._script.says(request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content)
         drawn = says * request.sampling.n if request.sampling.temperature == 0 else ()
-        texts = [drawn[0] if drawn else self._chance.choice(says) for _ in range(request.sampling.n)]
-        return Generation(tuple(Sample(text=before + text, finish_reason="stop") for text in texts))
+        texts = [name + (drawn[0] if drawn else self._chance.choice(says)) for _ in range(request.sampling.n)]
+        told = (before(text, request.sampling.stop)[0] for text in texts)
+        return Generation(tuple(Sample(text=text, finish_reason="stop") for text in told))
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
         """Goes on with a beginning of an answer that stands there already; what begins none, such as the template's own
@@ -111,16 +113,22 @@ class ScriptedEngine(EchoEngine):
             fitting, begun = written, []
         chosen = self._chance.choice(fitting) if request.sampling.temperature else fitting[0]
         said = chosen[len(begun) :][: request.sampling.max_tokens]
+        stops = watched(request.sampling.stop, self._text_of)
+        count = stops.count(said) if stops else None
+        said = said[:count]
         logprob = -math.log(len(fitting)) if request.sampling.temperature else 0.0
         for place, token in enumerate(said):
             yield TokenPiece(0, (token,), (0.0 if place else logprob,))
-        ended = bool(said) and said[-1] == self._ends
+        ended = count is not None or (bool(said) and said[-1] == self._ends)
         yield TokenPiece(0, (), (), "stop" if ended else "length")
+
+    def _text_of(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def _split(self, prompt_ids: Sequence[int]) -> tuple[tuple[str, ...], list[int]]:
         """What it may say to what was said since its last answer, and the beginning of this one."""
         places = [place for place, token in enumerate(prompt_ids) if token == self._opens]
         last = places[-1] if places else len(prompt_ids)
         since = places[-2] + 1 if len(places) > 1 else 0
-        heard = self._tokenizer.decode(list(prompt_ids[since:last]), skip_special_tokens=False)
+        heard = self._text_of(prompt_ids[since:last])
         return self._script.says(heard), list(prompt_ids[last + 1 :])

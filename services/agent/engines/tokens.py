@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 
+from ratchet.recorder.stops import Stops, watched
 from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
@@ -19,6 +21,7 @@ class TokenRequest:
 
     `on_tokens` gets the number of the sample, its new ids and their log-probabilities as they are sampled, where the
     model is generated with step by step. `keep`: the next prompt is likely to begin with this one and its answer.
+    `text_of`: of tokens, where the strings of `sampling.stop` are looked for.
     """
 
     ids: Sequence[int]
@@ -27,15 +30,25 @@ class TokenRequest:
     priority: int = 0
     on_tokens: TokenListener | None = None
     keep: bool = False
+    text_of: Callable[[Sequence[int]], str] | None = None
+
+    def stops(self) -> Stops | None:
+        """For one of its answers; None where it ends at no strings."""
+        return watched(self.sampling.stop, self.text_of) if self.text_of else None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """`ids` with the token that ended it, if one did."""
+    """`ids` with the token that ended it, if one did, or with which a stop string was whole."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
+
+    def ended_by(self, stops: Stops | None) -> Self:
+        """Cut behind the token with which a stop string was whole."""
+        count = stops.count(self.ids) if stops else None
+        return self if count is None else type(self)(self.ids[:count], self.logprobs[:count], "stop")
 
 
 Answer = Sequence[Completion] | EngineError

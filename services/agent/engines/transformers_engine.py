@@ -14,7 +14,8 @@ import torch
 
 from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import LanguageModel, load_language_model
-from ratchet.models.tokenization import completion_text, prompt_ids, token_texts
+from ratchet.models.tokenization import TokenizerCodec, completion_text, prompt_ids, token_texts
+from ratchet.recorder.stops import before
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
@@ -75,7 +76,7 @@ class TransformersEngine:
         self._threads: CpuThreads | None = None
         self._loaded: tuple[LanguageModel, RowAdapters, Loop] | None = None
         self._refused: list[tuple[int, EngineError]] = []
-        self._prompts: dict[int, tuple[int, ...]] = {}
+        self._asked: dict[int, IdsRequest] = {}
         self._wants_texts: set[int] = set()
         self._unwanted: set[str] = set()
         """Adapters that go as soon as no request runs with them."""
@@ -186,9 +187,19 @@ class TransformersEngine:
         if request.token_texts:
             self._wants_texts.add(number)
         sampled = IdsRequest(tuple(ids), request.sampling, request.adapter, request.priority)
-        self.submit_ids(number, sampled)
+        self._submit(number, sampled, lambda ids: completion_text(self._parts[0].tokenizer, list(ids)))
 
     def submit_ids(self, number: int, request: IdsRequest, on_tokens: TokenListener | None = None) -> None:
+        """Stop strings are looked for in a text that shows control tokens, as whoever records sees it."""
+        self._submit(number, request, TokenizerCodec(self._parts[0].tokenizer).decode, on_tokens)
+
+    def _submit(
+        self,
+        number: int,
+        request: IdsRequest,
+        text_of: Callable[[Sequence[int]], str],
+        on_tokens: TokenListener | None = None,
+    ) -> None:
         lm, adapters, loop = self._parts
         count, adapter, sampling = len(request.prompt_ids), request.adapter, request.sampling
         room = lm.max_positions - count
@@ -198,13 +209,13 @@ class TransformersEngine:
             long = f"the prompt has {count} tokens; {lm.identity} holds {lm.max_positions}, the answer included"
             self._refused.append((number, PromptTooLong(f"{long}: shorten it")))
         else:
-            self._prompts[number] = request.prompt_ids
+            self._asked[number] = request
             limited = sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, room)})
-            tokens = TokenRequest(request.prompt_ids, limited, adapter, request.priority, on_tokens, request.keep)
-            loop.submit(number, tokens)
+            prompt, priority, keep = request.prompt_ids, request.priority, request.keep
+            loop.submit(number, TokenRequest(prompt, limited, adapter, priority, on_tokens, keep, text_of))
 
     def cancel(self, number: int) -> None:
-        self._prompts.pop(number, None)
+        self._asked.pop(number, None)
         self._wants_texts.discard(number)
         self._parts[2].cancel(number)
 
@@ -226,7 +237,7 @@ class TransformersEngine:
         return [*refused, *((number, self._generation(number, answer)) for number, answer in answers)]
 
     def _generation(self, number: int, answer: Answer) -> Generation | EngineError:
-        prompt = self._prompts.pop(number)
+        asked = self._asked.pop(number)
         with_texts = number in self._wants_texts
         self._wants_texts.discard(number)
         if isinstance(answer, EngineError):
@@ -234,7 +245,7 @@ class TransformersEngine:
         tokenizer = self._parts[0].tokenizer
         samples = (
             Sample(
-                text=completion_text(tokenizer, list(one.ids)),
+                text=before(completion_text(tokenizer, list(one.ids)), asked.sampling.stop)[0],
                 completion_ids=one.ids,
                 logprobs=one.logprobs,
                 finish_reason=one.finish_reason,
@@ -242,4 +253,4 @@ class TransformersEngine:
             )
             for one in answer
         )
-        return Generation(tuple(samples), prompt)
+        return Generation(tuple(samples), asked.prompt_ids)

@@ -21,6 +21,7 @@ from ratchet.adapters.check import check_lora
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.models.tokenization import (
     TOKENIZER_FILES,
+    TokenizerCodec,
     chat_messages,
     completion_text,
     load_tokenizer,
@@ -31,7 +32,8 @@ from ratchet.models.tokenization import (
 from ratchet.openai.client import VllmClient, http_client
 from ratchet.openai.completions import TextChoice
 from ratchet.openai.errors import ContextTooLong, ModelMissing, ModelServerError, RequestRefused, ServerUnavailable
-from ratchet.recorder.vllm import VllmTokens
+from ratchet.recorder.stops import before, watched
+from ratchet.recorder.vllm import VllmTokens, stopping
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from ratchet.service.telemetry import Log
 from schemas.messages.response import Sample
@@ -175,17 +177,27 @@ class VllmEngine:
         if not all(map(_is_finite, choices)):
             broken = f"the log-probabilities of {body['model']} for this prompt are not finite"
             raise AdapterError(f"{broken}: roll it back") if request.adapter else EngineError(broken)
-        samples = tuple(self._sample(choice, request.token_texts) for choice in choices)
+        samples = tuple(self._sample(choice, request) for choice in choices)
         return Generation(samples * (request.sampling.n // len(samples)), ids)
 
-    def _sample(self, choice: TextChoice, with_texts: bool) -> Sample:
-        """The server's text lacks what its detokenizer still held back, so ours is taken where there is a tokenizer."""
+    def _sample(self, choice: TextChoice, request: GenerationRequest) -> Sample:
+        """The server's text lacks what its detokenizer still held back, so ours is taken where there is a tokenizer; so
+        is what we know of stop strings, of which the server says only that it ended."""
         sample = sample_of(choice)
         if self._tokenizer is None or sample.completion_ids is None:
             return sample
-        ids = sample.completion_ids
-        texts = token_texts(self._tokenizer, ids) if with_texts else None
-        return sample.model_copy(update={"text": completion_text(self._tokenizer, list(ids)), "token_texts": texts})
+        ids, stop = sample.completion_ids, request.sampling.stop
+        stops = watched(stop, self._text_of)
+        if stops and (count := stops.count(ids)) is not None:
+            ids, end = ids[:count], {"logprobs": sample.logprobs and sample.logprobs[:count], "finish_reason": "stop"}
+        else:
+            end = {}
+        texts = token_texts(self._tokenizer, ids) if request.token_texts else None
+        told, _ = before(self._text_of(ids), stop)
+        return sample.model_copy(update={"text": told, "completion_ids": ids, "token_texts": texts} | end)
+
+    def _text_of(self, ids: Sequence[int]) -> str:
+        return completion_text(self._tokenizer, list(ids))
 
     def _room(self, ids: tuple[int, ...]) -> int | None:
         if self._max_positions is None:
@@ -212,15 +224,21 @@ class VllmEngine:
             context=self._max_positions or 0,
             sampling=request.sampling,
         )
-        count = 0
+        codec = TokenizerCodec(self._tokenizer) if self._tokenizer is not None else None
+        stops = watched(request.sampling.stop, codec.decode) if codec else None
+        ids: list[int] = []
+        stopped = False
         with engine_errors():
-            async with aclosing(tokens.sample(request.prompt_ids, most)) as sampled:
+            asked = tokens.sample(request.prompt_ids, most, request.sampling.stop or ())
+            async with aclosing(asked) as sampled:
                 async for token in sampled:
                     if not math.isfinite(token.logprob):
                         raise AdapterError(f"the log-probabilities of {request.adapter or self._model} are not finite")
-                    count += 1
+                    ids.append(token.id)
                     yield TokenPiece(0, (token.id,), (token.logprob,))
-        yield TokenPiece(0, (), (), "length" if count == most else "stop")
+                    if stopped := stops is not None and stops.count(ids) is not None:
+                        break
+        yield TokenPiece(0, (), (), "length" if len(ids) == most and not stopped else "stop")
 
     async def load_adapter(self, name: str, path: Path) -> None:
         if name in self._adapters:
@@ -280,7 +298,7 @@ def completion_request(model: str, ids: tuple[int, ...], sampling: Sampling, roo
         "repetition_penalty": 1.0,
         "logprobs": 0,
         "return_token_ids": True,
-    }
+    } | stopping(sampling.stop, control_tokens=False)
 
 
 def _is_finite(choice: TextChoice) -> bool:

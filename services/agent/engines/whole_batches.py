@@ -13,7 +13,7 @@ import torch
 
 from ratchet.models.batcher import WaitingLine
 from services.agent.engines.row_adapters import RowAdapters
-from services.agent.engines.sampling import RowLimits, SamplingOfGenerate
+from services.agent.engines.sampling import RowLimits, RowStops, SamplingOfGenerate
 from services.agent.engines.tokens import Answer, Completion, TokenRequest, cut, failure, not_finite
 
 
@@ -92,15 +92,24 @@ class WholeBatches:
             top_k=0,
             top_p=1.0,
             logits_processor=[sampler],
-            stopping_criteria=[RowLimits(length, limits, self._model.device, self._on_step)],
+            stopping_criteria=[RowLimits(length, limits, self._model.device, self._on_step), *_stopped(rows, length)],
             pad_token_id=self._tokenizer.pad_token_id,
             eos_token_id=sorted(self._end_ids),
         )
         completions = sequences[:, length:]
         columns = zip(completions.tolist(), sampler.logprobs(completions).tolist(), limits, strict=True)
-        samples = [cut(ids[:limit], logprobs[:limit], self._end_ids) for ids, logprobs, limit in columns]
+        samples = [
+            cut(ids[:limit], logprobs[:limit], self._end_ids).ended_by(row.stops())
+            for row, (ids, logprobs, limit) in zip(rows, columns, strict=True)
+        ]
         rows_left = iter(zip(samples, sampler.broken, strict=True))
         return [_answer(request, list(islice(rows_left, request.sampling.n))) for request in requests]
+
+
+def _stopped(rows: Sequence[TokenRequest], prompt_length: int) -> list[RowStops]:
+    """What ends rows at their stop strings; nothing where no row has any."""
+    stops = [row.stops() for row in rows]
+    return [RowStops(prompt_length, stops)] if any(stops) else []
 
 
 def _answer(request: TokenRequest, rows: Sequence[tuple[Completion, bool]]) -> Answer:

@@ -7,12 +7,13 @@ wait with comments, then the answer in pieces. Errors have OpenAI's shape (ratch
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request, Response
 from fastapi import Path as InPath
-from starlette.responses import StreamingResponse
+from starlette.responses import JSONResponse, StreamingResponse
 
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.problem import problem_of, problems
@@ -20,6 +21,7 @@ from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from ratchet.http.work import while_connected
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.completions import Model, ModelList
+from ratchet.recorder import anthropic
 from ratchet.service.errors import RatchetError
 from services.orchestrator.api.chat_answer import chunks
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
@@ -55,16 +57,17 @@ def chat_router(service: ChatService) -> APIRouter:
         task_id = await service.ask(question)
         headers = task_headers(task_id)
         if body.stream:
-            return StreamingResponse(
-                _stream(service, question, task_id), headers=headers, media_type="text/event-stream"
-            )
+            events = streamed(service, question, task_id, partial(_chunks, question), _failed)
+            return StreamingResponse(events, headers=headers, media_type="text/event-stream")
         lines = await while_connected(request, service.lines(task_id))
         answer = service.answered(question, task_id, lines)
         return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
 
     @router.get("/v1/models", response_model=ModelList)
-    async def models() -> ModelList:
+    async def models(request: Request) -> Any:
         """The fleet's agents, and the versions of each that can be asked for."""
+        if anthropic.VERSION in request.headers:
+            return JSONResponse(anthropic.models(*(model.id for model in service.models())))
         return ModelList(data=service.models())
 
     @router.get("/v1/models/{model}", responses=problems(404))
@@ -78,8 +81,15 @@ def chat_router(service: ChatService) -> APIRouter:
     return router
 
 
-async def _stream(service: ChatService, question: Question, task_id: str) -> AsyncIterator[str]:
-    """Comments while it is being worked on, so that nothing on the way takes the connection for dead."""
+async def streamed(
+    service: ChatService,
+    question: Question,
+    task_id: str,
+    events: Callable[[ChatCompletion], AsyncIterator[str]],
+    failed: Callable[[dict[str, Any]], str],
+) -> AsyncIterator[str]:
+    """Comments while it is being worked on, so that nothing on the way takes the connection for dead. `events`: of the
+    answer; `failed`: of an error in OpenAI's shape."""
     yield ": on its way\n\n"
     try:
         while not await service.is_closed(task_id, KEEP_ALIVE_S):
@@ -87,9 +97,18 @@ async def _stream(service: ChatService, question: Question, task_id: str) -> Asy
         lines = await service.lines(task_id)
         answer = service.answered(question, task_id, lines)
     except RatchetError as error:
-        yield f"data: {json.dumps({'error': problem_of(error).openai()})}\n\n"
+        yield failed(problem_of(error).openai())
         return
+    async for event in events(answer):
+        yield event
+
+
+async def _chunks(question: Question, answer: ChatCompletion) -> AsyncIterator[str]:
     options = question.request.stream_options
     for chunk in chunks(answer, usage=bool(options and options.include_usage)):
         yield f"data: {chunk.model_dump_json(exclude_none=True)}\n\n"
     yield "data: [DONE]\n\n"
+
+
+def _failed(error: dict[str, Any]) -> str:
+    return f"data: {json.dumps({'error': error})}\n\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ratchet.logs.best_answer import ranked
@@ -24,6 +24,7 @@ from ratchet.openai.chat import (
 )
 from ratchet.openai.tools import CallDelta, answered_calls
 from ratchet.recorder.parsing import Parsed, PlainParser, installed_parsers
+from ratchet.recorder.stops import before
 from schemas.messages.task import Tool
 from schemas.records.interaction import Interaction
 
@@ -34,11 +35,13 @@ MOST_DELTAS = 200
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request asks of the answer. `logprobs`: those of each choice's tokens; `one_call`: at most."""
+    """What a request asks of the answer. `logprobs`: those of each choice's tokens; `one_call`: at most; `overruled`:
+    what it asks for in vain."""
 
     choices: int = 1
     logprobs: bool = False
     one_call: bool = False
+    overruled: Mapping[str, float | str] = field(default_factory=dict)
 
 
 def completion(lines: Sequence[Interaction], wanted: Wanted) -> ChatCompletion:
@@ -57,7 +60,7 @@ def completion(lines: Sequence[Interaction], wanted: Wanted) -> ChatCompletion:
             for index, (line, answer) in enumerate(zip(chosen, answers, strict=True))
         ],
         usage=_usage(chosen),
-        ratchet=_extras(lines, chosen),
+        ratchet=_extras(lines, chosen, wanted.overruled),
     )
 
 
@@ -97,7 +100,8 @@ def tells_tokens(lines: Sequence[Interaction]) -> bool:
 
 
 def _answer(line: Interaction, choice: int, wanted: Wanted) -> ChatAnswer:
-    said = parsed(line.response or "", line.tools or ())
+    told, _ = before(line.response or "", line.sampling.stop)  # an agent of another make may not know of it
+    said = parsed(told, line.tools or ())
     calls = said.calls[:1] if wanted.one_call else said.calls
     ids = [_call_id(line, choice, number) for number in range(len(calls))]
     return ChatAnswer(
@@ -160,7 +164,9 @@ def _usage(chosen: Sequence[Interaction]) -> Usage:
     return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
 
 
-def _extras(lines: Sequence[Interaction], chosen: Sequence[Interaction]) -> RatchetExtras:
+def _extras(
+    lines: Sequence[Interaction], chosen: Sequence[Interaction], overruled: Mapping[str, float | str]
+) -> RatchetExtras:
     best = chosen[0]
     return RatchetExtras(
         task_id=best.task_id,
@@ -172,4 +178,5 @@ def _extras(lines: Sequence[Interaction], chosen: Sequence[Interaction]) -> Ratc
         samples=[line.sample or 0 for line in chosen],
         group_size=len(lines),
         sampled_tokens=sum(line.sampled_tokens or 0 for line in lines),
+        overruled=dict(overruled) or None,
     )

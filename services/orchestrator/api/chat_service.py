@@ -148,7 +148,8 @@ class ChatService:
         if request.logprobs and not tells_tokens(lines):
             raise Problem(422, "Not told", NO_LOGPROBS, "no-logprobs", task_headers(task_id), [NOT_TOLD])
         one_call = request.parallel_tool_calls is False
-        found = completion(lines, Wanted(request.n or 1, logprobs=bool(request.logprobs), one_call=one_call))
+        wanted = Wanted(request.n or 1, bool(request.logprobs), one_call, request.overruled)
+        found = completion(lines, wanted)
         session = lines[0].session_id or session_of_its_own(task_id)
         answers = [choice.message for choice in found.choices]
         self._conversations.answered(request, question.caller, session, answers)

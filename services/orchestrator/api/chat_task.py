@@ -40,6 +40,7 @@ def task_of(
         temperature=request.temperature,
         top_p=request.top_p,
         max_tokens=request.max_completion_tokens or request.max_tokens,
+        stop=request.stop or None,
         adapter_version=version or None,
         tools=tuple(map(_tool, request.offered)) or None,
         needs_token_texts=request.logprobs or None,

@@ -96,7 +96,7 @@ def _sampling(task: Task, usual: Sampling, samples: int | None) -> Sampling:
     tokens = task.max_tokens and min(task.max_tokens, usual.max_tokens)
     may_lower = task.samples is None and is_best(task.select)
     lowered = samples if may_lower and samples is not None and samples < usual.n else None
-    if not (task.samples or lowered or tokens) and task.temperature is None and task.top_p is None:
+    if not (task.samples or lowered or tokens or task.stop) and task.temperature is None and task.top_p is None:
         return usual
     asked = {
         "n": task.samples or lowered,
@@ -104,5 +104,6 @@ def _sampling(task: Task, usual: Sampling, samples: int | None) -> Sampling:
         "temperature": task.temperature,
         "top_p": task.top_p,
         "max_tokens": tokens,
+        "stop": task.stop,
     }
     return usual.model_copy(update={name: value for name, value in asked.items() if value is not None})

@@ -97,6 +97,21 @@ def test_a_retry_gets_the_call_it_made_and_never_forks() -> None:
     assert (conversation.replayed, len(conversation.calls), dict(conversation.breaks)) == (2, 1, {})
 
 
+@pytest.mark.parametrize("name", ["smollm2", "qwen3"])
+def test_a_retry_gets_no_answer_that_its_client_has_gone_on_from(name: str) -> None:
+    """It asks the same once more, and its first try never came: the answer of then was for then."""
+    conversation = Conversation(template(name))
+    first = conversation.ask(ASKED)
+    thought = {"role": "assistant", "content": "A coin.", "reasoning_content": "hm"}
+    conversation.answer(first, thought, codec().encode("A coin."), [-1.0] * len(codec().encode("A coin.")))
+    say(conversation, conversation.ask([*ASKED, thought, further("Sure?")]), "Yes.")
+
+    again = conversation.ask(ASKED, retry=True)
+
+    assert again is not first and conversation.ask(ASKED, retry=True) is again
+    assert conversation.replayed == 1
+
+
 def test_a_retry_of_what_was_aborted_is_a_new_call() -> None:
     conversation = Conversation(template("smollm2"))
     call = conversation.ask(ASKED)

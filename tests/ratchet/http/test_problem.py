@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import APIRouter
-from pydantic import BaseModel
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 
-from ratchet.http.problem import Problem, problem_of
+from ratchet.http.problem import Problem, problem_of, problem_of_validation
 from ratchet.http.server.application import application
+from ratchet.openai.chat import ChatRequest
 from ratchet.service import errors
 from tests.ratchet.http.real_services import settings_of
 
@@ -112,3 +115,29 @@ async def test_what_is_not_valid_is_pointed_at_and_not_repeated(
     assert SECRET not in answer.text
     if answer.status_code == 422:
         assert [fault["pointer"] for fault in answer.json()["errors"]] == pointers
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"messages": []}, "messages: must not be empty"),
+        ({"messages": None}, "messages: must be a list"),
+        ({"messages": [7]}, "messages[0]: must be an object"),
+        ({"messages": [{"role": "critic", "content": "x"}]}, "messages[0].role: must be 'system', 'developer', "),
+        ({"messages": [{"content": "x"}]}, "messages[0].role: is missing"),
+        ({"model": 7}, "model: must be a text"),
+        ({"stream": 7}, "stream: must be true or false"),
+        ({"n": 0}, "n: must be greater than or equal to 1"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}] * 129}, "tools: must have at most 128 items"),
+        ({"colour": "red"}, "colour: is not known here"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words_of_json(given: dict[str, Any], said: str) -> None:
+    body = {"model": "small", "messages": [{"role": "user", "content": "x"}], **given}
+    with pytest.raises(ValidationError) as found:
+        ChatRequest.model_validate(body)
+    faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in found.value.errors()]
+
+    told = problem_of_validation(RequestValidationError(faults, body=body)).openai()["message"]
+
+    assert told.startswith(f"the request can't be read: {said}")

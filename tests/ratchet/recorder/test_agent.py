@@ -45,7 +45,9 @@ def line(*ids: int, finish: str | None = None, error: str | None = None) -> byte
 Reply = httpx.Response | Exception
 
 
-async def sampled(*replies: Reply | Callable[[], Reply], most: int = 20) -> tuple[list[int], list[Any], AgentTokens]:
+async def sampled(
+    *replies: Reply | Callable[[], Reply], most: int = 20, stop: tuple[str, ...] = ()
+) -> tuple[list[int], list[Any], AgentTokens]:
     asked: list[Any] = []
     coming = iter(replies)
 
@@ -60,7 +62,7 @@ async def sampled(*replies: Reply | Callable[[], Reply], most: int = 20) -> tupl
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         urls = ("http://one", "http://two")
         engine = AgentTokens(http, urls, arm=ARM, sampling=SAMPLING, context=100, ends={END})
-        found = [token async for token in engine.sample([5, 6], most)]
+        found = [token async for token in engine.sample([5, 6], most, stop)]
         assert [token.logprob for token in found] == [-token.id / 8 for token in found]
         return [token.id for token in found], asked, engine
 
@@ -81,6 +83,12 @@ async def test_it_is_asked_with_the_arm_and_the_sampling_of_the_work() -> None:
     assert url == "http://one/internal/generate"
     assert (body["prompt_ids"], body["adapter_version"], body["adapter_sha256"]) == ([5, 6], "v1.0.1", "a" * 64)
     assert body["sampling"] == {"n": 1, "temperature": 0.7, "top_p": 0.9, "top_k": 0, "max_tokens": 9}
+
+
+async def test_it_is_asked_to_end_at_stop_strings_also_behind_what_it_sampled_before_it_was_killed() -> None:
+    ids, asked, _ = await sampled(broken(line(7)), whole(line(8), line(finish="stop")), stop=("\n",))
+
+    assert (ids, [body["sampling"]["stop"] for _, body in asked]) == ([7, 8], [["\n"]] * 2)
 
 
 async def test_one_that_breaks_off_is_asked_to_go_on_behind_what_it_sampled() -> None:

@@ -73,6 +73,17 @@ async def test_an_agent_with_tools_and_thoughts_is_one_segment() -> None:
         assert rollout.conversation.normalised == 0
 
 
+async def test_an_agent_that_closes_without_a_call_goes_on_in_its_segment_and_gets_none() -> None:
+    async with house("I look.", CALL, name="qwen2_5") as (client, rollout):
+        first = (await client.post("/messages", json=ASKED)).json()["content"]
+        turns = [*ASKED["messages"], {"role": "assistant", "content": first}, *ASKED["messages"]]
+        closing = ASKED | {"messages": turns, "tool_choice": {"type": "none"}}
+        last = (await client.post("/messages", json=closing)).json()
+
+        assert (last["content"], last["stop_reason"]) == ([{"type": "text", "text": CALL}], "end_turn")
+        assert (len(segments_of(rollout.conversation)), rollout.conversation.breaks) == (1, {})
+
+
 async def test_an_empty_answer_and_a_call_whose_arguments_are_no_object_are_gone_on_from() -> None:
     odd = '<tool_call>\n{"name": "look", "arguments": "red"}\n</tool_call>'
     async with house("", odd, "A coin.", name="qwen2_5") as (client, rollout):
@@ -151,6 +162,9 @@ async def test_that_any_tool_is_called_is_a_wish_that_is_noted() -> None:
         ({"temperature": 10**400}, 400, "a number"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400, "is run by no one here"),
         ({"tools": [{}]}, 400, "has no name"),
+        ({"messages": [*ASKED["messages"], {"role": "assistant", "content": "It is"}]}, 400, "last turn"),
+        ({"mcp_servers": [{"type": "url", "url": "https://x", "name": "x"}]}, 400, "mcp_servers"),
+        ({"container": "container_1"}, 400, "container"),
     ],
 )
 async def test_what_is_refused_has_anthropics_shape(given: dict[str, Any], status: int, said: str) -> None:
@@ -162,6 +176,32 @@ async def test_what_is_refused_has_anthropics_shape(given: dict[str, Any], statu
         assert rollout.conversation.calls == []
         denied = await client.post("/messages", json=ASKED, headers={"x-api-key": "other"})
         assert (denied.status_code, denied.json()["error"]["type"]) == (401, "authentication_error")
+
+
+async def test_a_count_of_tokens_is_that_of_the_call_and_makes_none() -> None:
+    async with house("I look.", "A coin.") as (client, rollout):
+        counting = {name: value for name, value in ASKED.items() if name != "max_tokens"}
+        turns = list(ASKED["messages"])
+        for _ in range(2):
+            (told,) = (await client.post("/messages/count_tokens", json=counting | {"messages": turns})).json().items()
+            answer = (await client.post("/messages", json=ASKED | {"messages": turns})).json()
+            assert told == ("input_tokens", answer["usage"]["input_tokens"])
+            turns += [{"role": "assistant", "content": answer["content"]}, *ASKED["messages"]]
+        refused = await client.post("/messages/count_tokens", json=counting | {"messages": []})
+
+        assert (len(rollout.conversation.calls), rollout.conversation.breaks) == (2, {})
+        assert (refused.status_code, refused.json()["type"]) == (400, "error")
+
+
+async def test_who_sends_anthropics_version_gets_its_list_of_models_and_its_errors() -> None:
+    async with house() as (client, _):
+        client.headers["anthropic-version"] = "2023-06-01"
+        (model,) = (listed := (await client.get("/models")).json())["data"]
+        missing = await client.get("/files")
+
+    assert (model["type"], model["id"], model["display_name"]) == ("model", "small", "small")
+    assert (listed["has_more"], listed["first_id"], listed["last_id"]) == (False, "small", "small")
+    assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_found_error")
 
 
 async def test_a_stop_sequence_without_a_character_asks_for_nothing() -> None:

@@ -18,6 +18,7 @@ from ratchet.conversation.segments import segments_of, usage_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.rollout import RecordedRollout
+from schemas.messages.work import Sampling
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.ratchet.recorder.exactness import exact_calls
 
@@ -42,10 +43,12 @@ class House:
 
 
 @asynccontextmanager
-async def house(*answers: str, name: str = "qwen2_5", context: int = 8192) -> AsyncIterator[House]:
+async def house(
+    *answers: str, name: str = "qwen2_5", context: int = 8192, stop: tuple[str, ...] | None = None
+) -> AsyncIterator[House]:
     said = iter(answers)
     engine = ScriptedEngine(lambda prompt: [*codec().encode(next(said)), END], context)
-    rollout = RecordedRollout(template(name), engine, model="small@v1.0.0")
+    rollout = RecordedRollout(template(name), engine, model="small@v1.0.0", sampling=Sampling(stop=stop))
     recorder = Recorder()
     transport = httpx.ASGITransport(recorder.application())
     async with openai.AsyncOpenAI(
@@ -80,6 +83,20 @@ async def test_an_agent_with_tools_is_one_segment() -> None:
         at.assert_recorded()
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_an_agent_that_closes_without_a_call_goes_on_in_its_segment_and_gets_none(stream: bool) -> None:
+    async with house("I look.", CALL) as at:
+        first = await at.ask(tools=[TOOL])
+        history = [*ASKED, first.choices[0].message.model_dump(exclude_none=True), *ASKED]
+
+        last = await at.ask(history, tools=[TOOL], tool_choice="none", stream=stream)
+
+        told = [chunk.choices[0].delta async for chunk in last] if stream else [last.choices[0].message]
+        assert ("".join(one.content or "" for one in told), any(one.tool_calls for one in told)) == (CALL, False)
+        assert (len(segments_of(at.rollout.conversation)), at.rollout.conversation.breaks) == (1, {})
+        at.assert_recorded()
+
+
 async def test_a_stream_is_the_same_and_holds_a_tool_call_back_until_it_is_whole() -> None:
     async with house(f"I look, é.\n{CALL}") as at:
         stream = await at.ask(tools=[TOOL], stream=True, stream_options={"include_usage": True})
@@ -101,6 +118,7 @@ async def test_stop_max_tokens_and_logprobs() -> None:
         assert (stopped.choices[0].message.content, stopped.choices[0].finish_reason) == ("one two", "stop")
         cut = await at.ask(max_tokens=2)
         assert (cut.usage.completion_tokens, cut.choices[0].finish_reason) == (2, "length")
+        assert at.engine.stops == [(". ",), ()]
         told = (await at.ask(logprobs=True)).choices[0].logprobs.content
         assert [one.logprob for one in told] == [token.logprob for token in at.engine.sampled[2]]
         at.assert_recorded()
@@ -127,6 +145,18 @@ async def test_a_message_whose_calls_are_no_list_is_refused() -> None:
     async with house("one") as at:
         with pytest.raises(openai.BadRequestError, match="no list"):
             await at.ask([*ASKED, {"role": "assistant", "content": "", "tool_calls": 5}, *ASKED])
+
+
+async def test_a_refusal_was_text_and_a_role_that_no_template_knows_is_refused() -> None:
+    async with house("one") as at:
+        refusal: Any = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I can't."}]}
+        await at.ask([*ASKED, refusal, *ASKED])
+        assert at.rollout.conversation.calls[0].tail[1]["content"] == "I can't."
+        with pytest.raises(openai.BadRequestError, match="not 'critic'"):
+            await at.ask([{"role": "critic", "content": "Hm."}])
+        with pytest.raises(openai.BadRequestError, match="not 'critic'") as refused:
+            await at.client.responses.create(model="any", input=[{"role": "critic", "content": "Hm."}])  # type: ignore[list-item, misc]
+        assert (refused.value.param, len(at.engine.seen)) == ("input", 1)
 
 
 async def test_a_fault_of_ours_has_the_clients_shape(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +241,7 @@ def of_client(kind: type[openai.APIStatusError], **given: Any) -> Callable[..., 
         of_client(openai.BadRequestError, tool_choice={"type": "function", "function": {"name": "look"}}),
         of_client(openai.BadRequestError, tools=["look"]),
         of_client(openai.BadRequestError, stop=[7]),
+        of_client(openai.BadRequestError, stop=list("abcde")),
         of_client(openai.BadRequestError, response_format="json"),
         of_client(openai.BadRequestError, response_format={"type": "json_object"}),
         of_client(openai.BadRequestError, logprobs=True, top_logprobs=3),
@@ -230,6 +261,37 @@ async def test_what_is_not_honoured_is_refused_by_name(kind: type[openai.APIStat
             await at.ask(**given)
         assert refused.value.param in given  # type: ignore[operator]
         assert at.engine.seen == []
+
+
+async def test_the_works_own_stop_strings_end_every_call() -> None:
+    async with house("one two. three", "one, two. three", stop=(". ",)) as at:
+        for stop, said in ((None, "one two"), (["; ", ", "], "one")):
+            told = await at.ask(stop=stop)
+            assert (told.choices[0].message.content, told.choices[0].finish_reason) == (said, "stop")
+        assert at.engine.stops == [(". ",), (". ", "; ", ", ")]
+        at.assert_recorded()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_without_parallel_calls_the_first_is_passed_on_and_all_tokens_are_recorded(stream: bool) -> None:
+    async with house(f"I look.\n{CALL}\n{CALL}", "A coin.") as at:
+        first = await at.ask(tools=[TOOL], parallel_tool_calls=False, stream=stream)
+        if stream:
+            deltas = [chunk.choices[0].delta async for chunk in first if chunk.choices]
+            ((call,),) = [delta.tool_calls for delta in deltas if delta.tool_calls]
+        else:
+            (call,) = first.choices[0].message.tool_calls
+        function = {"name": call.function.name, "arguments": call.function.arguments}
+        answer = {
+            "role": "assistant",
+            "content": "I look.",
+            "tool_calls": [{"id": call.id, "type": "function", "function": function}],
+        }
+        brought = {"role": "tool", "tool_call_id": call.id, "content": "a coin"}
+        await at.ask([*ASKED, answer, brought], tools=[TOOL])
+
+        assert len(segments_of(at.rollout.conversation)) == 1 and not at.rollout.conversation.breaks
+        at.assert_recorded()
 
 
 async def test_a_call_that_is_required_is_a_wish_that_is_noted() -> None:

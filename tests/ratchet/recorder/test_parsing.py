@@ -13,7 +13,7 @@ from ratchet.recorder.parsing import (
     installed_parsers,
     parser_name,
 )
-from ratchet.recorder.rollout import held_back
+from ratchet.recorder.stops import held_back
 from tests.ratchet.conversation.speakers import source_of
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "é"}}\n</tool_call>'

@@ -45,6 +45,16 @@ async def test_an_agent_with_tools_that_sends_its_items_back_is_one_segment() ->
         at.assert_recorded()
 
 
+async def test_an_agent_that_closes_without_a_call_goes_on_in_its_segment_and_gets_none() -> None:
+    async with house("I look.", CALL) as at:
+        first = await at.client.responses.create(model="any", input=ASKED, tools=[LOOK])
+        history = [*ASKED, *[item.model_dump() for item in first.output], *ASKED]
+        last = await at.client.responses.create(model="any", input=history, tools=[LOOK], tool_choice="none")
+
+        assert (kinds(last), last.output_text) == (["message"], CALL)
+        assert (len(segments_of(at.rollout.conversation)), at.rollout.conversation.breaks) == (1, {})
+
+
 async def test_streamed_it_is_put_together_by_the_client_as_it_was_whole() -> None:
     said = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}"
     async with house(said, "A coin.") as at:

@@ -63,6 +63,26 @@ async def test_ids_are_answered_one_after_the_other_and_the_last_line_says_why(s
     )
 
 
+class Heard(EchoEngine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stops: list[tuple[str, ...] | None] = []
+
+    async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
+        self.stops.append(request.sampling.stop)
+        async for piece in super().generate_ids(request):
+            yield piece
+
+
+async def test_the_engine_is_told_what_strings_end_it(settings: AgentSettings) -> None:
+    engine = Heard()
+    async with agent(settings, engine) as (worker, _), client(worker, settings) as api:
+        for stop in (["\n"], None):
+            await api.post("/internal/generate", json=ASKED | {"sampling": {"max_tokens": 9, "stop": stop}})
+
+    assert engine.stops == [("\n",), None]
+
+
 async def test_an_adapter_is_loaded_for_it_and_must_be_the_one_that_is_named(
     settings: AgentSettings, write_adapter: Callable[..., Path]
 ) -> None:

@@ -97,6 +97,19 @@ async def test_a_token_comes_in_one_way_only(tmp_path: Path, headers: dict[str, 
     assert answer.headers["www-authenticate"].startswith('Bearer realm="ratchet"')
 
 
+async def test_a_token_counts_where_anthropics_clients_put_a_key(tmp_path: Path) -> None:
+    mint = Mint(tmp_path / "keys")
+    settings = settings_of("agent", tmp_path, api_public_keys=mint.keys.jwks)
+    service = service_of(settings)
+    app = application("agent", service.routers(), settings, service.trouble)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        keys = [mint.good(Role.VIEWER), "other"]
+        answers = [await client.get("/v1/adapters", headers={"x-api-key": key}) for key in keys]
+
+    assert [answer.status_code for answer in answers] == [200, 401]
+
+
 async def test_two_authorization_headers_are_none(tmp_path: Path) -> None:
     mint = Mint(tmp_path / "keys")
     settings = settings_of("agent", tmp_path, api_public_keys=mint.keys.jwks)

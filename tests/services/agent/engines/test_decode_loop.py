@@ -19,6 +19,7 @@ from services.agent.engines.decode_loop import DecodeLoop
 from services.agent.engines.row_adapters import RowAdapters
 from services.agent.engines.row_cache import BLOCK, CacheShape, Prefixes
 from services.agent.engines.tokens import Answer, Completion, TokenRequest
+from services.agent.engines.whole_batches import WholeBatches
 from tests.services.agent.engines.conftest import BLUE, RED
 
 LONG = [3 + number % 200 for number in range(40)]
@@ -95,6 +96,61 @@ def whole_logprobs(model: Any, prompt: Sequence[int], ids: Sequence[int]) -> lis
     logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].float()
     values: list[float] = logits.log_softmax(-1).gather(-1, torch.tensor(ids)[:, None])[:, 0].tolist()
     return values
+
+
+def text_of(ids: Sequence[int]) -> str:
+    return "".join(f"<{token}>" for token in ids)
+
+
+def in_two_tokens(whole: Sequence[int]) -> tuple[str, int]:
+    """A stop string that the fifth and sixth of them hold together, and how many are sampled until it is whole."""
+    stop = f"{str(whole[4])[-1]}><{str(whole[5])[0]}"
+    return stop, next(n for n in range(1, 20) if stop in text_of(whole[:n]))
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_row_ends_with_the_token_that_completes_a_stop_string_whenever_it_is_looked_at(
+    lm: LanguageModel, every: int
+) -> None:
+    # given tokens that are a word each, a stop string in the middle of two of them, and a neighbour without one
+    whole = by_generate(lm, LONG, 20)
+    told: list[int] = []
+
+    def listen(sample: int, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        told.extend(ids)
+
+    stop, kept = in_two_tokens(whole)
+    loop = loop_of(lm, check_every=every)
+    sampling = greedy(20).model_copy(update={"stop": (stop,)})
+    loop.submit(0, TokenRequest(LONG, sampling, text_of=text_of, on_tokens=listen))
+    loop.submit(1, TokenRequest(LONG, greedy(20)))
+    found: dict[int, Answer] = {}
+    while 0 not in found:
+        found.update(loop.step())
+
+    assert loop.busy, "its neighbour goes on"
+    ((stopped,), (other,)) = (samples(answer) for answer in until_idle(loop, found).values())
+    assert (stopped.ids, stopped.finish_reason, len(stopped.logprobs)) == (whole[:kept], "stop", kept)
+    assert tuple(told) == stopped.ids
+    assert stopped.logprobs == pytest.approx(other.logprobs[:kept], abs=1e-5)
+    assert other.ids == whole
+
+
+def test_in_a_whole_batch_a_row_ends_at_its_stop_string_and_the_batch_with_its_last(
+    lm: LanguageModel, counted: Counted
+) -> None:
+    whole, other = by_generate(lm, LONG, 20), by_generate(lm, LONG[:5], 3)
+    stop, kept = in_two_tokens(whole)
+    loop = WholeBatches(lm.model, lm.tokenizer, RowAdapters(lm.model), end_ids=lm.end_ids, max_rows=4)
+    counted.passes.clear()
+    loop.submit(0, TokenRequest(LONG, greedy(20).model_copy(update={"stop": (stop,)}), text_of=text_of))
+    loop.submit(1, TokenRequest(LONG[:5], greedy(3)))
+
+    ((stopped,), (neighbour,)) = (samples(answer) for _, answer in loop.step())
+
+    assert (stopped.ids, stopped.finish_reason, len(stopped.logprobs)) == (whole[:kept], "stop", kept)
+    assert neighbour.ids == other
+    assert len(counted.passes) == max(kept, 3)
 
 
 def test_rows_that_come_and_go_say_what_generate_says(lm: LanguageModel) -> None:

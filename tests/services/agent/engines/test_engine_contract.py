@@ -102,6 +102,22 @@ async def test_an_answer_ends_with_its_end_token_or_at_its_limit(bench: Bench) -
         assert (ids[-1] == end) if sample.finish_reason == "stop" else (len(ids) == limit)
 
 
+async def test_an_answer_ends_before_a_stop_string_and_keeps_the_tokens_that_wrote_it(bench: Bench) -> None:
+    (whole,) = await answers(bench, GenerationRequest("hello", GREEDY))
+    (said,) = whole.samples
+    words = [said.text[-2:], said.text[-4:][0]] if bench.tokens else [said.text[-2:]]
+    for word in words:
+        stopping = GREEDY.model_copy(update={"stop": ("not said", word)})
+        (told,) = await answers(bench, GenerationRequest("hello", stopping))
+        (sample,) = told.samples
+        assert (sample.text, sample.finish_reason) == (said.text.partition(word)[0], "stop")
+        if bench.tokens:
+            ids, tokenizer = list(said.completion_ids or ()), load_tokenizer(bench.model)
+            kept = next(n for n in range(1, 9) if word in completion_text(tokenizer, ids[:n]))
+            assert sample.completion_ids == said.completion_ids[:kept]
+            assert sample.logprobs == pytest.approx((said.logprobs or ())[:kept], abs=1e-4)
+
+
 async def test_adapters_answer_differently_in_one_batch_and_leave_the_base_alone(bench: Bench) -> None:
     before = texts((await bench.engine.generate([GenerationRequest("hello", GREEDY)]))[0])
     await load_both(bench)

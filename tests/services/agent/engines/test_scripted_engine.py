@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
@@ -33,7 +34,7 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.from_file(str(PLAYED / "tokenizer.json"))
 
 
-async def said(engine: ScriptedEngine, ids: Sequence[int], **given: float) -> list[TokenPiece]:
+async def said(engine: ScriptedEngine, ids: Sequence[int], **given: Any) -> list[TokenPiece]:
     request = IdsRequest(tuple(ids), Sampling(**{"n": 1, "max_tokens": 100} | given))
     return [piece async for piece in engine.generate_ids(request)]
 
@@ -48,6 +49,17 @@ async def test_it_hears_what_was_said_since_its_last_answer_alone(engine: Script
     assert text(tokenizer, await said(engine, tokenizer.encode(prompt).ids)) == "two"
     unheard = tokenizer.encode("<|user|>third<|end|><|assistant|>").ids
     assert text(tokenizer, await said(engine, unheard)) == "I have nothing to say to that."
+
+
+async def test_its_tokens_end_with_the_one_that_completes_a_stop_string(
+    engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    ids = tokenizer.encode("<|user|>third<|end|><|assistant|>").ids
+    whole = await said(engine, ids)
+    stopped = await said(engine, ids, stop=("nothing",))
+
+    assert stopped[-1].finish_reason == "stop" and stopped[:-1] == whole[: len(stopped) - 1]
+    assert "nothing" in text(tokenizer, stopped) and "nothing" not in text(tokenizer, stopped[:-2])
 
 
 async def test_each_way_has_its_chance_and_says_so(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:

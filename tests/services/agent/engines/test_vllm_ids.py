@@ -47,7 +47,7 @@ async def pieces(made: VllmEngine, request: IdsRequest) -> list[TokenPiece]:
 async def test_tokens_come_as_the_server_tells_them_by_the_adapter_that_is_named() -> None:
     async with engine(chunk(7, -0.5) + chunk(2, -1.0) + "data: [DONE]\n\n") as (made, asked):
         assert isinstance(made, StreamsIds) and made.context == 12
-        told = await pieces(made, IdsRequest((5, 6), Sampling(temperature=0.7, max_tokens=99), "red"))
+        told = await pieces(made, IdsRequest((5, 6), Sampling(temperature=0.7, max_tokens=99, stop=("\n",)), "red"))
 
     assert [(piece.ids, piece.logprobs, piece.finish_reason) for piece in told] == [
         ((7,), (-0.5,), None),
@@ -57,6 +57,7 @@ async def test_tokens_come_as_the_server_tells_them_by_the_adapter_that_is_named
     (request,) = asked
     assert (request["prompt"], request["model"], request["max_tokens"]) == ([5, 6], "red", 10)
     assert (request["temperature"], request["return_token_ids"], request["stream"]) == (0.7, True, True)
+    assert (request["stop"], request["skip_special_tokens"]) == (["\n"], False)
 
 
 async def test_what_it_can_not_answer_is_told_apart() -> None:

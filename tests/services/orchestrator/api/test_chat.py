@@ -147,19 +147,16 @@ async def test_an_unknown_model_is_not_found_and_those_there_are_are_named(tmp_p
 JSON = {"content-type": "application/json"}
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 REFUSED: list[dict[str, Any]] = [
-    {"seed": 7},
-    {"stop": ["\n"]},
+    {"seed": "seven"},
+    {"stop": list("abcde")},
     {"tools": [{"type": "function", "function": {"name": ""}}]},
-    {"tool_choice": "required"},
     {"tool_choice": {"type": "function", "function": {"name": "f"}}},
     {"functions": [{"name": "f"}]},
     {"response_format": {"type": "json_object"}},
     {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
     {"logprobs": "yes"},
     {"top_logprobs": 5},
-    {"frequency_penalty": 0.5},
-    {"logit_bias": {"5": 10}},
-    {"reasoning_effort": "low"},
+    {"frequency_penalty": "much"},
     {"temperature": 9},
     {"n": 65},
     {"user": "a\nb"},
@@ -179,6 +176,31 @@ async def test_what_is_not_honoured_is_refused_by_name(tmp_path: Path) -> None:
             assert f" {param}" in refused.value.message
             assert f"/{name}" not in refused.value.message
         assert chat.works == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_ends_before_a_stop_string_whoever_gave_it(tmp_path: Path, stream: bool) -> None:
+    """The agent here knows nothing of them."""
+    async with chatting(tmp_path) as chat:
+        answer = await chat.ask("x", stop=["", " one", "st o"], stream=stream)
+        if stream:
+            chunks = [chunk async for chunk in answer]
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "the be"
+        else:
+            assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("the be", "stop")
+        await chat.ask("x")
+
+        assert [work.sampling.stop for work in chat.works] == [(" one", "st o"), None]
+        assert [b'"stop"' in work.encode() for work in chat.works] == [True, False]
+
+
+async def test_what_had_no_effect_is_told_with_the_answer(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        answer = await chat.ask("x", seed=7, frequency_penalty=0.5, tool_choice="required", reasoning_effort="low")
+        plain = await chat.ask("x", seed=7, temperature=0)
+
+        wished = {"seed": 7, "frequency_penalty": 0.5, "tool_choice": "required", "reasoning_effort": "low"}
+        assert (answer.ratchet["overruled"], "overruled" in plain.ratchet) == (wished, False)
 
 
 async def test_harmless_parameters_are_taken(tmp_path: Path) -> None:
@@ -253,7 +275,7 @@ async def test_a_fault_is_named_by_its_place_in_what_the_client_sent(
         "/v1/embeddings",
         "/v1/chat/completions/abc",
         "/v1/models/nobody",
-        "/v1/responses",
+        "/v1/completions",
         "/v1/tasks/nobody",
         "/v1/adapters/small/versions/v9.9.9",
     ],

@@ -169,12 +169,3 @@ async def test_an_agent_that_tells_none_is_a_refusal(tmp_path: Path) -> None:
             [chunk async for chunk in await ask(chat, ASKED, logprobs=True, stream=True)]
 
         assert (refused.value.param, refused.value.code) == ("logprobs", "no-logprobs")
-
-
-async def test_a_seed_is_taken_where_nothing_is_drawn(tmp_path: Path) -> None:
-    async with chatting(tmp_path) as chat:
-        await ask(chat, ASKED, seed=7, temperature=0)
-
-        with pytest.raises(openai.BadRequestError, match="temperature 0"):
-            await ask(chat, ASKED, seed=7)
-        assert [work.sampling.n for work in chat.works] == [1]

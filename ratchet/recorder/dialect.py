@@ -1,0 +1,101 @@
+"""What the dialects share: a request as a call of a model, and an answer that is told. Knows no engine and no template.
+
+The recorder and the public front read and write Anthropic's messages and OpenAI's responses by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from ratchet.openai.honoured import wishes
+from ratchet.openai.tools import REQUIRED, choice_of
+from ratchet.recorder.body import SAMPLING
+from ratchet.recorder.parsing import Parsed
+from schemas.messages.response import FinishReason
+
+TextKind = Literal["reasoning", "content"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    calls: bool = True
+    """Whether calls of tools are looked for. The model is told of the tools all the same: without them its prompt would
+    be another, and the rollout cut."""
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    retry: bool = False
+    streamed: bool = True
+    """Whether anybody is told of the answer before it is whole."""
+    one_call: bool = False
+    """Of the calls in an answer the first is passed on; all that was sampled is in the record."""
+    wants: Mapping[str, float | str] = field(default_factory=dict)
+    """What it would have of the sampling, which is the Work's all the same: numbers, and a call of a tool."""
+
+
+class Told(Protocol):
+    """An answer as far as it is known, as each dialect tells it; `Answer` of a rollout is one.
+
+    `finish` is there once it is whole, `stopped_at` is the stop string that ended it.
+    """
+
+    @property
+    def parsed(self) -> Parsed: ...
+
+    @property
+    def call_ids(self) -> Sequence[str]: ...
+
+    @property
+    def finish(self) -> FinishReason | None: ...
+
+    @property
+    def stopped_at(self) -> str | None: ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def sampled_tokens(self) -> int: ...
+
+
+class Growth:
+    """What a stream of answers brings: `sent` holds the text that was told already, by its kind."""
+
+    def __init__(self) -> None:
+        self.sent: dict[TextKind, str] = {"reasoning": "", "content": ""}
+
+    def of(self, answer: Told) -> Iterator[tuple[TextKind, str]]:
+        """Kind and text of what an answer has more than the one before it, reasoning first."""
+        texts: tuple[tuple[TextKind, str], ...] = (
+            ("reasoning", answer.parsed.reasoning),
+            ("content", answer.parsed.content),
+        )
+        for kind, text in texts:
+            if more := text[len(self.sent[kind]) :]:
+                self.sent[kind] = text
+                yield kind, more
+
+
+def retries(headers: Mapping[str, str]) -> bool:
+    """Whether a client's SDK says that it sends a request again: those of OpenAI and Anthropic count."""
+    count = headers.get("x-stainless-retry-count", "0")
+    return count.isdecimal() and int(count) > 0
+
+
+def wanted(body: Mapping[str, Any]) -> dict[str, float | str]:
+    """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced."""
+    given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes(body)
+    wants: dict[str, float | str] = {
+        name: value if isinstance(value, str) else float(value) for name, value in given.items()
+    }
+    return wants | ({"tool_choice": REQUIRED} if choice_of(body.get("tool_choice")) == REQUIRED else {})
+
+
+def one_call(body: Mapping[str, Any]) -> bool:
+    """Whether an answer may have one call at most, in either dialect's words."""
+    choice = body.get("tool_choice")
+    not_parallel = isinstance(choice, Mapping) and choice.get("disable_parallel_tool_use") is True
+    return body.get("parallel_tool_calls") is False or not_parallel

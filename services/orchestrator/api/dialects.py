@@ -1,0 +1,227 @@
+"""POST /v1/messages and /v1/responses: the chat front in Anthropic's words, and in those of OpenAI's responses.
+
+They are read and written by the recorder's own files; what is asked becomes a chat request, so both honour what that
+honours, and refuse by name what it refuses. Their shapes are their vendors': they are no part of the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from ratchet.conversation.messages import canonical
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.problem import Fault, Problem
+from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
+from ratchet.http.work import while_connected
+from ratchet.openai.chat import ChatCompletion, ChatRequest
+from ratchet.recorder import anthropic, responses
+from ratchet.recorder.body import read
+from ratchet.recorder.dialect import Asked, retries
+from ratchet.recorder.parsing import Parsed
+from ratchet.recorder.refused import Refused
+from schemas.messages.response import FinishReason
+from services.orchestrator.api.chat import streamed
+from services.orchestrator.api.chat_answer import pieces
+from services.orchestrator.api.chat_service import ChatService, Question, task_headers
+
+ASKED_FOR_NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
+READ = ("model", "stream", "temperature", "top_p", "tools", "tool_choice", "metadata")
+"""Fields of both."""
+OF_MESSAGES = ("messages", "system", "max_tokens", "stop_sequences", "top_k", "cache_control", "service_tier")
+OF_RESPONSES = (
+    "user",
+    "parallel_tool_calls",
+    "include",
+    "truncation",
+    "stream_options",
+    "service_tier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The best answer of a task, as dialects tell one."""
+
+    parsed: Parsed
+    call_ids: tuple[str, ...]
+    finish: FinishReason
+    prompt_tokens: int
+    sampled_tokens: int
+    stopped_at: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """`taken`: fields that it reads, or that are harmless; any other is refused unless it asks for nothing. `harmless`:
+    fields with the values that change nothing. `names`: what parameters of a chat are called here."""
+
+    path: str
+    read: Callable[[Mapping[str, Any], Mapping[str, str]], Asked]
+    chat: Callable[[Mapping[str, Any]], dict[str, Any]]
+    whole: Callable[[Mapping[str, Any], str, Chosen], dict[str, Any]]
+    events: Callable[[Mapping[str, Any], str, Chosen, AsyncGenerator[Chosen, None]], AsyncIterator[str]]
+    failed: Callable[[dict[str, Any]], str]
+    taken: frozenset[str]
+    harmless: Mapping[str, tuple[Any, ...]]
+    names: Mapping[str, str]
+
+
+def _of_messages(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = body.get("metadata")
+    return {"user": metadata.get("user_id") if isinstance(metadata, dict) else None, "top_k": body.get("top_k")}
+
+
+def _of_responses(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: body.get(name) for name in ("user", "metadata")}
+
+
+MESSAGES = Dialect(
+    path="/v1/messages",
+    read=anthropic.asked,
+    chat=_of_messages,
+    whole=lambda body, model, told: anthropic.message(model, told),
+    events=lambda body, model, first, rest: anthropic.events(model, first, rest),
+    failed=lambda error: f"event: error\ndata: {json.dumps(anthropic.error_object(error))}\n\n",
+    taken=frozenset((*READ, *OF_MESSAGES)),
+    harmless={"thinking": ({"type": "disabled"},)},
+    names={"stop": "stop_sequences", "user": "metadata.user_id"},
+)
+RESPONSES = Dialect(
+    path="/v1/responses",
+    read=responses.asked,
+    chat=_of_responses,
+    whole=lambda body, model, told: responses.response(responses.begun(model, body), told),
+    events=lambda body, model, first, rest: responses.events(responses.begun(model, body), first, rest),
+    failed=lambda error: f"data: {json.dumps({'error': error})}\n\n",
+    taken=frozenset((*READ, "input", "instructions", "max_output_tokens", *OF_RESPONSES)),
+    harmless={
+        "text": ({"format": {"type": "text"}}, {"format": {"type": "text"}, "verbosity": "medium"}),
+        "reasoning": ({"effort": None, "summary": None}, {"effort": None}, {"summary": None}),
+    },
+    names={"messages": "input", "max_tokens": "max_output_tokens"},
+)
+
+
+def dialects_router(service: ChatService) -> APIRouter:
+    router = APIRouter()
+
+    @router.post(MESSAGES.path, include_in_schema=False)
+    async def messages(
+        request: Request,
+        caller: CallerOf,
+        beta: Annotated[str | None, Query(description="No effect.")] = None,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Response:
+        return await _answered(MESSAGES, service, request, caller, idempotency_key)
+
+    @router.post(RESPONSES.path, include_in_schema=False)
+    async def respond(request: Request, caller: CallerOf, idempotency_key: IdempotencyKey = None) -> Response:
+        return await _answered(RESPONSES, service, request, caller, idempotency_key)
+
+    return router
+
+
+async def _answered(
+    dialect: Dialect, service: ChatService, request: Request, caller: CallerOf, idempotency_key: str | None
+) -> Response:
+    raw = await request.body()
+    try:
+        body = read(raw)
+        chat = chat_request(dialect, body, request.headers)
+    except Refused as error:
+        raise _problem(dialect, error) from None
+    key = None if idempotency_key is None else id_from_key(caller, f"POST {dialect.path}", idempotency_key)
+    question = Question(chat, caller.name, key=key, is_retry=retries(request.headers))
+    task_id = await service.ask(question)
+    headers = task_headers(task_id)
+    if chat.stream:
+
+        def events(answer: ChatCompletion) -> AsyncIterator[str]:
+            told = chosen(answer)
+            nothing = replace(told, parsed=Parsed(), call_ids=())
+            return dialect.events(body, answer.model, nothing, growing(told))
+
+        lines = streamed(service, question, task_id, events, dialect.failed)
+        return StreamingResponse(lines, headers=headers, media_type="text/event-stream")
+    answer = service.answered(question, task_id, await while_connected(request, service.lines(task_id)))
+    whole = dialect.whole(body, answer.model, chosen(answer))
+    return JSONResponse(whole | {"ratchet": answer.ratchet.model_dump()}, headers=headers)
+
+
+def chat_request(dialect: Dialect, body: Mapping[str, Any], headers: Mapping[str, str]) -> ChatRequest:
+    """Raises Refused, PromptRefused, RequestValidationError."""
+    asked = dialect.read(body, headers)
+    for name, value in body.items():
+        if not (name in dialect.taken or value in ASKED_FOR_NOTHING or value in dialect.harmless.get(name, ())):
+            raise Refused(400, f"{name}: this fleet does not do that, or does not know it", param=name)
+    given: dict[str, Any] = {
+        "model": body.get("model"),
+        "messages": [canonical(message) for message in asked.messages],
+        "tools": list(asked.tools),
+        "tool_choice": asked.wants.get("tool_choice") or (None if asked.calls else "none"),
+        "max_tokens": asked.max_tokens,
+        "temperature": body.get("temperature"),
+        "top_p": body.get("top_p"),
+        "stop": list(asked.stop),
+        "parallel_tool_calls": False if asked.one_call else None,
+        "stream": body.get("stream"),
+    }
+    given |= dialect.chat(body)
+    try:
+        return ChatRequest.model_validate(given)
+    except ValidationError as error:
+        faults = [fault | {"loc": ("body", *_place(dialect, fault["loc"]))} for fault in error.errors()]
+        raise RequestValidationError(faults, body={"model": None, **body}) from None
+
+
+def chosen(answer: ChatCompletion) -> Chosen:
+    choice, usage = answer.choices[0], answer.usage
+    said, calls = choice.message, choice.message.tool_calls or []
+    return Chosen(
+        parsed=Parsed(
+            content=said.content or "",
+            reasoning=said.reasoning_content or "",
+            calls=tuple((call.function.name, call.function.arguments) for call in calls),
+        ),
+        call_ids=tuple(call.id for call in calls),
+        finish="stop" if choice.finish_reason == "tool_calls" else choice.finish_reason,
+        prompt_tokens=usage.prompt_tokens,
+        sampled_tokens=usage.completion_tokens,
+    )
+
+
+async def growing(told: Chosen) -> AsyncGenerator[Chosen, None]:
+    """Reasoning piece by piece, then the text, then all of it."""
+    reasoning = content = ""
+    for piece in pieces(told.parsed.reasoning):
+        reasoning += piece
+        yield replace(told, parsed=Parsed(reasoning=reasoning), call_ids=())
+    for piece in pieces(told.parsed.content):
+        content += piece
+        yield replace(told, parsed=Parsed(content, reasoning), call_ids=())
+    yield told
+
+
+def _place(dialect: Dialect, where: tuple[Any, ...]) -> tuple[Any, ...]:
+    """In a chat request, as the dialect calls it. Its turns are not counted: they are others than those of the chat."""
+    first, *rest = where or ("",)
+    name = dialect.names.get(first, first)
+    return tuple(name.split(".")) if first in ("messages", "tools") else (*name.split("."), *rest)
+
+
+def _problem(dialect: Dialect, error: Refused) -> Problem:
+    param = error.error["param"]
+    pointer = "/" + str(dialect.names.get(param, param)).replace(".", "/") if param else ""
+    faults = [Fault(pointer=pointer, detail=str(error))] if param else []
+    return Problem(400, "Not valid", str(error), "invalid", faults=faults)

@@ -1,0 +1,48 @@
+"""Stop strings in tokens that come: which are kept, and what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratchet.recorder.stops import Stops, before, for_engine
+
+PIECES = ("a", "b", "ab", "ba.", "", "é")
+
+
+def text_of(ids: Sequence[int]) -> str:
+    return "".join(PIECES[one] for one in ids)
+
+
+@given(
+    ids=st.lists(st.integers(0, len(PIECES) - 1), max_size=20),
+    words=st.lists(st.text("ab.é", min_size=1, max_size=4), min_size=1, max_size=4),
+    looks=st.lists(st.integers(1, 5), max_size=20),
+)
+def test_kept_are_the_first_tokens_whose_text_holds_a_string_however_often_it_is_looked(
+    ids: list[int], words: list[str], looks: list[int]
+) -> None:
+    stops, at, found = Stops(words, text_of), 0, None
+    for size in [*looks, len(ids)]:
+        at = min(at + size, len(ids))
+        found = stops.count(ids[:at])
+    kept = (n for n in range(1, len(ids) + 1) if any(word in text_of(ids[:n]) for word in words))
+
+    assert found == next(kept, None)
+    told, word = before(text_of(ids[:found]), words)
+    assert (word is None) == (found is None) and not any(one in told for one in words)
+
+
+def test_half_a_character_is_no_string_until_it_is_whole() -> None:
+    raw = "aé\n".encode()
+    stops = Stops(("é",), lambda ids: bytes(ids).decode(errors="replace"))
+
+    assert [stops.count(raw[:n]) for n in range(1, 5)] == [None, None, 3, 3]
+
+
+@pytest.mark.parametrize(("asked", "passed"), [(("a",) * 9, ("a",) * 4), (("x" * 1025, "b"), ("b",)), ((), ())])
+def test_an_engine_is_told_what_its_request_holds(asked: tuple[str, ...], passed: tuple[str, ...]) -> None:
+    assert for_engine(asked) == passed
