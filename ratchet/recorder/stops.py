@@ -13,7 +13,7 @@ from schemas.messages.base import LONGEST_STOP, MOST_STOPS
 
 
 class Stops:
-    """Watches one answer while its tokens come, at a cost that does not grow with what came before."""
+    """Watches one answer while its tokens come: of the text before only the end is looked at again."""
 
     def __init__(self, words: Sequence[str], text_of: Callable[[Sequence[int]], str]) -> None:
         """`text_of`: of tokens, as the text is looked at in which the strings are looked for."""

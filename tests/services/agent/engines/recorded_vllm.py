@@ -45,8 +45,7 @@ class RecordedVllm:
         key = self._key(request.method, path, body)
         if self._real:
             self._answers[key] = await self._forwarded(request.method, path, body)
-        known = self._answers.get(key) or self._answers.get(self._key(request.method, path, _unstopped(body)))
-        answer = known or {"status": NOT_RECORDED, "body": f"not recorded: {key}"}
+        answer = self._answers.get(key, {"status": NOT_RECORDED, "body": f"not recorded: {key}"})
         self._note_adapters(path, body, answer["status"])
         return Response(json.dumps(answer["body"]), status_code=answer["status"], media_type="application/json")
 
@@ -93,11 +92,6 @@ class RecordedVllm:
             RECORDING.parent.mkdir(exist_ok=True)
             lines = [f"{json.dumps(key)}: {json.dumps(self._answers[key])}" for key in sorted(self._answers)]
             RECORDING.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def _unstopped(body: dict[str, Any] | None) -> dict[str, Any] | None:
-    """As a server is asked that goes on behind a stop string, where none was recorded that stops there."""
-    return {name: value for name, value in (body or {}).items() if name not in ("stop", "skip_special_tokens")}
 
 
 def _without_clock(body: Any) -> Any:
