@@ -17,7 +17,8 @@ import typer
 from pydantic import ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
+from ratchet.cli.fleet.references import noting_references
 from ratchet.cli.submit.client import FleetClient
 from ratchet.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_raw, say, say_error
 from ratchet.logs.best_answer import FIRST_PASSING, ends_told
@@ -50,7 +51,9 @@ def submit(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="With --file: write the results here, not to stdout.")] = None,
     agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
-    reference: Annotated[str | None, typer.Option(help="The right answer, for scorers that verify.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="The right answer, for scorers that verify (not `likelihood`).")
+    ] = None,
     criteria: Annotated[str | None, typer.Option(help="What a good answer is, for scorers that judge.")] = None,
     samples: Annotated[int | None, typer.Option(help="Answers to sample; one of them comes back.")] = None,
     select: Annotated[
@@ -180,12 +183,13 @@ class Tally:
 def submit_one(text: str, fields: dict[str, Any], how: Submission) -> None:
     """Raises Exit 1 for a task that was not answered."""
     task = new_task({**fields, "input": sys.stdin.read().strip() if text == "-" else text})
+    tasks = noting_references([task], FleetFolder.here().record())
     if not how.wait:
-        _publish([task], how)
+        _publish(tasks, how)
         print_raw(task.task_id)
         return
     with _client() as client, _interruptible(client):
-        result = next(client.submit([task], stall_s=how.timeout_s))
+        result = next(client.submit(tasks, stall_s=how.timeout_s))
     _print_one(result, how)
     if result.status != "ok":
         raise typer.Exit(ExitCode.FAILED)
@@ -197,7 +201,8 @@ def submit_file(file: Path, fields: dict[str, Any], out: Path | None, how: Submi
     total = None if str(file) == "-" else sum(1 for _ in _tasks(file, fields, overruled))
     _say_all(overruled)
     try:
-        _submitted(_tasks(file, fields, overruled), out, how, total)
+        tasks = noting_references(_tasks(file, fields, overruled), FleetFolder.here().record())
+        _submitted(tasks, out, how, total)
     finally:
         if total is None:  # of what comes in on stdin it is known in the end
             _say_all(overruled)
