@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from ratchet.cli.conversation_view import logged_lines, render_task
-from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from ratchet.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
 from ratchet.logs.leadership import UNFENCED, Fence, Leadership
 from ratchet.logs.names import INTERACTIONS, active_path
@@ -134,7 +134,8 @@ def follow_rows(folder: Path, start: int, agent: str | None) -> Iterator[tuple[s
 def nothing_to_show(folder: Path, agent: str | None) -> str:
     """Where was looked, for whoever looked in the wrong place."""
     whose = f" of agent {agent!r}" if agent else ""
-    return f"no samples{whose} in {active_path(folder, INTERACTIONS)} (RATCHET_LOGS_DIR says where a fleet logs)"
+    where = active_path(folder, INTERACTIONS)
+    return f"no samples{whose} in {where} (RATCHET_LOGS_DIR says where a fleet logs; {FROM_ELSEWHERE})"
 
 
 def render_row(row: AnswerRow) -> Text:

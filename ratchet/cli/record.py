@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from ratchet.cli.fleet.folder import FleetAccess, FleetRecord
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetRecord
 from ratchet.cli.fleet.options import AGENT, agent_of
 from ratchet.cli.fleet.references import unused_reference
 from ratchet.cli.submit.command import new_task
@@ -165,7 +165,9 @@ def replicas(record: FleetRecord | None, agent_id: str) -> tuple[str, ...]:
         if program.http_port and record and agent_of(program.name, record.options) == agent_id
     ]
     if not found:
-        raise CommandError(f"no agent {agent_id!r} was started here: `ratchet up`, or say where it is with --url")
+        raise CommandError(
+            f"no agent {agent_id!r} was started here: `ratchet up`, or say where it is with --url; {FROM_ELSEWHERE}"
+        )
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
-from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from ratchet.cli.terminal import CommandError, TimedOut, print_json, print_raw, say
 from ratchet.logs.best_answer import came_to_nothing, chosen, ends_told
 from ratchet.logs.groups import Groups
@@ -33,7 +33,7 @@ def result(
     if task is None:
         raise CommandError(
             f"no task {task_id!r} in {access.logs_dir}: mistyped, still in the queue `tasks`, or of a fleet "
-            "that logs elsewhere (RATCHET_LOGS_DIR)"
+            f"that logs elsewhere (RATCHET_LOGS_DIR); {FROM_ELSEWHERE}"
         )
     _print(task, task_id, as_json=json)
 

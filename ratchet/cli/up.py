@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Annotated
 
 import typer
 
 from ratchet.bus.amqp.short_connection import without_password
-from ratchet.cli.fleet.folder import FleetRecord
+from ratchet.cli.fleet.folder import FleetFolder, FleetRecord
 from ratchet.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL, FleetOptions
 from ratchet.cli.fleet.start import start_fleet
 from ratchet.cli.terminal import out, say
@@ -108,6 +109,7 @@ def _say_where(record: FleetRecord, options: FleetOptions) -> None:
     lines += [("the page", f"{place}/") for name, place in lines if name == "orchestrator"]
     lines += [("log of answers", str(active_path(record.logs_dir, INTERACTIONS)))]
     lines += [("process logs", str(record.programs[0].log.parent))]
+    lines += [("from elsewhere", f". {shlex.quote(str(FleetFolder.here().settings_file))}")]
     for name, place in lines:
         out.print(f"  {name:<16} {place}", markup=False)
     example = "sort: gbaec" if options.model == SMALL_MODEL else "your task"

@@ -55,6 +55,7 @@ class FleetStart:
         process = start_supervisord(self.folder, plan.environment)
         record = self._record(process.pid, plan, options, settings)
         self.folder.write_record(record)
+        self.folder.write_settings(settings)
         try:
             self._await_supervisor()
             self.wait(plan, timeout_s)

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ratchet.cli.fleet.folder import FleetRecord
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.references import noting_references
 from ratchet.cli.submit.command import new_task
+from tests.ratchet.cli.started import started
 
 
-def started(**options: object) -> FleetRecord:
-    return FleetRecord(
-        supervisor_pid=1,
-        supervisor_started=1.0,
-        stop_timeout_s=1.0,
-        amqp_url="amqp://127.0.0.1/",
-        namespace="",
-        own_broker=False,
-        logs_dir=Path("logs"),
-        options=FleetOptions(**options),  # type: ignore[arg-type]
-        programs=(),
-    )
+def fleet(**options: object) -> FleetRecord:
+    return started(FleetOptions(**options), {})  # type: ignore[arg-type]
 
 
 def told(record: FleetRecord | None, capsys: pytest.CaptureFixture[str], *references: str | None) -> list[str]:
@@ -35,12 +24,12 @@ def told(record: FleetRecord | None, capsys: pytest.CaptureFixture[str], *refere
 def test_a_reference_that_no_scorer_looks_at_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     said = "note: scorer `likelihood` does not look at the reference; `ratchet up --scorer verifier:exact` does"
 
-    assert told(started(), capsys, None, "ab", "ab") == [said]
-    assert told(started(), capsys, None) == []
+    assert told(fleet(), capsys, None, "ab", "ab") == [said]
+    assert told(fleet(), capsys, None) == []
     for record in (
         None,
-        started(scorer="verifier:exact"),
-        started(auditor="verifier:exact"),
-        started(no_scorer=True),
+        fleet(scorer="verifier:exact"),
+        fleet(auditor="verifier:exact"),
+        fleet(no_scorer=True),
     ):
         assert told(record, capsys, "ab") == []
