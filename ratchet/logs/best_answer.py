@@ -15,7 +15,8 @@ An answer that was lost, or called off, is chosen by none of them while there is
 not say it, such a one has no score, which is as bad as any other without one.
 
 Where no rollout ended by itself, called the model or earned anything, there was no answer to choose: the Result is
-`failed`, with what the first of them ended with as its reason.
+`failed`, with what the first of them ended with as its reason. Who left nothing, no text and no change of a file, has
+earned nothing, whatever a scorer gives an empty text.
 """
 
 from __future__ import annotations
@@ -162,11 +163,20 @@ def result_of(lines: Sequence[Interaction]) -> Result:
 def came_to_nothing(lines: Sequence[AnswerLine]) -> str | None:
     """Of all the lines of one task: why it has no answer although each rollout left one, as a reason; None where one of
     them ended by itself, called the model or earned something. Only those count that say how they ended."""
-    if any(line.sample_says is None or line.score or (line.usage is not None and line.usage.calls) for line in lines):
+    if any(line.sample_says is None or _called_the_model(line) or _earned_something(line) for line in lines):
         return None
     first = lines[0]
     which = "its rollout" if len(lines) == 1 else f"each of its {len(lines)} rollouts"
     return f"{which} ended before it called the model; sample {first.sample} {first.sample_status}: {first.sample_says}"
+
+
+def _called_the_model(line: Answered) -> bool:
+    return line.usage is not None and line.usage.calls > 0
+
+
+def _earned_something(line: Answered) -> bool:
+    changed = line.artifact is not None and bool(line.artifact.patch.strip() or line.artifact.files)
+    return bool(line.score) and (changed or bool((line.response or "").strip()))
 
 
 def ends_told(ends: Iterable[RolloutEnd]) -> Iterator[str]:

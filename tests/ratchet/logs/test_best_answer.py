@@ -284,6 +284,12 @@ def test_where_every_rollout_crashed_before_it_called_the_model_the_task_failed_
     ]
 
 
+@pytest.mark.parametrize("artifact", [None, Artifact(patch="")], ids=["no workspace", "nothing changed in it"])
+def test_who_left_nothing_earned_nothing_whatever_a_scorer_gives_an_empty_text(artifact: Artifact | None) -> None:
+    assert result_of([line(0, "\n", 0.0003, artifact=artifact, **GONE)]).status == "failed"
+    assert result_of([line(0, "", 0.0003, artifact=Artifact(patch=MENDED), **GONE)]).status == "ok"
+
+
 @pytest.mark.parametrize(
     "other",
     [
