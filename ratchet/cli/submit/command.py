@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -104,25 +105,38 @@ def new_task(fields: dict[str, Any]) -> Task:
 
 
 class Overruled:
-    """What lines of a file say for themselves although an option says something else: by field, which lines."""
+    """What lines of a file say for themselves although an option says something else: by field, which lines. And what
+    they call a field that a task does not have, which is passed over."""
 
     def __init__(self) -> None:
         self._lines: dict[str, dict[int, None]] = {}
+        self._unknown: dict[str, dict[int, None]] = {}
 
     def note(self, line: int, fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         for name in fields.keys() & defaults.keys():
             if defaults[name] is not None and fields[name] != defaults[name]:
                 self._lines.setdefault(name, {})[line] = None
+        for name in fields.keys() - Task.model_fields.keys():
+            self._unknown.setdefault(name, {})[line] = None
 
     def __iter__(self) -> Iterator[str]:
         """A sentence for each option."""
         for name, lines in sorted(self._lines.items()):
-            some = ", ".join(map(str, islice(lines, LINES_NAMED))) + (", …" if len(lines) > LINES_NAMED else "")
+            some = _some(lines)
             which = (
                 f"{len(lines)} lines name {name} themselves" if len(lines) > 1 else f"line {some} names {name} itself"
             )
             where = f" (lines {some})" if len(lines) > 1 else ""
             yield f"note: {which}, and that counts{where}; {OPTIONS[name]} holds for the others"
+        for name, lines in sorted(self._unknown.items()):
+            near = get_close_matches(name, Task.model_fields, n=1)
+            meant = f": is {near[0]!r} meant?" if near else ""
+            yield f"warning: a task has no field {name!r} (line{'s' * (len(lines) > 1)} {_some(lines)}){meant}"
+
+
+def _some(lines: Iterable[int]) -> str:
+    first = list(islice(lines, LINES_NAMED + 1))
+    return ", ".join([*map(str, first[:LINES_NAMED]), *(["…"] if len(first) > LINES_NAMED else [])])
 
 
 def read_tasks(lines: Iterable[str], defaults: dict[str, Any], overruled: Overruled | None = None) -> Iterator[Task]:
