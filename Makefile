@@ -1,11 +1,12 @@
 # Two commands do everything: `make demo` and `make test`. Both install what they need first. `make demo-real` is the demo with a real model,
 # `make check` is for whoever changes the code.
 # PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real`, `demo-tools` and `demo-sandboxed` draw. TORCH_INDEX: a package index with CPU builds of torch, which
-# saves gigabytes where there is no GPU. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
+# saves gigabytes where there is no GPU. PORT_BASE and AMQP_PORT: other ports for a demo (8700 and 5673). WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
 TORCH_INDEX ?=
 WORKERS ?= 3
 SEED ?= 1
+PORTS = $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(AMQP_PORT),--amqp-port $(AMQP_PORT))
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
@@ -14,16 +15,16 @@ SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 .PHONY: demo demo-real demo-tools demo-sandboxed test check setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
-	$(BIN)/ratchet demo
+	$(BIN)/ratchet demo $(PORTS)
 
 demo-real: setup  ## The same with a real language model, fetched once (93 MB): some twenty minutes on two cores.
-	$(BIN)/ratchet demo --real --seed $(SEED)
+	$(BIN)/ratchet demo --real --seed $(SEED) $(PORTS)
 
 demo-tools: setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
-	$(BIN)/ratchet demo --tools --seed $(SEED)
+	$(BIN)/ratchet demo --tools --seed $(SEED) $(PORTS)
 
 demo-sandboxed: setup  ## The same agent as a program of the runner, each rollout in a sandbox, paid by hidden tests: ten minutes.
-	$(BIN)/ratchet demo --tools --sandboxed --seed $(SEED)
+	$(BIN)/ratchet demo --tools --sandboxed --seed $(SEED) $(PORTS)
 
 test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests

@@ -13,7 +13,10 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.topology import FEEDBACK
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.publishing import publish
+from ratchet.cli.result import find_task
 from ratchet.cli.terminal import UsageError, print_raw, say
+from ratchet.logs.names import START_OFFSETS
+from ratchet.service.errors import NotFound
 from schemas.messages.base import Metadata, explain
 from schemas.messages.feedback import Feedback
 
@@ -29,14 +32,21 @@ def feedback(
 ) -> None:
     """Give feedback on an answer. In training its score takes the place of the scorer's; of several the last counts.
 
-    It returns once the broker has it. What can't be right (an unknown task, say) ends in `ratchet dead-letters list`.
+    It returns once the broker has it. Where the fleet's log is at hand an unknown task is refused; elsewhere what can't
+    be right ends in `ratchet dead-letters list`.
     """
     given = new_feedback(
         {"task_id": task_id, "score": score, "sample": sample, "reason": reason, "feedback_id": feedback_id}
     )
-    publish_feedback(FleetAccess.here(), given)
+    access = FleetAccess.here()
+    known = is_known(access, given)
+    publish_feedback(access, given)
     print_raw(str(given.feedback_id))
-    say("The fleet has it; the next training learns from it.")
+    say(
+        "The fleet has it; the next training learns from it."
+        if known
+        else "Sent; of a task that the fleet does not know it ends in the dead letters: ratchet dead-letters list"
+    )
 
 
 def new_feedback(fields: dict[str, Any]) -> Feedback:
@@ -47,6 +57,24 @@ def new_feedback(fields: dict[str, Any]) -> Feedback:
         return Feedback(metadata=Metadata(timestamp=datetime.now(UTC), source="ratchet feedback"), **given)
     except ValidationError as error:
         raise UsageError(explain(Feedback.TYPE, error)) from None
+
+
+def is_known(access: FleetAccess, feedback: Feedback) -> bool:
+    """Whether the log says that it is about an answer; False where the log can't say.
+
+    Raises NotFound for a task or a sample that there is not, by the whole log of the fleet that was started here.
+    """
+    record, logs_dir = access.record, access.logs_dir
+    if record is None or (record.amqp_url, record.namespace) != (access.amqp_url, access.namespace):
+        return False
+    task = find_task(logs_dir, feedback.task_id)
+    if task is None:
+        if (logs_dir / START_OFFSETS).exists():  # its beginning is gone, and with it tasks that were answered
+            return False
+        raise NotFound(f"no task {feedback.task_id!r} in {logs_dir}: feedback names the id that `ratchet submit` said")
+    if task.lines and feedback.sample is not None and feedback.sample >= len(task.lines):
+        raise NotFound(f"task {feedback.task_id!r} has {len(task.lines)} samples, 0 first: no {feedback.sample}")
+    return bool(task.lines)
 
 
 def publish_feedback(access: FleetAccess, feedback: Feedback) -> None:

@@ -10,7 +10,7 @@ import httpx
 import typer
 from rich.table import Table
 
-from ratchet.cli.fleet.folder import FleetFolder
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetFolder
 from ratchet.cli.terminal import AsJson, CommandError, out, print_json, say, table
 
 PAIR = "better: 1 or 2, = as good · s skip · q quit"
@@ -147,7 +147,9 @@ def _call(client: httpx.Client, method: str, path: str, **request: Any) -> Any:
     try:
         answer = client.request(method, path, **request)
     except httpx.HTTPError as error:
-        raise CommandError(f"the orchestrator at {client.base_url} does not answer ({error}): `ratchet up`") from None
+        raise CommandError(
+            f"the orchestrator at {client.base_url} does not answer ({error}): `ratchet up`; {FROM_ELSEWHERE}"
+        ) from None
     if answer.is_success:
         return answer.json()
     try:

@@ -14,7 +14,8 @@ import typer
 from rich.text import Text
 
 from ratchet.cli.conversation_view import logged_lines, render_task
-from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
+from ratchet.cli.task_id import whole_id
 from ratchet.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
 from ratchet.logs.leadership import UNFENCED, Fence, Leadership
 from ratchet.logs.names import INTERACTIONS, active_path
@@ -54,7 +55,7 @@ def tail(
 
 @log.command()
 def show(
-    task: Annotated[str, typer.Argument(help="Its id.", metavar="TASK")],
+    task: Annotated[str, typer.Argument(help="Its id, or the beginning of it.", metavar="TASK")],
     sample: Annotated[
         int | None, typer.Option(min=0, help="Only this one of its samples, counted from 0 as in the log.")
     ] = None,
@@ -63,6 +64,8 @@ def show(
     """Show one task as it was logged: its conversations turn by turn, tokens, breaks, how each rollout ended."""
     folder = FleetAccess.here().logs_dir
     lines = logged_lines(folder, task)
+    if not lines and (whole := whole_id(folder, task)):
+        task, lines = whole, logged_lines(folder, whole)
     found = [(line, row) for line, row in lines if sample in (None, row.sample)]
     if not lines:
         raise NotFound(f"no task {task!r} in {active_path(folder, INTERACTIONS)} and what is sealed beside it")
@@ -134,7 +137,8 @@ def follow_rows(folder: Path, start: int, agent: str | None) -> Iterator[tuple[s
 def nothing_to_show(folder: Path, agent: str | None) -> str:
     """Where was looked, for whoever looked in the wrong place."""
     whose = f" of agent {agent!r}" if agent else ""
-    return f"no samples{whose} in {active_path(folder, INTERACTIONS)} (RATCHET_LOGS_DIR says where a fleet logs)"
+    where = active_path(folder, INTERACTIONS)
+    return f"no samples{whose} in {where} (RATCHET_LOGS_DIR says where a fleet logs; {FROM_ELSEWHERE})"
 
 
 def render_row(row: AnswerRow) -> Text:

@@ -14,10 +14,11 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from ratchet.cli.fleet.folder import FleetAccess, FleetRecord
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetRecord
 from ratchet.cli.fleet.options import AGENT, agent_of
+from ratchet.cli.fleet.references import unused_reference
 from ratchet.cli.submit.command import new_task
-from ratchet.cli.terminal import CommandError, UsageError
+from ratchet.cli.terminal import CommandError, UsageError, say
 from ratchet.recorder.order import RecordOrder, unfit_argument
 from schemas.messages.base import DecodeError, Identifier
 from schemas.messages.task import Task
@@ -42,7 +43,9 @@ def record(
         int | None, typer.Option(min=1, max=64, help="Runs side by side; one if neither this nor the task says.")
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Whose model answers, and learns.")] = None,
-    reference: Annotated[str | None, typer.Option(help="The right answer, for scorers that verify.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="The right answer, for scorers that verify (not `likelihood`).")
+    ] = None,
     criteria: Annotated[str | None, typer.Option(help="What a good answer is, for scorers that judge.")] = None,
     deadline: Annotated[
         float | None, typer.Option(min=1, help="Seconds from now until which it must be answered and scored.")
@@ -113,6 +116,8 @@ def record(
         time_limit_s=time_limit,
         as_json=json,
     )
+    if asked.reference is not None and (note := unused_reference(access.record)):
+        say(note)
     become_recorder(order)
 
 
@@ -160,7 +165,9 @@ def replicas(record: FleetRecord | None, agent_id: str) -> tuple[str, ...]:
         if program.http_port and record and agent_of(program.name, record.options) == agent_id
     ]
     if not found:
-        raise CommandError(f"no agent {agent_id!r} was started here: `ratchet up`, or say where it is with --url")
+        raise CommandError(
+            f"no agent {agent_id!r} was started here: `ratchet up`, or say where it is with --url; {FROM_ELSEWHERE}"
+        )
     return tuple(found)
 
 

@@ -12,7 +12,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
-from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
+from ratchet.cli.task_id import whole_id
 from ratchet.cli.terminal import CommandError, TimedOut, print_json, print_raw, say
 from ratchet.logs.best_answer import came_to_nothing, chosen, ends_told
 from ratchet.logs.groups import Groups
@@ -24,16 +25,18 @@ from schemas.messages.result import RolloutEnd
 
 
 def result(
-    task_id: Annotated[str, typer.Argument(help="The task's id, as `ratchet submit` printed it.")],
+    task_id: Annotated[str, typer.Argument(help="The task's id, as `ratchet submit` printed it, or its beginning.")],
     json: Annotated[bool, typer.Option("--json", help="Every logged sample, as JSON.")] = False,
 ) -> None:
     """Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."""
     access = FleetAccess.here()
     task = find_task(access.logs_dir, task_id)
+    if task is None and (whole := whole_id(access.logs_dir, task_id)):
+        task_id, task = whole, find_task(access.logs_dir, whole)
     if task is None:
         raise CommandError(
             f"no task {task_id!r} in {access.logs_dir}: mistyped, still in the queue `tasks`, or of a fleet "
-            "that logs elsewhere (RATCHET_LOGS_DIR)"
+            f"that logs elsewhere (RATCHET_LOGS_DIR); {FROM_ELSEWHERE}"
         )
     _print(task, task_id, as_json=json)
 

@@ -15,7 +15,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.amqp.short_connection import connected, without_password
 from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.cli.fleet.at_a_glance import at_a_glance, held_up
-from ratchet.cli.fleet.folder import FleetAccess, FleetFolder, FleetRecord
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetFolder, FleetRecord
 from ratchet.cli.fleet.processes import supervisor_process
 from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
 from ratchet.cli.fleet.service_http import metrics_text, readiness
@@ -311,6 +311,7 @@ def render_status(report: StatusReport) -> Group:
     parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
     if not report.started_here:
         parts.append(Text("No fleet was started here (no .ratchet/fleet.json): seen through the broker only.", "dim"))
+        parts.append(Text(f"It is there? {FROM_ELSEWHERE}", "dim"))
     return Group(*parts)
 
 

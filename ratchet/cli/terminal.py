@@ -64,13 +64,24 @@ class FaultsAsSentences(TyperGroup):
         except RatchetError as error:
             if ctx.params.get("debug"):
                 raise
-            say_error(str(error))
+            say_error(f"{error}{_where_else(error)}")
             raise typer.Exit(exit_code(error)) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+
+
+def _where_else(error: RatchetError) -> str:
+    """Where the broker that was asked is merely the usual one, for no fleet was started here: how to find another's."""
+    if not isinstance(error, BusError) or "RATCHET_AMQP_URL" in os.environ:
+        return ""
+    from ratchet.bus.amqp.short_connection import BrokerUnreachable
+    from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetFolder
+
+    asked_blindly = isinstance(error, BrokerUnreachable) and not FleetFolder.here().record_file.exists()
+    return f"; no fleet was started here: {FROM_ELSEWHERE}" if asked_blindly else ""
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]

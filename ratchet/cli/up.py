@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Annotated
 
 import typer
 
 from ratchet.bus.amqp.short_connection import without_password
-from ratchet.cli.fleet.folder import FleetRecord
-from ratchet.cli.fleet.options import JUDGE_MODEL, FleetOptions
+from ratchet.cli.fleet.folder import FleetFolder, FleetRecord
+from ratchet.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL, FleetOptions
 from ratchet.cli.fleet.start import start_fleet
 from ratchet.cli.terminal import out, say
 from ratchet.logs.names import INTERACTIONS, active_path
@@ -30,7 +31,7 @@ def up(
     ] = "likelihood",
     model: Annotated[
         str, typer.Option(envvar="RATCHET_AGENT_MODEL", help="The agents' model: a folder, a hub name, or smollm2.")
-    ] = "models/small",
+    ] = SMALL_MODEL,
     judge_model: Annotated[
         str, typer.Option(envvar="RATCHET_SCORER_LIKELIHOOD_MODEL", help="The bigger model of the likelihood scorer.")
     ] = "models/judge",
@@ -108,7 +109,8 @@ def _say_where(record: FleetRecord, options: FleetOptions) -> None:
     lines += [("the page", f"{place}/") for name, place in lines if name == "orchestrator"]
     lines += [("log of answers", str(active_path(record.logs_dir, INTERACTIONS)))]
     lines += [("process logs", str(record.programs[0].log.parent))]
+    lines += [("from elsewhere", f". {shlex.quote(str(FleetFolder.here().settings_file))}")]
     for name, place in lines:
         out.print(f"  {name:<16} {place}", markup=False)
-    example = "sort: gbaec" if options.model == "models/small" else "your task"
+    example = "sort: gbaec" if options.model == SMALL_MODEL else "your task"
     out.print(f'\nNext:  ratchet submit "{example}"    ratchet watch    ratchet log tail    ratchet down', markup=False)

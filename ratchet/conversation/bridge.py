@@ -104,22 +104,31 @@ _TRIED: tuple[tuple[str, Message, Message], ...] = (
 )
 
 
-def limits_of(template: ChatTemplate) -> list[str]:
+def limits_of(template: ChatTemplate, *, tools: bool | None = None) -> list[str]:
     """What of conversations this template can't bridge, each as a sentence with its consequence; nothing if it all can.
 
-    To be asked at the start: each kind of turn is tried on the template itself.
+    To be asked at the start: each kind of turn is tried on the template itself. `tools`: of conversations with tools
+    alone, or without.
     """
+    limits = _limits(template)
+    return [limit for with_tools, limit in limits if tools in (None, with_tools)]
+
+
+def _limits(template: ChatTemplate) -> list[tuple[bool, str]]:
+    """Each with whether it is about tools."""
     found = []
     for what, answer, following in _TRIED:
         tools = [TOOL] if "tool_calls" in answer else []
         try:
             bridge(template, _as_written(template, answer, tools), [following], tools)
         except BridgeRefused as refused:
-            found.append(f"{what}: {refused}; each such turn begins a new segment, whose past is encoded again")
+            found.append(
+                (bool(tools), f"{what}: {refused}; each such turn begins a new segment, whose past is encoded again")
+            )
         except PromptRefused as refused:
-            found.append(f"{what}: {refused}; such a request is refused")
+            found.append((bool(tools), f"{what}: {refused}; such a request is refused"))
     if not _tells_of_tools(template):
-        found.append("tools: the template does not write them, so a model is not told which there are")
+        found.append((True, "tools: the template does not write them, so a model is not told which there are"))
     return found
 
 

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from ratchet.openai.errors import error_object
 from ratchet.service import errors
 
+JSON = "application/json"
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 API_PREFIX = "/v1/"
@@ -162,14 +163,31 @@ def problem_of_http(error: HTTPException) -> Problem:
     return Problem(error.status_code, HTTPStatus(error.status_code).phrase, str(error.detail), headers=headers)
 
 
-def problem_of_validation(error: RequestValidationError) -> Problem:
-    """The fields at fault, without what was in them. Of a union it is the member that fits to the deepest."""
+def problem_of_validation(error: RequestValidationError, content_type: str = JSON) -> Problem:
+    """The fields at fault, without what was in them. Of a union it is the member that fits to the deepest.
+
+    A body that was sent as something else is not read as JSON, and is told so.
+    """
+    if _is_unread(error) and not _is_json(content_type):
+        unread = Fault(pointer="", detail=f"it is not read as JSON: send Content-Type: {JSON}")
+        return Problem(
+            422, "Not valid", f"the request can't be read: send Content-Type: {JSON}", "invalid", faults=[unread]
+        )
     found = dict.fromkeys(_fault(fault, error.body) for fault in error.errors())
     faults = [fault for fault in found if not any(other.pointer.startswith(f"{fault.pointer}/") for other in found)]
     first = (
         f"{_openai_path(faults[0].pointer) or 'the body'}: {faults[0].detail}" if faults else "it is not as it must be"
     )
     return Problem(422, "Not valid", f"the request can't be read: {first}", "invalid", faults=faults)
+
+
+def _is_unread(error: RequestValidationError) -> bool:
+    return isinstance(error.body, bytes) and any(tuple(fault["loc"]) == ("body",) for fault in error.errors())
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 def _fault(fault: Mapping[str, Any], body: Any) -> Fault:

@@ -3,7 +3,8 @@
 The Result is a function of the logged lines alone, so that the one sent and the one rebuilt from the log are the same.
 How it is chosen is the task's `select`, which its lines have:
 
-- `best`, also where there is none: the best-scored, the first among equals; no score is worse than any.
+- `best`, also where there is none: the best-scored; among equals one that ended by itself before one that was cut at
+  the token limit, then the first; no score is worse than any. A cut never overrules a score: the scorer knew of it.
 - `majority`: what most of the answers say that have a vote (votes.py); where as many say something else, what has the
   better score, then what was sampled first. Of those that say it, the best-scored. Where none has a vote, the best.
 - `judge`: the first in the judge's order; where the judge put none in order, the best.
@@ -14,7 +15,8 @@ An answer that was lost, or called off, is chosen by none of them while there is
 not say it, such a one has no score, which is as bad as any other without one.
 
 Where no rollout ended by itself, called the model or earned anything, there was no answer to choose: the Result is
-`failed`, with what the first of them ended with as its reason.
+`failed`, with what the first of them ended with as its reason. Who left nothing, no text and no change of a file, has
+earned nothing, whatever a scorer gives an empty text.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ class Scored(Protocol):
 
     @property
     def score(self) -> float | None: ...
+    @property
+    def finish_reason(self) -> str | None: ...
 
 
 class Answered(Scored, Voting, Protocol):
@@ -77,7 +81,7 @@ def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
             voting = _voting(lines)
             return best(_most_said(voting) if voting else there)
         case "judge":
-            return min(there, key=lambda line: (_place(line), _rank(line.score)))
+            return min(there, key=lambda line: (_place(line), _rank(line.score, line.finish_reason)))
         case "first-passing":
             return first_passing(there) or best(there)
         case _:
@@ -87,12 +91,13 @@ def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
 def ranked(lines: Sequence[AnswerLine]) -> list[AnswerLine]:
     """The chosen one first, then the best of the others first."""
     first = chosen(lines)
-    return [first, *sorted((line for line in lines if line is not first), key=lambda line: _rank(line.score))]
+    others = [line for line in lines if line is not first]
+    return [first, *sorted(others, key=lambda line: _rank(line.score, line.finish_reason))]
 
 
 def best(lines: Iterable[Line]) -> Line:
-    """The best-scored, the first among equals."""
-    return min(lines, key=lambda line: _rank(line.score))
+    """The best-scored; among equals one that was not cut, then the first."""
+    return min(lines, key=lambda line: _rank(line.score, line.finish_reason))
 
 
 def best_index(scores: Sequence[float | None]) -> int:
@@ -158,11 +163,20 @@ def result_of(lines: Sequence[Interaction]) -> Result:
 def came_to_nothing(lines: Sequence[AnswerLine]) -> str | None:
     """Of all the lines of one task: why it has no answer although each rollout left one, as a reason; None where one of
     them ended by itself, called the model or earned something. Only those count that say how they ended."""
-    if any(line.sample_says is None or line.score or (line.usage is not None and line.usage.calls) for line in lines):
+    if any(line.sample_says is None or _called_the_model(line) or _earned_something(line) for line in lines):
         return None
     first = lines[0]
     which = "its rollout" if len(lines) == 1 else f"each of its {len(lines)} rollouts"
     return f"{which} ended before it called the model; sample {first.sample} {first.sample_status}: {first.sample_says}"
+
+
+def _called_the_model(line: Answered) -> bool:
+    return line.usage is not None and line.usage.calls > 0
+
+
+def _earned_something(line: Answered) -> bool:
+    changed = line.artifact is not None and bool(line.artifact.patch.strip() or line.artifact.files)
+    return bool(line.score) and (changed or bool((line.response or "").strip()))
 
 
 def ends_told(ends: Iterable[RolloutEnd]) -> Iterator[str]:
@@ -224,6 +238,6 @@ def _place(line: Answered) -> float:
     return float("inf") if line.place is None else line.place
 
 
-def _rank(score: float | None) -> float:
+def _rank(score: float | None, finish_reason: str | None = None) -> tuple[float, bool]:
     """The lower the better; scores are from 0 to 1."""
-    return 1.0 if score is None else -score
+    return 1.0 if score is None else -score, finish_reason == "length"

@@ -103,6 +103,7 @@ class ScoredAnswerRow(ScoreRow):
     select: str | None = None
     pass_score: float | None = None
     artifact: ArtifactRow | None = None
+    finish_reason: str | None = None
     sample_status: str | None = None
     sample_says: str | None = None
     usage: CallsRow | None = None
@@ -129,7 +130,6 @@ class EvaluatedRow(AnswerRow):
 
     adapter_sha256: str | None = None
     score_status: str | None = None
-    finish_reason: str | None = None
     scorer: ScorerRow | None = None
 
 

@@ -38,12 +38,16 @@ async def record(order: RecordOrder) -> Result:
         http = await stack.enter_async_context(agent_client(order.token))
         served = await served_by(http, order.agent_urls)
         template = await asyncio.to_thread(template_for, served, order.tokenizer)
-        for limit in limits_of(template):
+        for limit in limits_of(template, tools=False):
             say(f"note: {limit}")
         recorder = Recorder()
         base_url = await stack.enter_async_context(recorder.serving())
         bus = await own_bus(order.amqp_url, order.namespace, queue_name(task.task_id), name="ratchet record")
-        recorded = RecordedWork(order, bus, http, served, template, recorder, base_url)
+        recorded = RecordedWork(
+            *(order, bus, http, served, template, recorder, base_url),
+            tell=say,
+            of_tools=limits_of(template, tools=True),
+        )
         stack.push_async_callback(recorded.stop)
         stack.push_async_callback(bus.stop, 0.0)  # first: what was delivered and not answered goes back
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from ratchet.recorder import guard
 from ratchet.recorder.application import Recorder
+from ratchet.recorder.labelled import labelled_stderr
 from ratchet.recorder.recording import Ran, recorded
 from ratchet.recorder.rollout import RecordedRollout
 from ratchet.service.errors import one_line
@@ -43,12 +44,14 @@ VALUE_FOLLOWS = ("-W", "-X", "-r", "--require", "--import")
 @dataclass(frozen=True, slots=True)
 class Program:
     """`stdin` is what it may read there. `environment` in place of this process's own, if given. `name`: what it is
-    called in the log, if not as `program_name` has it."""
+    called in the log, if not as `program_name` has it. `label`: before each line of its stderr, where others write to
+    the same."""
 
     command: tuple[str, ...]
     stdin: str = ""
     environment: Mapping[str, str] | None = None
     name: str | None = None
+    label: str = ""
 
 
 def program_name(command: Sequence[str]) -> str:
@@ -129,20 +132,22 @@ def _with_host(excepted: str | None, base_url: str) -> str:
 async def _said(program: Program, environment: Mapping[str, str], timeout_s: float) -> Ran:
     held, holding = os.pipe()
     try:
-        with TemporaryFile() as stdin:
-            stdin.write(program.stdin.encode(errors="replace"))
-            stdin.seek(0)
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", guard.__file__, str(held), *program.command),
-                env=dict(environment),
-                stdin=stdin,
-                stdout=PIPE,
-                pass_fds=(held,),
-                start_new_session=True,
-            )
-        os.close(held)
-        held = -1
-        return await _read(process, timeout_s)
+        async with labelled_stderr(program.label) as stderr:
+            with TemporaryFile() as stdin:
+                stdin.write(program.stdin.encode(errors="replace"))
+                stdin.seek(0)
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", guard.__file__, str(held), *program.command),
+                    env=dict(environment),
+                    stdin=stdin,
+                    stdout=PIPE,
+                    stderr=stderr,
+                    pass_fds=(held,),
+                    start_new_session=True,
+                )
+            os.close(held)
+            held = -1
+            return await _read(process, timeout_s)
     finally:
         os.close(holding)
         if held >= 0:

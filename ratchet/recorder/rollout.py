@@ -129,6 +129,7 @@ class RecordedRollout:
         self._sampling = sampling or Sampling()
         self.budget = budget or Budget()
         self.overruled: dict[str, list[float | str]] = {}
+        self.offered_tools = False
         self._at_work = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -156,6 +157,7 @@ class RecordedRollout:
         """
         self.budget.take_call()
         self._note_overruled(asked.wants)
+        self.offered_tools = self.offered_tools or bool(asked.tools)
         if self._sampling.stop:
             asked = replace(asked, stop=tuple(dict.fromkeys((*self._sampling.stop, *asked.stop))))
         call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)

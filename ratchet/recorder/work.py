@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import httpx
@@ -32,7 +32,8 @@ LARGEST_MARGIN_S = 60.0
 
 
 class RecordedWork:
-    """One task's. `base_url` is the recorder's, as clients need it."""
+    """One task's. `base_url` is the recorder's, as clients need it. `tell` gets sentences for whoever waits: how many
+    runs have ended while others run, and, once a request brought tools, each of `of_tools`."""
 
     def __init__(
         self,
@@ -44,6 +45,9 @@ class RecordedWork:
         recorder: Recorder,
         base_url: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        tell: Callable[[str], None] = lambda _: None,
+        of_tools: Sequence[str] = (),
     ) -> None:
         self._order = order
         self._recorder = recorder
@@ -51,11 +55,15 @@ class RecordedWork:
         self._now = now
         self._answers = RecordedAnswers(bus, http, order.agent_urls, served, template, self._run, now)
         self._answered: asyncio.Task[None] | None = None
+        self._tell = tell
+        self._of_tools = tuple(of_tools)
+        self._ended = 0
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns when the Response is confirmed, which is the ack."""
         work = opened(Work, delivery)
         if self._answered is None or (self._answered.done() and self._failed(self._answered)):
+            self._ended = 0
             self._answered = asyncio.create_task(self._answers.answer(work, delivery.body))
         await asyncio.shield(self._answered)
 
@@ -75,19 +83,31 @@ class RecordedWork:
         sample = await run_with(self._recorder, self._base_url, rollout, program, timeout_s=timeout_s)
         if sample.status == "lost":
             log.warning("lost", f"run {number} was lost: {rollout.engine_trouble}", task_id=work.task_id)
+        self._tell_of_end(work, rollout)
         return sample
+
+    def _tell_of_end(self, work: Work, rollout: RecordedRollout) -> None:
+        self._ended += 1
+        if self._ended < work.sampling.n:
+            self._tell(f"{self._ended} of {work.sampling.n} runs have ended")
+        if rollout.offered_tools:
+            limits, self._of_tools = self._of_tools, ()
+            for limit in limits:
+                self._tell(f"note: {limit}")
 
 
 def program_of(
     command: tuple[str, ...], work: Work, number: int, environment: Mapping[str, str], name: str | None = None
 ) -> Program:
     """The input is on its stdin, and where an argument says `{input}`. Of ours its environment has RATCHET_TASK_ID and
-    RATCHET_SAMPLE alone: addresses and tokens of the fleet are not its affair. It never sees reference or criteria."""
+    RATCHET_SAMPLE alone: addresses and tokens of the fleet are not its affair. It never sees reference or criteria. Of
+    several runs each line of stderr has the run's number before it."""
     text = as_text(work.input)
     given = {name: value for name, value in environment.items() if not name.startswith("RATCHET_")}
     given |= {"RATCHET_TASK_ID": work.task_id, "RATCHET_SAMPLE": str(number)}
     words = tuple(part.replace(INPUT, text) for part in command)
-    return Program(words, stdin=text, environment=given, name=name or program_name(command))
+    label = f"[{number}] " if work.sampling.n > 1 else ""
+    return Program(words, stdin=text, environment=given, name=name or program_name(command), label=label)
 
 
 def time_for(work: Work, now: datetime, limit_s: float | None) -> float:

@@ -44,7 +44,12 @@ class OrchestratorSettings(FleetSettings):
     temperature: float = Field(1.0, ge=0, le=5, description="Sampling temperature; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling; 1 filters nothing.")
     top_k: int = Field(0, ge=0, description="Top-k sampling; 0 filters nothing.")
-    max_tokens: int = Field(256, ge=1, description="Tokens an answer may have.")
+    max_tokens: int = Field(
+        256,
+        ge=1,
+        description="Tokens an answer may have; where it is not set, `ratchet up` with the small model that is made "
+        "here sets 16.",
+    )
     task_deadline_s: float = Field(3600.0, gt=0, description="Seconds a task may take, where it names no deadline.")
     longest_deadline_s: float = Field(
         7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."

@@ -13,6 +13,8 @@ _PART = re.compile(r"(?:(?P<weight>\d+(?:\.\d+)?|\.\d+)\s*\*\s*)?(?P<name>[A-Za-
 _RULE = re.compile(r"\s(and|else)\s")
 COSTS = frozenset({"tokens", "time"})
 """Scorers of what an answer took. They earn only what something else found right (`registry.Weighted`)."""
+WITHOUT_REFERENCE = COSTS | {"likelihood", "style", "security"}
+"""Scorers that have no use for a task's reference: whoever gives one is told."""
 _EXAMPLES = "`verifier:normalised`, `judge:absolute` or `0.7*verifier:exact + 0.3*judge:absolute`"
 
 
@@ -52,6 +54,11 @@ class Spec:
     def named(self) -> tuple[Part, ...]:
         """All strategies."""
         return ((self.first,) if self.first else ()) + self.parts
+
+    @property
+    def looks_at_references(self) -> bool:
+        """A registered scorer of somebody else's is taken to."""
+        return any(part.name not in WITHOUT_REFERENCE for part in self.named)
 
     @property
     def judging(self) -> Spec:

@@ -35,7 +35,7 @@ from ratchet.cli.demo.tools.tool_agent import queue_of, tool_agent
 from ratchet.cli.demo.tools.view import render_tool_story
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.options import FleetOptions
-from ratchet.cli.fleet.start import start_fleet, stop_fleet
+from ratchet.cli.fleet.start import make_way, start_fleet, stop_fleet
 from ratchet.cli.models import make_models
 from ratchet.cli.terminal import ExitCode, UsageError, err, out, print_json, say
 from ratchet.models.fetch import fetch
@@ -142,15 +142,17 @@ def demo(
         **{name: value for name, value in given.items() if value is not None},
     )
     options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
+    place = DemoPlace.here("demo-real" if real else "demo-tools" if tools else "demo")
+    with only(place.settings("")):
+        make_way(options, os.environ.get("RATCHET_AMQP_URL"))
     show = _real_demo if real else partial(_tools_demo, sandboxed=sandboxed) if tools else _demo
-    show(sizes, options, seed, keep=keep, as_json=json)
+    show(place, sizes, options, seed, keep=keep, as_json=json)
 
 
-def _demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as_json: bool) -> None:
+def _demo(place: DemoPlace, sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as_json: bool) -> None:
     held_out = HeldOutPlan(sizes.tasks, sizes.samples, seed, sizes.timeout)
     plan = LoopPlan(sizes.turns, sizes.groups, sizes.no_turn_after, patience_s=sizes.timeout, seed=seed)
     narrator = Narrator(err)
-    place = DemoPlace.here()
     with _fleet_of_its_own(place, options, QUICK, lambda _: golden_set(held_out), narrator, sizes.timeout, keep=keep):
         story = _perform(place, held_out, plan, narrator, as_json=as_json)
         _print(story, as_json=as_json)
@@ -159,7 +161,7 @@ def _demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as_json
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _real_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as_json: bool) -> None:
+def _real_demo(place: DemoPlace, sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as_json: bool) -> None:
     model, models = KNOWN[real_plan.MODEL], FleetSettings.read().models_dir
     fetch(model, models, say)
     plan = RealPlan(sizes.tasks, sizes.samples, REAL_GROUP, seed, sizes.timeout)
@@ -176,7 +178,6 @@ def _real_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as
     )
     options = replace(options, model=real_plan.MODEL, scorer="verifier:json")
     settings = real_plan.settings(seed) | {"RATCHET_MODELS_DIR": str(models)}
-    place = DemoPlace.here("demo-real")
     with _fleet_of_its_own(place, options, settings, lambda _: plan.golden, narrator, sizes.timeout, keep=keep):
         story = RealPerformance(
             FleetAccess.here(), place, AGENT, plan, loop_plan, narrator, left, model.title.partition(":")[0]
@@ -191,8 +192,10 @@ def _real_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _tools_demo(sizes: Sizes, options: FleetOptions, seed: int, *, sandboxed: bool, keep: bool, as_json: bool) -> None:
-    place, run, models = DemoPlace.here("demo-tools"), run_name(), FleetSettings.read().models_dir
+def _tools_demo(
+    place: DemoPlace, sizes: Sizes, options: FleetOptions, seed: int, *, sandboxed: bool, keep: bool, as_json: bool
+) -> None:
+    run, models = run_name(), FleetSettings.read().models_dir
 
     def plan_for(namespace: str) -> ToolPlan:
         queue = None if sandboxed else namespace + queue_of(run)
@@ -241,12 +244,11 @@ def _fleet_of_its_own(
     keep: bool,
     programs: str | None = None,
 ) -> Iterator[None]:
-    """Up within the block; an earlier demo's fleet is stopped first. Down after it, unless it is kept. `golden`: what
+    """Up within the block; an earlier demo's fleet is down by then. Down after it, unless it is kept. `golden`: what
     the gate asks, in a namespace; `programs`: the runner's file of them, where there is one."""
     amqp_url = os.environ.get("RATCHET_AMQP_URL")
     namespace = f"demo-{uuid.uuid4().hex[:8]}." if amqp_url else ""
     with only(place.settings(namespace) | dict(settings)):
-        stop_fleet()
         place.make_anew(namespace)
         write_golden_set(place, AGENT, golden(namespace))
         if programs is not None:

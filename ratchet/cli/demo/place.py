@@ -7,7 +7,6 @@ environment only the broker and the log level reach the demo's fleet; a broker t
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +15,11 @@ from pathlib import Path
 from ratchet.adapters.publish import remove_tree
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
-from ratchet.cli.fleet.folder import FleetFolder
+from ratchet.cli.fleet.folder import FleetFolder, write_settings
 
 PREFIX = "RATCHET_"
 FROM_OUTSIDE = ("RATCHET_AMQP_URL", "RATCHET_LOG_LEVEL")
 QUICK = {
-    "RATCHET_MAX_TOKENS": "16",
     "RATCHET_TRAIN_AFTER_GROUPS": "0",
     "RATCHET_EXPERIMENT_MAX_UNITS": "1000",
     "RATCHET_PROBATION_UNITS": "60",
@@ -63,7 +61,7 @@ class DemoPlace:
     @property
     def settings_file(self) -> Path:
         """For a shell to read: after it every `ratchet` command looks at the demo's fleet."""
-        return self.root / "env"
+        return FleetFolder(self.root).settings_file
 
     def settings(self, namespace: str) -> dict[str, str]:
         """Where everything is, as environment variables. `namespace` keeps it apart on a broker it shares."""
@@ -78,8 +76,7 @@ class DemoPlace:
         """Nothing of an earlier demo is left. Its fleet must be down."""
         remove_tree(self.root)
         self.adapters.mkdir(parents=True)
-        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in self.settings(namespace).items()]
-        self.settings_file.write_text("".join(lines))
+        write_settings(self.settings_file, self.settings(namespace))
 
 
 @contextmanager

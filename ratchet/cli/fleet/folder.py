@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from ratchet.files.atomic_file import replace_file
 from ratchet.service.settings import FleetSettings
 
 LONGEST_SOCKET_PATH = 100
+FROM_ELSEWHERE = "from another folder than the fleet's, read its settings into the shell: . FOLDER/.ratchet/env"
+"""What to type where no fleet is found, as the end of a sentence."""
 
 
 class StartedProgram(BaseModel):
@@ -69,6 +73,11 @@ class FleetFolder:
         return self.root / "fleet.json"
 
     @property
+    def settings_file(self) -> Path:
+        """For a shell to read: after it every `ratchet` command, in whichever folder, looks at this fleet."""
+        return self.root / "env"
+
+    @property
     def supervisor_config(self) -> Path:
         return self.root / "supervisord.conf"
 
@@ -102,10 +111,30 @@ class FleetFolder:
     def write_record(self, record: FleetRecord) -> None:
         write_private(self.record_file, record.model_dump_json(indent=2) + "\n")
 
+    def write_settings(self, settings: FleetSettings) -> None:
+        """What says where the fleet is; it stays when the fleet is stopped, as its logs do."""
+        told = {
+            "RATCHET_STATE_DIR": self.root,
+            "RATCHET_LOGS_DIR": settings.logs_dir,
+            "RATCHET_INDEX_DIR": settings.index_dir,
+            "RATCHET_ADAPTERS_DIR": settings.adapters_dir,
+            "RATCHET_MODELS_DIR": settings.models_dir,
+            "RATCHET_DECISION_KEYS": settings.decision_keys,
+            "RATCHET_PROGRAM_ENVIRONMENTS": settings.program_environments,
+        }
+        paths = {name: str(path.absolute()) for name, path in told.items() if path is not None}
+        write_settings(self.settings_file, {**paths, "RATCHET_NAMESPACE": settings.namespace})
+
 
 def write_private(file: Path, text: str) -> None:
     """For this user only: an AMQP URL has a password in it."""
     replace_file(file, text.encode(), mode=0o600)
+
+
+def write_settings(file: Path, settings: Mapping[str, str]) -> None:
+    """As lines that a shell reads."""
+    lines = (f"export {name}={shlex.quote(value)}\n" for name, value in settings.items())
+    replace_file(file, "".join(lines).encode())
 
 
 @dataclass(frozen=True, slots=True)

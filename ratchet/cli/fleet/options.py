@@ -9,6 +9,9 @@ from ratchet.models.known import KNOWN
 
 SMALL_MODEL = "models/small"
 JUDGE_MODEL = "models/judge"
+SMALL_MAX_TOKENS = 16
+"""What RATCHET_MAX_TOKENS is for the small model that is made here, where nobody says otherwise: it was made for
+answers of five letters, and does not always find the end of others. docker-compose.yml has the same."""
 AGENT = "agent"
 """The names of agents' processes begin so."""
 
@@ -61,9 +64,14 @@ class FleetOptions:
         return self.engine not in ("echo", "scripted")
 
     @property
+    def answers_with_small_model(self) -> bool:
+        """Whether its agents' model is the small one that can be made here."""
+        return self._loads_model and self.model == SMALL_MODEL
+
+    @property
     def models_to_make(self) -> bool:
         """Whether one of the two models that can be made here is needed and not there."""
-        needed = [SMALL_MODEL] if self._loads_model and self.model == SMALL_MODEL else []
+        needed = [SMALL_MODEL] if self.answers_with_small_model else []
         if "likelihood" in f"{self._own_scorer} {self.auditor}" and self.judge_model == JUDGE_MODEL:
             needed.append(JUDGE_MODEL)
         return any(not (Path(model) / "config.json").exists() for model in needed)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.cli.fleet.local_broker import LocalBroker
-from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
 from ratchet.cli.fleet.supervisord import Program
 from ratchet.cli.terminal import UsageError
 from ratchet.recorder.programs import read_programs
@@ -71,7 +72,7 @@ def plan_fleet(options: FleetOptions, broker_folder: Path, amqp_url: str | None,
 
 
 def variables(options: FleetOptions) -> dict[str, str]:
-    """What the options say, as settings of every service."""
+    """What the options say, and what suits them and this environment does not say, as settings of every service."""
     told = {
         "RATCHET_AGENTS": ",".join(options.fleet_agents),
         "RATCHET_AGENT_ENGINE": options.engine,
@@ -81,7 +82,10 @@ def variables(options: FleetOptions) -> dict[str, str]:
         "RATCHET_AUDITOR": options.auditor,
         "RATCHET_EXTERNAL_SCORER": str(options.no_scorer).lower(),
     }
-    return told | ({"RATCHET_PROGRAMS": str(Path(options.programs).absolute())} if options.programs else {})
+    told |= {"RATCHET_PROGRAMS": str(Path(options.programs).absolute())} if options.programs else {}
+    if options.answers_with_small_model and "RATCHET_MAX_TOKENS" not in os.environ:
+        told["RATCHET_MAX_TOKENS"] = str(SMALL_MAX_TOKENS)
+    return told
 
 
 def _check(options: FleetOptions) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import psutil
 
@@ -35,10 +35,7 @@ def taken_ports(wanted: Mapping[int, str]) -> list[str]:
     return [f"{port} (for {who}) by {holder(port)}" for port, who in wanted.items() if is_taken(port)]
 
 
-def require_free(wanted: Mapping[int, str]) -> None:
-    """Raises CommandError naming each taken port, who holds it and the option that moves it."""
+def require_free(wanted: Mapping[int, str], instead: Callable[[], str]) -> None:
+    """Raises CommandError naming each taken port, who holds it and what to type `instead`."""
     if taken := taken_ports(wanted):
-        raise CommandError(
-            f"taken: port {', port '.join(taken)}. "
-            "Free them, or start on others: ratchet up --port-base N --amqp-port N"
-        )
+        raise CommandError(f"taken: port {', port '.join(taken)}. Free them, or start on others: {instead()}")

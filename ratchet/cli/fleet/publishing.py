@@ -8,7 +8,7 @@ from pika.spec import BasicProperties
 
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.topology import EXCHANGE
-from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from ratchet.cli.terminal import CommandError
 from schemas.messages.base import Message
 
@@ -28,7 +28,7 @@ def publish(access: FleetAccess, queue: str, message: Message, message_id: str) 
             channel.basic_publish(access.namespace + EXCHANGE, access.namespace + queue, message.encode(), properties)
         except ChannelClosedByBroker as error:
             raise CommandError(
-                f"the broker refused it ({error.reply_text}): was the fleet ever up here? ratchet up"
+                f"the broker refused it ({error.reply_text}): was the fleet ever up here? ratchet up; {FROM_ELSEWHERE}"
             ) from None
         except NackError:
             raise CommandError(f"the broker refused it: is the queue {queue!r} full? ratchet watch") from None

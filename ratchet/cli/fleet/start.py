@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import psutil
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
 from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.other_ports import on_other_ports
 from ratchet.cli.fleet.plan import FleetPlan, plan_fleet, variables
 from ratchet.cli.fleet.ports import require_free
 from ratchet.cli.fleet.processes import stop_leftovers, stop_supervisor, supervisor_process
@@ -38,14 +40,14 @@ class FleetStart:
     say: Callable[[str], None]
     show: Callable[[Progress], None]
 
-    def preflight(self, plan: FleetPlan) -> None:
+    def preflight(self, plan: FleetPlan, options: FleetOptions, amqp_url: str | None) -> None:
         """Find out, before anything that takes time, what would keep it from starting.
 
         Raises BusError for a broker that is not installed or does not answer, CommandError for a taken port.
         """
         self._check_broker(plan)
         self._stop_leftovers()
-        require_free(plan.ports)
+        require_ports(plan, options, amqp_url)
 
     def start(self, plan: FleetPlan, options: FleetOptions, settings: FleetSettings, timeout_s: float) -> FleetRecord:
         """After `make_way`. Raises CommandError, BusError or TimedOut, after having stopped what it started."""
@@ -53,6 +55,7 @@ class FleetStart:
         process = start_supervisord(self.folder, plan.environment)
         record = self._record(process.pid, plan, options, settings)
         self.folder.write_record(record)
+        self.folder.write_settings(settings)
         try:
             self._await_supervisor()
             self.wait(plan, timeout_s)
@@ -129,6 +132,22 @@ class FleetStart:
 MODELS_FOLDER = Path("models")
 
 
+def require_ports(plan: FleetPlan, options: FleetOptions, amqp_url: str | None) -> None:
+    """Raises CommandError where a port of the plan, which is of these options, is taken, with what to type instead."""
+
+    def ports_of(moved: FleetOptions) -> Iterable[int]:
+        return plan_fleet(moved, FleetFolder.here().broker, amqp_url, 0.0).ports
+
+    require_free(plan.ports, lambda: on_other_ports(options, ports_of, sys.argv[1:], os.environ))
+
+
+def make_way(options: FleetOptions, amqp_url: str | None) -> None:
+    """Stop the fleet that was started here, before what takes minutes; raises CommandError where the ports that one of
+    these options needs are taken all the same."""
+    stop_fleet()
+    require_ports(plan_fleet(options, FleetFolder.here().broker, amqp_url, 0.0), options, amqp_url)
+
+
 def start_fleet(options: FleetOptions, amqp_url: str | None, timeout_s: float, *, insist: bool) -> FleetRecord:
     """Returns when every service is ready. Raises CommandError, BusError, TimedOut.
 
@@ -157,7 +176,7 @@ def _launch(
     plan = plan_fleet(options, folder.broker, amqp_url, settings.drain_grace_s)
     for name in options.known_models:
         known_folder(name)
-    start.preflight(plan)
+    start.preflight(plan, options, amqp_url)
     if options.models_to_make:
         say("making the models (about a minute, once) …")
         make_models(MODELS_FOLDER, say)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -17,7 +18,8 @@ import typer
 from pydantic import ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
+from ratchet.cli.fleet.references import noting_references
 from ratchet.cli.submit.client import FleetClient
 from ratchet.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_raw, say, say_error
 from ratchet.logs.best_answer import FIRST_PASSING, ends_told
@@ -50,7 +52,9 @@ def submit(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="With --file: write the results here, not to stdout.")] = None,
     agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
-    reference: Annotated[str | None, typer.Option(help="The right answer, for scorers that verify.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="The right answer, for scorers that verify (not `likelihood`).")
+    ] = None,
     criteria: Annotated[str | None, typer.Option(help="What a good answer is, for scorers that judge.")] = None,
     samples: Annotated[int | None, typer.Option(help="Answers to sample; one of them comes back.")] = None,
     select: Annotated[
@@ -101,25 +105,38 @@ def new_task(fields: dict[str, Any]) -> Task:
 
 
 class Overruled:
-    """What lines of a file say for themselves although an option says something else: by field, which lines."""
+    """What lines of a file say for themselves although an option says something else: by field, which lines. And what
+    they call a field that a task does not have, which is passed over."""
 
     def __init__(self) -> None:
         self._lines: dict[str, dict[int, None]] = {}
+        self._unknown: dict[str, dict[int, None]] = {}
 
     def note(self, line: int, fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         for name in fields.keys() & defaults.keys():
             if defaults[name] is not None and fields[name] != defaults[name]:
                 self._lines.setdefault(name, {})[line] = None
+        for name in fields.keys() - Task.model_fields.keys():
+            self._unknown.setdefault(name, {})[line] = None
 
     def __iter__(self) -> Iterator[str]:
         """A sentence for each option."""
         for name, lines in sorted(self._lines.items()):
-            some = ", ".join(map(str, islice(lines, LINES_NAMED))) + (", …" if len(lines) > LINES_NAMED else "")
+            some = _some(lines)
             which = (
                 f"{len(lines)} lines name {name} themselves" if len(lines) > 1 else f"line {some} names {name} itself"
             )
             where = f" (lines {some})" if len(lines) > 1 else ""
             yield f"note: {which}, and that counts{where}; {OPTIONS[name]} holds for the others"
+        for name, lines in sorted(self._unknown.items()):
+            near = get_close_matches(name, Task.model_fields, n=1)
+            meant = f": is {near[0]!r} meant?" if near else ""
+            yield f"warning: a task has no field {name!r} (line{'s' * (len(lines) > 1)} {_some(lines)}){meant}"
+
+
+def _some(lines: Iterable[int]) -> str:
+    first = list(islice(lines, LINES_NAMED + 1))
+    return ", ".join([*map(str, first[:LINES_NAMED]), *(["…"] if len(first) > LINES_NAMED else [])])
 
 
 def read_tasks(lines: Iterable[str], defaults: dict[str, Any], overruled: Overruled | None = None) -> Iterator[Task]:
@@ -180,12 +197,13 @@ class Tally:
 def submit_one(text: str, fields: dict[str, Any], how: Submission) -> None:
     """Raises Exit 1 for a task that was not answered."""
     task = new_task({**fields, "input": sys.stdin.read().strip() if text == "-" else text})
+    tasks = noting_references([task], FleetFolder.here().record())
     if not how.wait:
-        _publish([task], how)
+        _publish(tasks, how)
         print_raw(task.task_id)
         return
     with _client() as client, _interruptible(client):
-        result = next(client.submit([task], stall_s=how.timeout_s))
+        result = next(client.submit(tasks, stall_s=how.timeout_s))
     _print_one(result, how)
     if result.status != "ok":
         raise typer.Exit(ExitCode.FAILED)
@@ -197,7 +215,8 @@ def submit_file(file: Path, fields: dict[str, Any], out: Path | None, how: Submi
     total = None if str(file) == "-" else sum(1 for _ in _tasks(file, fields, overruled))
     _say_all(overruled)
     try:
-        _submitted(_tasks(file, fields, overruled), out, how, total)
+        tasks = noting_references(_tasks(file, fields, overruled), FleetFolder.here().record())
+        _submitted(tasks, out, how, total)
     finally:
         if total is None:  # of what comes in on stdin it is known in the end
             _say_all(overruled)

@@ -15,7 +15,7 @@ from pika.exceptions import AMQPError
 from rich.live import Live
 
 from ratchet.bus.amqp.short_connection import parameters, unreachable
-from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
 from ratchet.cli.fleet.service_http import answer_of, metrics_text
 from ratchet.cli.terminal import ExitCode, out, print_json
@@ -111,7 +111,7 @@ class WatchSource:
     def _metrics(self, trouble: list[str]) -> list[str]:
         record = self._access.record
         if record is None:
-            trouble.append("no fleet was started here: only the queues can be seen")
+            trouble.append(f"no fleet was started here: only the queues can be seen; {FROM_ELSEWHERE}")
             return []
         texts = {program.name: metrics_text(program.http_port) for program in record.programs if program.http_port}
         trouble += [f"{name} does not answer" for name, text in texts.items() if text is None]

@@ -1,12 +1,13 @@
 """The HTTP application of a service: its routes, those every service has, and what stands before all of them.
 
-From outside to inside: problems (every error becomes a document), the audit of refusals, the limits of all together,
-the guard (who may), the limits of each caller and of work, readiness (503 while the service is starting, draining or a
-standby), the audit of changes, the routes.
+From outside to inside: HEAD as GET, problems (every error becomes a document), the audit of refusals, the limits of all
+together, the guard (who may), the limits of each caller and of work, readiness (503 while the service is starting,
+draining or a standby), the audit of changes, the routes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -89,6 +90,7 @@ def application(
     app.openapi = cache(partial(document, app, matrix))  # type: ignore[method-assign]
     guard = Middleware(Guard, matrix=matrix, tokens=token_check(settings), hosts=settings.api_hosts)
     from_outside_in = [
+        Middleware(Heads),
         Middleware(Problems),
         Middleware(AuditRefusals, refusals=refusals),
         Middleware(ConcurrencyLimit, most=settings.api_requests_at_once, counts=of_the_api),
@@ -129,6 +131,34 @@ def _openapi_of(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
         return Response(written(), media_type="application/json")
 
     return openapi
+
+
+class Heads:
+    """Answers HEAD wherever GET is answered, with what GET would answer but its body: of a stream, too, at once."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        begins: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        async def begun(message: Message) -> None:
+            if not begins.done():
+                begins.set_result(message)
+
+        got = asyncio.ensure_future(self._app({**scope, "method": "GET"}, receive, begun))
+        try:
+            await asyncio.wait((got, begins), return_when=asyncio.FIRST_COMPLETED)
+            if not begins.done():
+                await got
+            await send(begins.result())
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            got.cancel()
+            await asyncio.gather(got, return_exceptions=True)
 
 
 class Problems:
@@ -180,7 +210,7 @@ async def _http_problem(request: Request, error: Any) -> Response:
 
 
 async def _validation_problem(request: Request, error: Any) -> Response:
-    return problem_of_validation(error).response(request.url.path)
+    return problem_of_validation(error, request.headers.get("content-type", "")).response(request.url.path)
 
 
 LONGEST_NAME = 40

@@ -88,7 +88,8 @@ def as_written(spoken: ChatTemplate, asked: list[Any], message: dict[str, Any]) 
 
 
 def test_what_each_template_can_not_bridge_is_said_with_the_consequence() -> None:
-    assert limits_of(template("smollm2")) == [NO_TOOLS]
+    assert limits_of(template("smollm2")) == limits_of(template("smollm2"), tools=True) == [NO_TOOLS]
+    assert limits_of(template("smollm2"), tools=False) == []
     assert limits_of(template("llama3_1")) == []
     assert limits_of(template("qwen2_5")) == []
     unreasoned, reasoned = limits_of(template("qwen3"))

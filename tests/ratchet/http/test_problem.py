@@ -40,11 +40,14 @@ class Failing:
         return {}
 
 
-async def answer_to(failing: Failing, folder: Path, body: object) -> httpx.Response:
+async def answer_to(
+    failing: Failing, folder: Path, body: object, content_type: str | None = "application/json"
+) -> httpx.Response:
     app = application("agent", [failing.router], settings_of("agent", folder), lambda: None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         content = body if isinstance(body, bytes) else json.dumps(body)
-        return await client.post("/v1/generate", content=content, headers={"Content-Type": "application/json"})
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        return await client.post("/v1/generate", content=content, headers=headers)
 
 
 ERRORS = [
@@ -141,3 +144,13 @@ def test_what_is_wrong_is_said_in_words_of_json(given: dict[str, Any], said: str
     told = problem_of_validation(RequestValidationError(faults, body=body)).openai()["message"]
 
     assert told.startswith(f"the request can't be read: {said}")
+
+
+@pytest.mark.parametrize("content_type", [None, "application/x-www-form-urlencoded", "text/plain"])
+async def test_a_body_that_was_not_sent_as_json_is_told_so(tmp_path: Path, content_type: str | None) -> None:
+    answer = await answer_to(Failing(), tmp_path, {"number": 1}, content_type)
+
+    assert answer.status_code == 422
+    assert answer.json()["detail"].endswith("send Content-Type: application/json")
+    as_json = await answer_to(Failing(), tmp_path, [], "application/json; charset=utf-8")
+    assert "Content-Type" not in as_json.json()["detail"]

@@ -30,6 +30,7 @@ class Row:
     sample: int = 0
     response: str | None = "a"
     score: float | None = None
+    finish_reason: str | None = None
     sample_status: str | None = None
     ended_at: datetime | None = None
     place: int | None = None
@@ -54,6 +55,7 @@ def groups(draw: st.DrawFn, select: str | None) -> list[Row]:
             sample=0,
             response=draw(st.sampled_from(["a", " a", "b", '{"x": 1}', '{"x":1.0}', ""])),
             score=draw(st.sampled_from([None, 0.0, 0.25, 0.5, 0.75, 1.0])),
+            finish_reason=draw(st.sampled_from([None, "stop", "length"])),
             sample_status=draw(st.sampled_from([None, "finished", "limit", "lost", "cancelled"])),
             ended_at=draw(st.none() | st.integers(0, 5).map(after)),
             place=draw(st.none() | st.integers(1, 4)),
@@ -92,12 +94,15 @@ def test_one_of_the_group_is_chosen_and_one_that_is_there_where_any_is(select: s
 
 @settings(max_examples=50)
 @given(groups(None), groups("best"))
-def test_nothing_and_best_are_the_highest_score_and_the_first_of_equals(bare: list[Row], named: list[Row]) -> None:
+def test_nothing_and_best_are_the_highest_score_and_of_equals_the_first_that_was_not_cut(
+    bare: list[Row], named: list[Row]
+) -> None:
     for lines, among in ((bare, bare), (named, there(named) or named)):
         line = chosen(lines)
         scores = [one.score for one in among if one.score is not None]
         assert line.score == max(scores, default=None)
-        assert line is next(one for one in among if one.score == line.score)
+        equals = [one for one in among if one.score == line.score]
+        assert line is next((one for one in equals if one.finish_reason != "length"), equals[0])
 
 
 @settings(max_examples=50)
@@ -277,6 +282,12 @@ def test_where_every_rollout_crashed_before_it_called_the_model_the_task_failed_
         (0, "failed", "mine", "it exited with 127"),
         (1, "lost", None, "no turn"),
     ]
+
+
+@pytest.mark.parametrize("artifact", [None, Artifact(patch="")], ids=["no workspace", "nothing changed in it"])
+def test_who_left_nothing_earned_nothing_whatever_a_scorer_gives_an_empty_text(artifact: Artifact | None) -> None:
+    assert result_of([line(0, "\n", 0.0003, artifact=artifact, **GONE)]).status == "failed"
+    assert result_of([line(0, "", 0.0003, artifact=Artifact(patch=MENDED), **GONE)]).status == "ok"
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,17 @@ async def test_its_input_is_on_its_stdin_and_the_key_ends_with_it() -> None:
         recorder.end(key)
 
 
+async def test_behind_a_label_each_line_of_its_stderr_is_told_whose_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    written = "echo one >&2; printf '\\377\\n\\ntwo' >&2; echo said"
+    recorder = Recorder()
+    async with recorder.serving() as base_url:
+        program = Program(("sh", "-c", written), label="[3] ")
+        sample = await run_with(recorder, base_url, rollout(), program, timeout_s=60)
+
+    assert sample.text == "said"
+    assert capsys.readouterr().err == "[3] one\n[3] \ufffd\n[3] \n[3] two\n"
+
+
 async def test_a_run_that_the_engine_was_away_for_is_lost_and_not_the_programs_fault() -> None:
     code = AGENT.replace("OpenAI()", "OpenAI(max_retries=0)")
     recorded = rollout()

@@ -47,7 +47,9 @@ asked = sys.stdin.read()
 messages = []
 for text in (asked, sys.argv[1]):
     messages.append({"role": "user", "content": text})
-    body = json.dumps({"model": "any", "messages": messages, "temperature": 0.2, "seed": 7}).encode()
+    tools = [{"type": "function", "function": {"name": name}} for name in sys.argv[2:]]
+    offered = {"tools": tools} if tools else {}
+    body = json.dumps({"model": "any", "messages": messages, "temperature": 0.2, "seed": 7} | offered).encode()
     headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
     messages.append(json.load(urllib.request.urlopen(request))["choices"][0]["message"])
@@ -82,7 +84,11 @@ def order(*command: str, urls: tuple[str, ...] = ()) -> RecordOrder:
 
 @asynccontextmanager
 async def recorded(
-    settings: AgentSettings, engine: EchoEngine, *command: str, bus: MemoryBus | None = None
+    settings: AgentSettings,
+    engine: EchoEngine,
+    *command: str,
+    bus: MemoryBus | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[tuple[RecordedWork, MemoryBus]]:
     recorder = Recorder()
     if bus is None:
@@ -93,7 +99,9 @@ async def recorded(
         async with serving(app) as url, agent_client(None) as http:
             ordered = order(*command, urls=(url,))
             served = await served_model(http, url)
-            work = RecordedWork(ordered, bus, http, served, template("qwen2_5"), recorder, base_url)
+            work = RecordedWork(
+                *(ordered, bus, http, served, template("qwen2_5"), recorder, base_url), tell=tell, of_tools=["no tools"]
+            )
             yield work, bus
             await work.stop()
 
@@ -105,9 +113,10 @@ def delivery(work: Work) -> Delivery:
 async def test_a_group_of_runs_is_one_response_however_often_its_work_comes(
     settings: AgentSettings, make_work: MakeWork
 ) -> None:
-    engine = Coins()
+    engine, told = Coins(), list[str]()
     work = make_work(input="What is in it?", sampling=Sampling(n=3, temperature=0.9, max_tokens=50))
-    async with recorded(settings, engine, sys.executable, "-c", PROGRAM, "Sure?") as (here, bus):
+    command = (sys.executable, "-c", PROGRAM, "Sure?", "look")
+    async with recorded(settings, engine, *command, tell=told.append) as (here, bus):
         await asyncio.gather(here.handle(delivery(work)), here.handle(delivery(work)))
         await here.handle(delivery(work))
 
@@ -123,14 +132,15 @@ async def test_a_group_of_runs_is_one_response_however_often_its_work_comes(
     assert {(one.sampling.temperature, one.sampling.n, one.adapter, one.keep) for one in engine.asked} == {
         (0.9, 1, None, True)
     }
+    assert sorted(told) == ["1 of 3 runs have ended", "2 of 3 runs have ended", "note: no tools"]
 
 
 async def test_an_engine_that_breaks_off_leaves_no_trace_in_the_rollout(
     settings: AgentSettings, make_work: MakeWork
 ) -> None:
-    engine = Coins()
+    engine, told = Coins(), list[str]()
     engine.breaks = 3
-    async with recorded(settings, engine, sys.executable, "-c", PROGRAM, "Sure?") as (here, bus):
+    async with recorded(settings, engine, sys.executable, "-c", PROGRAM, "Sure?", tell=told.append) as (here, bus):
         await here.handle(delivery(make_work(sampling=Sampling(max_tokens=50))))
 
     (sample,) = Response.decode(bus.published(RESPONSES)[0].body).samples
@@ -139,6 +149,7 @@ async def test_an_engine_that_breaks_off_leaves_no_trace_in_the_rollout(
     (segment,) = sample.segments
     assert [segment.completion_ids[start:stop] for start, stop in segment.spans] == [whole] * 2
     assert engine.asked[1].prompt_ids == (*engine.asked[0].prompt_ids, *whole[:3])
+    assert told == [], "one run, without tools"
 
 
 async def test_runs_that_no_engine_answered_are_lost(settings: AgentSettings, make_work: MakeWork) -> None:

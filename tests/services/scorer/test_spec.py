@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.service.errors import ScorerError
-from services.scorer.spec import Part, parse_spec
+from services.scorer.spec import WITHOUT_REFERENCE, Part, parse_spec
+from services.scorer.strategies.registry import SCORERS
 
 
 @pytest.mark.parametrize(
@@ -97,3 +98,18 @@ def test_without_its_cost_a_scorer_is_what_judges(text: str, judging: str) -> No
 
     assert spec.text == judging
     assert sum(part.weight for part in spec.parts) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "looks"),
+    [
+        ("likelihood", False),
+        ("0.9*likelihood + 0.1*tokens:400", False),
+        ("0.5*likelihood + 0.5*verifier:exact", True),
+        ("verifier:exact else likelihood", True),
+        ("somebody_s_own", True),
+    ],
+)
+def test_a_specification_says_whether_anything_in_it_looks_at_references(text: str, looks: bool) -> None:
+    assert parse_spec(text).looks_at_references is looks
+    assert SCORERS.names >= WITHOUT_REFERENCE

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, fleet_topology
-from ratchet.cli.feedback import new_feedback, publish_feedback
+from ratchet.cli.feedback import is_known, new_feedback, publish_feedback
 from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.terminal import CommandError, UsageError
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, START_OFFSETS
+from ratchet.service.errors import NotFound
 from schemas.messages.feedback import Feedback
+from tests.ratchet.cli.result.test_logged_task import sample, write
+from tests.ratchet.cli.started import started
 
 
 def access(amqp_url: str, namespace: str) -> FleetAccess:
@@ -28,6 +35,27 @@ def test_what_is_typed_becomes_feedback_with_an_id_of_its_own() -> None:
 def test_what_can_not_be_is_named() -> None:
     with pytest.raises(UsageError, match="task_id"):
         new_feedback({"task_id": "a\nb", "score": 1})
+
+
+def test_a_task_that_the_log_at_hand_does_not_know_is_refused(tmp_path: Path) -> None:
+    def known(task_id: str, sample: int | None = None, **changed: Any) -> bool:
+        record = started(FleetOptions(), {})
+        here = replace(access(record.amqp_url, record.namespace), logs_dir=tmp_path, record=record)
+        return is_known(replace(here, **changed), new_feedback({"task_id": task_id, "score": 1, "sample": sample}))
+
+    write(tmp_path, ASSIGNMENTS, [{"task_id": "open", "input": "x"}])
+    write(tmp_path, INTERACTIONS, [sample("mine", number, 0.5) for number in range(2)])
+
+    assert known("mine")
+    assert known("mine", 1)
+    assert not known("open"), "it may yet end without an answer"
+    for unknown, number in (("mine-99", None), ("mine", 2)):
+        with pytest.raises(NotFound):
+            known(unknown, number)
+        assert not known(unknown, number, amqp_url="amqp://elsewhere")
+        assert not known(unknown, number, record=None)
+    (tmp_path / START_OFFSETS).write_text("{}")
+    assert not known("mine-99"), "it may have been answered and removed"
 
 
 @pytest.mark.broker

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
 from ratchet.cli.fleet.plan import FleetPlan, plan_fleet
 from ratchet.cli.terminal import UsageError
 from ratchet.service.errors import SettingsError
@@ -117,6 +117,19 @@ def test_only_the_default_models_are_made_and_only_where_they_are_used(
     assert FleetOptions(engine="echo").models_to_make, "the scorer's is missing"
     assert not FleetOptions(engine="echo", scorer="verifier:exact").models_to_make
     assert not FleetOptions(model="org/model", judge_model="org/bigger").models_to_make
+
+
+def test_the_small_model_writes_little_unless_somebody_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tokens(**options: object) -> str | None:
+        return plan(**options).environment.get("RATCHET_MAX_TOKENS")
+
+    assert tokens() == str(SMALL_MAX_TOKENS)
+    assert (tokens(model="smollm2"), tokens(engine="echo"), tokens(agents=(), external_agents=("node",))) == (None,) * 3
+    assert f"RATCHET_MAX_TOKENS:-{SMALL_MAX_TOKENS}}}" in (REPOSITORY / "docker-compose.yml").read_text()
+
+    monkeypatch.setenv("RATCHET_MAX_TOKENS", "64")
+
+    assert tokens() is None
 
 
 def test_programs_have_a_runner_that_is_told_where_each_replica_of_an_agent_is() -> None:

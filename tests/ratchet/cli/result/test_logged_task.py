@@ -7,12 +7,15 @@ import json
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from ratchet.cli.log import last_rows, render_row
-from ratchet.cli.result import find_task
+from ratchet.cli.log import last_rows, render_row, show
+from ratchet.cli.result import find_task, result
+from ratchet.cli.task_id import whole_id
 from ratchet.logs.journal import Journal
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.rows import AnswerRow
+from ratchet.service.errors import Ambiguous
 
 
 def sample(task: str, number: int, score: float | None, agent: str = "small") -> dict[str, object]:
@@ -63,6 +66,21 @@ def test_an_id_that_is_only_mentioned_is_not_found(tmp_path: Path) -> None:
     write(tmp_path, INTERACTIONS, [sample("t", 0, 0.5) | {"input": '"other"'}])
 
     assert find_task(tmp_path, "other") is None
+
+
+def test_the_beginning_of_an_id_is_enough_where_no_other_begins_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, ASSIGNMENTS, [{"task_id": "task-ab2", "input": "task-ab1-not"}])
+    write(tmp_path, INTERACTIONS, [sample(name, 0, 0.5) for name in ("task-ab1-long", "task-abc")])
+    monkeypatch.setenv("RATCHET_LOGS_DIR", str(tmp_path))
+
+    result("task-ab1…")
+
+    assert capsys.readouterr().out == "answer 0\n"
+    assert (whole_id(tmp_path, "task-ab2"), whole_id(tmp_path, "no")) == ("task-ab2", None)
+    with pytest.raises(Ambiguous, match="task-ab1-long, task-abc"):
+        show("task-ab")
 
 
 def test_without_a_log_nothing_is_known(tmp_path: Path) -> None:

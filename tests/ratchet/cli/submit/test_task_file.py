@@ -51,6 +51,19 @@ def test_options_fill_what_a_line_leaves_out_and_what_it_says_otherwise_is_told(
     ]
 
 
+def test_a_field_that_a_task_does_not_have_is_told_and_passed_over() -> None:
+    told = Overruled()
+    lines = [*(json.dumps({"input": "a", "selct": "majority"}) for _ in range(7)), '{"input": "b", "zzz": 1}', '"c"']
+
+    tasks = list(read_tasks(lines, {}, told))
+
+    assert len(tasks) == 9
+    assert list(told) == [
+        "warning: a task has no field 'selct' (lines 1, 2, 3, 4, 5, …): is 'select' meant?",
+        "warning: a task has no field 'zzz' (line 8)",
+    ]
+
+
 def test_chat_messages_are_an_input_too() -> None:
     (task,) = read_tasks([json.dumps({"input": [{"role": "user", "content": "hello"}]})], {})
 
