@@ -289,7 +289,7 @@ def render_status(report: StatusReport) -> Group:
     parts += [
         Text(
             f"{one.agent_id}: {one.groups:,} groups to learn from since the last training; `ratchet train` needs "
-            f"{LEAST_GROUPS}, "
+            f"{LEAST_GROUPS} and takes older ones too, "
             + (f"the fleet trains at {one.wanted:,}" if one.wanted else "RATCHET_TRAIN_AFTER_GROUPS is off")
         )
         for one in report.learning

@@ -34,7 +34,7 @@ def train(
         ),
     ] = "grpo",
     parent: Annotated[str | None, typer.Option(help="Version to start from; the primary, if not given.")] = None,
-    since: Annotated[int, typer.Option(min=0, help="First byte of the log of interactions to read.")] = 0,
+    since: Annotated[int, typer.Option(min=0, help="First byte of the log of interactions to read; 0: all.")] = 0,
     loss: Annotated[
         str | None,
         typer.Option(help="Of grpo: dapo, dr_grpo, gspo, cispo or vespo; of dpo: sigmoid, sigmoid_norm or ipo."),
