@@ -57,14 +57,19 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
     if (entry := service.agent.versions.get(version)) is None:
         raise NotFound(f"agent {service.agent_id} has no version {version!r}: ratchet adapters list")
     card = read_card(service.store.folder / entry.folder) if entry.folder else None
-    about = [d for d, _ in service.store.ledger.read() if d.agent_id == service.agent_id and version_of(d) == version]
+    told = {entry.decision, *(outcome.decision for outcome in entry.outcomes)}
+    about = [
+        decision
+        for decision, _ in service.store.ledger.read()
+        if decision.agent_id == service.agent_id and (version_of(decision) == version or decision.sequence in told)
+    ]
     evaluations = evaluations_of(service.store.folder, service.agent_id, version)
     if json:
         shown: dict[str, Any] = {"entry": entry.model_dump(mode="json"), "card": card and card.model_dump(mode="json")}
         shown |= {"evaluations": [one.model_dump(mode="json") for one in evaluations]}
         print_json(shown | {"decisions": [decision.model_dump(mode="json") for decision in about]})
         return
-    out.print(render_entry(service.agent, entry, card))
+    out.print(render_entry(service.agent, entry, card, about))
     for evaluation in evaluations:
         out.print(render_evaluation(evaluation))
     if about:

@@ -46,11 +46,15 @@ def render_agent(agent_id: str, agent: AgentAdapters) -> Group:
     return Group(_headline(agent_id, agent), table)
 
 
-def render_entry(agent: AgentAdapters, entry: AdapterEntry, card: AdapterCard | None) -> Group:
-    """All there is to know of one version."""
+def render_entry(
+    agent: AgentAdapters, entry: AdapterEntry, card: AdapterCard | None, decisions: Iterable[Decision] = ()
+) -> Group:
+    """All there is to know of one version. `decisions`: with the one that brought it into its state."""
+    because = next((one.reason for one in decisions if one.sequence == entry.decision), None)
     rows: list[tuple[str, Any]] = [
         ("version", entry.version),
         ("state", f"{entry.state}: {entry.state.sentence}"),
+        ("because", because),
         ("alias", _alias(agent, entry.version)),
         ("since", f"{_moment(entry.since)} (decision {entry.decision})" if entry.since else ""),
         ("parent", entry.parent),

@@ -10,7 +10,7 @@ from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.status import scorer_faults
 from ratchet.service.settings import FleetSettings
-from schemas.records.decision import Distrust, Promote, StartExperiment, Validate
+from schemas.records.decision import Conclude, Distrust, Promote, Settle, StartExperiment, Validate
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.adapters.making_decisions import decided, experiment
@@ -44,6 +44,17 @@ def test_looking_at_versions(store: RegistryStore, ratchet: Ratchet) -> None:
     compared = ratchet("adapters", "diff", "v1.0.1", "v1.0.2")
     assert "learning_rate" in compared.out
     assert "model.layers.0.self_attn.q_proj" in compared.out
+
+
+def test_a_version_whose_experiment_was_aborted_says_why(store: RegistryStore, ratchet: Ratchet) -> None:
+    ended = Settle(version="v1.0.1", experiment_id="probation-v1.0.1")
+    begun = StartExperiment(experiment=experiment("v1.0.2", "v1.0.1"))
+    decided(store, ended, begun, Conclude(experiment_id="canary-v1.0.2", verdict="aborted"))
+
+    shown = ratchet("adapters", "show", "v1.0.2").out
+
+    assert "because          for a test" in shown
+    assert "conclude" in shown
 
 
 def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistryStore, ratchet: Ratchet) -> None:
