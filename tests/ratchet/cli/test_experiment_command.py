@@ -18,8 +18,9 @@ from ratchet.cli.terminal import CommandError
 from ratchet.experiments.records import ExperimentRecord, chosen, experiments
 from ratchet.experiments.view import view_of
 from ratchet.service.errors import NotFound
+from schemas.records.decision import Conclude, Promote, Settle, StartExperiment
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
-from tests.ratchet.adapters.making_decisions import decided, to_primary
+from tests.ratchet.adapters.making_decisions import decided, experiment, to_canary, to_primary
 from tests.ratchet.cli.whole_loop import WholeLoop
 
 
@@ -205,3 +206,26 @@ def test_the_running_one_is_chosen_else_the_newest_of_the_agent(loop: WholeLoop)
     assert chosen(listed[:3], None, "small") is listed[2]
     with pytest.raises(NotFound, match="agent other has no experiment yet"):
         chosen(listed, None, "other")
+
+
+def test_without_an_id_the_one_that_promoted_is_shown_before_a_watch(tmp_path: Path) -> None:
+    store = RegistryStore(tmp_path)
+    kinds = []
+    for move in (
+        *to_primary("v1.0.1"),
+        Settle(version="v1.0.1", experiment_id="probation-v1.0.1"),
+        StartExperiment(experiment=experiment("v1.0.1", kind="watch")),
+        *to_canary("v1.0.2", "v1.0.1"),
+        Conclude(experiment_id="canary-v1.0.2", verdict="aborted"),
+    ):
+        decided(store, move)
+        if isinstance(move, StartExperiment | Promote | Settle | Conclude):
+            kinds.append(chosen(records_of(store), None, None).experiment_id)
+
+    assert kinds[0:2] == ["canary-v1.0.1", "probation-v1.0.1"]
+    assert kinds[2:4] == ["canary-v1.0.1", "canary-v1.0.1"]
+    assert kinds[4:] == ["canary-v1.0.2", "canary-v1.0.2"]
+
+
+def records_of(store: RegistryStore) -> list[ExperimentRecord]:
+    return experiments(decision for decision, _ in store.ledger.read())
