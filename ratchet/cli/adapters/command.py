@@ -51,7 +51,14 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
 
 
 @adapters.command()
-def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
+def show(
+    version: Version,
+    agent: Agent = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="With its hyperparameters, and numbers to the last digit.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
     """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
     service = adapter_service_here(agent)
     if (entry := service.agent.versions.get(version)) is None:
@@ -69,7 +76,7 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
         shown |= {"evaluations": [one.model_dump(mode="json") for one in evaluations]}
         print_json(shown | {"decisions": [decision.model_dump(mode="json") for decision in about]})
         return
-    out.print(render_entry(service.agent, entry, card, about))
+    out.print(render_entry(service.agent, entry, card, about, whole=all_))
     for evaluation in evaluations:
         out.print(render_evaluation(evaluation))
     if about:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from ratchet.adapters.manifest import read_card
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.adapters.view import render_decisions, render_entry
 from ratchet.cli.status import scorer_faults
 from ratchet.service.settings import FleetSettings
 from schemas.records.decision import Conclude, Distrust, Promote, Settle, StartExperiment, Validate
@@ -53,8 +56,32 @@ def test_a_version_whose_experiment_was_aborted_says_why(store: RegistryStore, r
 
     shown = ratchet("adapters", "show", "v1.0.2").out
 
-    assert "because          for a test" in shown
+    assert "because for a test" in " ".join(shown.split())
     assert "conclude" in shown
+
+
+def test_eighty_columns_hold_a_version_and_its_decisions(store: RegistryStore) -> None:
+    agent, decisions = store.read().agent("small"), [decision for decision, _ in store.ledger.read()]
+    entry = agent.versions["v1.0.1"]
+    card = read_card(store.folder / str(entry.folder)).model_copy(
+        update={
+            "metrics": {"reward": 0.12345678901234567, "steps": 128},
+            "hyperparameters": {"learning_rate": 0.00012345678, "lora_targets": ["q_proj"] * 20},
+        }
+    )
+    reason = "its score e-value is 31.4 of the 20 that promote, after 120 tasks of each of the two arms in all"
+    narrow = Console(width=80, record=True)
+
+    narrow.print(render_entry(agent, entry, card, decisions, whole=False))
+    narrow.print(render_decisions([decisions[-1].model_copy(update={"reason": reason})]))
+    shown = narrow.export_text()
+    narrow.print(render_entry(agent, entry, card))
+    whole = narrow.export_text()
+
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "reward 0.1235  steps 128" in shown and "q_proj" not in shown and "q_proj" in whole
+    below = shown.splitlines()[-2:]
+    assert " ".join(" ".join(below).split()) == reason
 
 
 def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistryStore, ratchet: Ratchet) -> None:

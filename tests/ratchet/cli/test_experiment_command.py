@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from ratchet.adapters.decisions import DecisionLedger
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.experiment.replay_check import check
-from ratchet.cli.experiment.view import render_experiment
+from ratchet.cli.experiment.view import render_experiment, render_list
 from ratchet.cli.terminal import CommandError
 from ratchet.experiments.records import ExperimentRecord, chosen, experiments
 from ratchet.experiments.view import view_of
@@ -45,6 +46,19 @@ def test_every_experiment_is_listed_with_its_outcome(ratchet: Ratchet) -> None:
     assert [one["ended"] is None for one in listed] == [False, False, False, True]
     table = ratchet("experiment", "list").out
     assert all(one["experiment_id"] in table for one in listed)
+
+
+def test_ids_are_in_one_piece_in_eighty_columns(loop: WholeLoop) -> None:
+    listed = records(loop.folder)
+    long = replace(listed[0], running=listed[0].running.model_copy(update={"experiment_id": f"small-{'9' * 22}"}))
+    console = Console(width=80, record=True)
+
+    console.print(render_list([*listed, long]))
+
+    shown = console.export_text().splitlines()
+    assert max(map(len, shown)) <= 80
+    assert all(any(record.experiment_id in line for line in shown) for record in [*listed, long])
+    assert "    v1.0.1 / v1.0.0" in [line.rstrip() for line in shown]
 
 
 def test_verdicts_replayed_from_the_logs_are_identical_also_over_a_restart(loop: WholeLoop) -> None:
