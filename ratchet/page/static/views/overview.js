@@ -63,7 +63,7 @@ function figuresOf({ tasks, stages, dead_letters: dead, unroutable }) {
     [
       "answered since the start",
       compact(tasks.answered),
-      tasks.known > tasks.answered ? `of ${compact(tasks.known)} ever` : null,
+      tasks.known > tasks.answered ? `of ${compact(tasks.known)} ever, with the fleet's own` : null,
     ],
     ["failed or expired", compact(lost), null, lost ? "warn" : null],
     ["time to a result, median", seconds(total?.p50 ?? null), total?.p95 ? `p95 ${seconds(total.p95)}` : null],
