@@ -26,7 +26,7 @@ STYLES = {
     "settled": "green",
     "unharmed": "green",
     "rolled_back": "red",
-    "aborted": "red",
+    "aborted": "dim",
     "inconclusive": "dim",
 }
 WIDEST = 110
