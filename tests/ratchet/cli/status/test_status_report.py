@@ -7,10 +7,12 @@ from rich.console import Console
 from ratchet.bus.topology import Queue, Topology, fleet_topology
 from ratchet.cli.fleet.queue_depths import QueueDepth
 from ratchet.cli.status import (
+    QualityRow,
     ServiceStatus,
     StatusReport,
     learning_rows,
     quality_rows,
+    quality_table,
     queue_faults,
     render_status,
     saved_rows,
@@ -115,3 +117,12 @@ def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:
     assert "`ratchet train` needs 8 and takes older ones too" in shown
     assert "RATCHET_TRAIN_AFTER_GROUPS is off" in shown and "the fleet trains at 64" in shown
     assert list(learning_rows(None)) == []
+
+
+def test_eighty_columns_hold_each_interval_in_one_piece() -> None:
+    found = {"mean": 0.5123, "low": 0.4012, "high": 0.6234}
+    console = Console(width=80, record=True)
+
+    console.print(quality_table([QualityRow("assistant", "v1.0.12", found, found, found)]))
+
+    assert console.export_text().count("0.512 [0.401, 0.623]") == 3
