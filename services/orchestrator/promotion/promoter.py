@@ -25,6 +25,7 @@ from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.files.append_file import disk_errors
 from ratchet.logs.names import AUDITS, INTERACTIONS
+from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import AdapterError, JournalError, NotAllowed, StorageUnavailable, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterMove
@@ -345,7 +346,9 @@ class Promoter:
                 continue  # the gate says what is wrong with it
             read = [part for part in card.data.ranges if part.log == INTERACTIONS]
             if read:
-                self.training.learned(version, min(part.start for part in read), max(part.end for part in read))
+                start, end = min(part.start for part in read), max(part.end for part in read)
+                floor = (await asyncio.to_thread(read_start_offsets, self._logs_dir)).begin(INTERACTIONS)
+                self.training.learned(version, 0 if start <= floor else start, end)
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters

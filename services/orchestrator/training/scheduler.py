@@ -130,7 +130,8 @@ class TrainingScheduler:
     def learned(self, version: str, start: int, end: int) -> None:
         """This version was trained on these bytes of the log, whoever asked for it: the next training goes on there.
 
-        Groups of which it is not known where they lie were counted before the start, and count as learned from.
+        `start`: 0 where it read from the first byte that is kept. Groups of which it is not known where they lie were
+        counted before the start, and count as learned from.
         """
         state = self._state
         if not start <= state.since < end:
