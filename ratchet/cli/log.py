@@ -18,7 +18,7 @@ from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from ratchet.cli.task_id import whole_id
 from ratchet.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
 from ratchet.logs.leadership import UNFENCED, Fence, Leadership
-from ratchet.logs.names import INTERACTIONS, active_path
+from ratchet.logs.names import INTERACTIONS, active_path, is_own
 from ratchet.logs.reader import Line, end_of_log, follow, read, tail_position
 from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
@@ -37,17 +37,23 @@ def tail(
     count: Annotated[int, typer.Option("-n", min=0, help="Samples to show.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; Ctrl-C ends it.")] = False,
     agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="The lines as they are in the log.")] = False,
+    golden: Annotated[
+        bool, typer.Option("--golden", help="Also of the fleet's own tasks: golden ones, anchors and evaluations.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="The lines as they are in the log, the fleet's own among them.")
+    ] = False,
 ) -> None:
-    """Show the newest samples in the log: when, score, adapter version, question and answer."""
+    """Show the newest samples of users' tasks in the log: when, score, adapter version, question and answer."""
     folder = FleetAccess.here().logs_dir
-    rows, end = last_rows(folder, count, agent)
+    own = golden or json
+    rows, end = last_rows(folder, count, agent, own=own)
     if count and not rows:
-        say(nothing_to_show(folder, agent))
+        say(nothing_to_show(folder, agent) + ("" if own else "; --golden shows the fleet's own, too"))
     try:
         for line, row in rows:
             print_raw(line) if json else out.print(render_row(row), soft_wrap=False)
-        for line, row in follow_rows(folder, end, agent) if follow else ():
+        for line, row in follow_rows(folder, end, agent, own=own) if follow else ():
             print_raw(line) if json else out.print(render_row(row), soft_wrap=False)
     except KeyboardInterrupt:
         return
@@ -115,13 +121,15 @@ def prune(
 SHOWN_CHARS = 60
 
 
-def last_rows(folder: Path, count: int, agent: str | None) -> tuple[list[tuple[str, AnswerRow]], int]:
+def last_rows(
+    folder: Path, count: int, agent: str | None, *, own: bool = True
+) -> tuple[list[tuple[str, AnswerRow]], int]:
     """The last `count` samples (of that agent), each as the line and decoded, and where the log ends."""
     window = count
     while True:
         start = tail_position(folder, INTERACTIONS, window) if window else None
         lines = list(read(folder, INTERACTIONS, start)) if start is not None else []
-        rows = deque(_rows(lines, agent), maxlen=count)
+        rows = deque(_rows(lines, agent, own=own), maxlen=count)
         if len(rows) == count or start in (0, None) or len(lines) < window:
             break
         window *= 4
@@ -129,9 +137,9 @@ def last_rows(folder: Path, count: int, agent: str | None) -> tuple[list[tuple[s
     return list(rows), end
 
 
-def follow_rows(folder: Path, start: int, agent: str | None) -> Iterator[tuple[str, AnswerRow]]:
+def follow_rows(folder: Path, start: int, agent: str | None, *, own: bool) -> Iterator[tuple[str, AnswerRow]]:
     """What is added from there on, for ever."""
-    yield from _rows(follow(folder, INTERACTIONS, start), agent)
+    yield from _rows(follow(folder, INTERACTIONS, start), agent, own=own)
 
 
 def nothing_to_show(folder: Path, agent: str | None) -> str:
@@ -159,11 +167,11 @@ def render_row(row: AnswerRow) -> Text:
     )
 
 
-def _rows(lines: Iterable[Line], agent: str | None) -> Iterator[tuple[str, AnswerRow]]:
+def _rows(lines: Iterable[Line], agent: str | None, *, own: bool) -> Iterator[tuple[str, AnswerRow]]:
     decoder = msgspec.json.Decoder(AnswerRow)
     for line in lines:
         row = decoder.decode(line.data)
-        if agent in (None, row.agent_id):
+        if agent in (None, row.agent_id) and (own or not is_own(row.arm.experiment_id)):
             yield line.data.decode(), row
 
 

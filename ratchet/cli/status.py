@@ -298,7 +298,7 @@ def render_status(report: StatusReport) -> Group:
     parts += [
         Text(
             f"{one.agent_id}: {one.groups:,} groups to learn from since the last training; `ratchet train` needs "
-            f"{LEAST_GROUPS}, "
+            f"{LEAST_GROUPS} and takes older ones too, "
             + (f"the fleet trains at {one.wanted:,}" if one.wanted else "RATCHET_TRAIN_AFTER_GROUPS is off")
         )
         for one in report.learning
@@ -322,6 +322,8 @@ def _headline(report: StatusReport) -> Text:
 
 def services_table(services: Sequence[ServiceStatus]) -> Table:
     shown = table("service", "pid", "state", "http", left=4)
+    for column in (shown.columns[0], shown.columns[1], shown.columns[3]):
+        column.no_wrap = True
     for service in services:
         state = Text("ready", "green") if service.ready else Text(service.reason or "not ready", "red")
         shown.add_row(service.name, str(service.pid or "–"), state, service.http or "")
@@ -345,6 +347,8 @@ def saved_rows(text: str) -> list[SavedRow]:
 
 def quality_table(rows: Sequence[QualityRow]) -> Table:
     shown = table("agent and version", "served", "a single answer", "distinct answers", left=1)
+    for column in shown.columns[1:]:
+        column.no_wrap = True
     for row in rows:
         cells = (_interval(row.served), _interval(row.single), _interval(row.distinct))
         shown.add_row(f"{row.agent_id} {row.adapter_version}", *cells)

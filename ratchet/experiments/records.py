@@ -106,7 +106,11 @@ def experiments(decisions: Iterable[Decision]) -> list[ExperimentRecord]:
 
 
 def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent_id: str | None) -> ExperimentRecord:
-    """The one of this id; else the agent's (or anyone's) running one, else its newest. Raises NotFound."""
+    """The one of this id; else of the agent's (or anyone's) the running one, else the one that ended last.
+
+    A watch, which runs as long as its version is the primary, and a probation without harm give way to what made the
+    version the primary. Raises NotFound.
+    """
     theirs = [record for record in records if agent_id in (None, record.agent_id)]
     if experiment_id is not None:
         named = [record for record in theirs if record.experiment_id == experiment_id]
@@ -116,8 +120,14 @@ def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent
     if not theirs:
         whose = f"agent {agent_id} has" if agent_id else "there is"
         raise NotFound(f"{whose} no experiment yet: one begins by itself after `ratchet train` made a new adapter")
-    running = [record for record in reversed(theirs) if record.ended is None]
-    return min(running, key=lambda record: record.running.kind == "watch", default=theirs[-1])
+    tried = [record for record in theirs if record.running.kind != "watch" and record.outcome != "settled"] or theirs
+    running = [record for record in tried if record.ended is None]
+    return running[-1] if running else max(tried, key=_end)
+
+
+def _end(record: ExperimentRecord) -> int:
+    """The decision that ended it."""
+    return record.ended.sequence if record.ended else 0
 
 
 def _outcome(registry: Registry, record: ExperimentRecord) -> str:

@@ -41,6 +41,11 @@ EVALUATION = "-evaluation-"
 """Within the experiment ids of evaluations, which operators ask for: ratchet eval."""
 
 
+GOLDEN_TASKS, ANCHOR_TASKS, EVALUATION_TASKS = "golden/", "anchor/", "evaluation/"
+"""How the task ids of the fleet's own begin: by these a list tells them, whatever is left of their lines."""
+OWN_TASKS = (GOLDEN_TASKS, ANCHOR_TASKS, EVALUATION_TASKS)
+
+
 def file_name(log: str) -> str:
     """Of its active file. A line is known by it also when it has moved to a sealed segment."""
     return f"{log}.jsonl"

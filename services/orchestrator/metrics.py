@@ -9,6 +9,7 @@ from typing import get_args
 from prometheus_client import Counter, Gauge, Histogram
 
 from ratchet.experiments.experiment import Experiment
+from ratchet.logs.names import is_own
 from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram, Series
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.feedback import LoggedFeedback
@@ -26,6 +27,11 @@ tasks_admitted = LoopCounter("ratchet_tasks_admitted_total", "Tasks admitted.", 
 tasks_refused = Counter("ratchet_tasks_refused_total", "Tasks that were not valid.")
 tasks_repeated = Counter("ratchet_tasks_repeated_total", "Tasks whose id was known already.")
 tasks_closed = LoopCounter("ratchet_tasks_closed_total", "Tasks with a Result.", ["agent", "status"])
+own_tasks_closed = LoopCounter(
+    "ratchet_own_tasks_closed_total",
+    "Of these the fleet's own, whose Results no user gets: golden tasks, anchors and evaluations.",
+    ["agent", "status"],
+)
 results_untold = Counter("ratchet_results_untold_total", "Results whose users could not be told, after several tries.")
 samples_logged = LoopCounter("ratchet_samples_logged_total", "Lines in the log.", ["agent", "adapter_version"])
 samples_unscored = Counter("ratchet_samples_unscored_total", "Samples without a score.", ["agent", "status"])
@@ -43,7 +49,7 @@ feedback_score = Histogram(
     "ratchet_feedback_score", "Scores by applications.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS
 )
 stage_seconds = LoopHistogram(
-    "ratchet_stage_seconds", "Seconds a task spent in a stage.", ["stage"], buckets=LATENCY_BUCKETS
+    "ratchet_stage_seconds", "Seconds a user's task spent in a stage.", ["stage"], buckets=LATENCY_BUCKETS
 )
 open_tasks = Gauge("ratchet_open_tasks", "Tasks admitted and not yet closed.")
 oldest_open_task = Gauge("ratchet_oldest_open_task_seconds", "Age of the oldest open task; 0 if none is open.")
@@ -117,6 +123,12 @@ def admitted(agent_id: str) -> Count:
     return tasks_admitted.labels(agent_id)
 
 
+def count_closed(agent_id: str, status: str, *, own: bool) -> None:
+    closed(agent_id, status).inc()
+    if own:
+        own_tasks_closed.labels(agent_id, status).inc()
+
+
 @cache
 def closed(agent_id: str, status: str) -> Count:
     return tasks_closed.labels(agent_id, status)
@@ -134,6 +146,8 @@ def count_samples(lines: Sequence[Interaction]) -> None:
             samples_unscored.labels(first.agent_id, line.score_status or "unscorable").inc()
         else:
             scores.observe(line.score)
+    if is_own(first.arm.experiment_id):
+        return
     latencies = first.latencies
     _in_queue.observe(latencies.queue_s)
     _generating.observe(latencies.generate_s)

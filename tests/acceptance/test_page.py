@@ -85,9 +85,9 @@ def origin(fleet: Fleet) -> str:
     return f"http://127.0.0.1:{fleet[ORCHESTRATOR].port}"
 
 
-def ask(fleet: Fleet, task_id: str, text: str = "say it", wait_s: int = 20) -> None:
+def ask(fleet: Fleet, task_id: str, text: str = "say it", wait_s: int = 20, **fields: Any) -> None:
     """A task, through the API; returns when it is answered."""
-    body = json.dumps({"task_id": task_id, "input": text, "samples": 2}).encode()
+    body = json.dumps({"task_id": task_id, "input": text, "samples": 2} | fields).encode()
     request = urllib.request.Request(
         f"{origin(fleet)}/v1/tasks?wait_s={wait_s}", body, {"Content-Type": "application/json"}
     )
@@ -227,6 +227,21 @@ def test_a_new_task_shows_up_by_itself_and_can_be_followed(visit: Visit, learned
         assert words in text, words
     assert visit.loads == 1
     assert visit.page.get_by_role("heading", name="Task").count() == 1
+
+
+def test_the_fleet_s_own_tasks_are_listed_where_they_are_asked_for(visit: Visit, learned: Fleet) -> None:
+    ask(learned, "golden/small/1", "as the gate asks")
+    ask(learned, "most/1", "what do most say", select="majority")
+    visit.go("tasks")
+    expect(visit.page.get_by_role("link", name="most/1")).to_be_visible()
+    expect(visit.page.get_by_role("link", name="golden/")).to_have_count(0)
+
+    visit.page.get_by_label("Asked by").select_option("all")
+
+    expect(visit.page.get_by_role("link", name="golden/").first).to_be_visible()
+    assert faults(visit.page) == []
+    visit.go("tasks/most%2F1")
+    visit.wait_for("the user got what most said")
 
 
 def test_what_is_told_faster_than_it_can_be_read_is_shown_all_the_same(visit: Visit, learned: Fleet) -> None:

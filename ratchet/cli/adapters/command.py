@@ -53,13 +53,25 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
 
 
 @adapters.command()
-def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
+def show(
+    version: Version,
+    agent: Agent = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="With its hyperparameters, and numbers to the last digit.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
     """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
     service = adapter_service_here(agent)
     if (entry := service.agent.versions.get(version)) is None:
         raise NotFound(f"agent {service.agent_id} has no version {version!r}: ratchet adapters list")
     card = read_card(service.store.folder / entry.folder) if entry.folder else None
-    about = [d for d, _ in service.store.ledger.read() if d.agent_id == service.agent_id and version_of(d) == version]
+    told = {entry.decision, *(outcome.decision for outcome in entry.outcomes)}
+    about = [
+        decision
+        for decision, _ in service.store.ledger.read()
+        if decision.agent_id == service.agent_id and (version_of(decision) == version or decision.sequence in told)
+    ]
     evaluations = evaluations_of(service.store.folder, service.agent_id, version)
     held = held_up(at_a_glance(FleetFolder.here().record()))
     why = next((one for agent_id, one in held if (agent_id, one.name) == (service.agent_id, version)), None)
@@ -69,7 +81,7 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
         shown |= {"held_up": why and why.model_dump(mode="json")}
         print_json(shown | {"decisions": [decision.model_dump(mode="json") for decision in about]})
         return
-    out.print(render_entry(service.agent, entry, card, why))
+    out.print(render_entry(service.agent, entry, card, about, held_up=why, whole=all_))
     for evaluation in evaluations:
         out.print(render_evaluation(evaluation))
     if about:

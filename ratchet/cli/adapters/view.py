@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratchet.adapters.decisions import program_of, version_of
+from ratchet.cli.listing import Listing
 from schemas.api.status import HeldUp
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.adapter_state import AdapterState
@@ -29,9 +30,10 @@ STYLES = {
     AdapterState.REJECTED: "red",
     AdapterState.ARCHIVED: "dim",
 }
-WRAPPED = ("reason", "field")
+WRAPPED = ("field",)
 """Columns that give way where the terminal is narrow."""
 DECIMALS = 4
+NAMES = 16
 
 
 def render_agent(agent_id: str, agent: AgentAdapters) -> Group:
@@ -48,12 +50,24 @@ def render_agent(agent_id: str, agent: AgentAdapters) -> Group:
 
 
 def render_entry(
-    agent: AgentAdapters, entry: AdapterEntry, card: AdapterCard | None, held_up: HeldUp | None = None
-) -> Group:
-    """All there is to know of one version. `held_up`: where the orchestrator says that it gets no further."""
+    agent: AgentAdapters,
+    entry: AdapterEntry,
+    card: AdapterCard | None,
+    decisions: Iterable[Decision] = (),
+    *,
+    held_up: HeldUp | None = None,
+    whole: bool = True,
+) -> RenderableType:
+    """All there is to know of one version. `decisions`: with the one that brought it into its state.
+
+    `held_up`: where the orchestrator says that it gets no further. `whole`: with its hyperparameters, and numbers to
+    the last digit.
+    """
+    because = next((one.reason for one in decisions if one.sequence == entry.decision), None)
     rows: list[tuple[str, Any]] = [
         ("version", entry.version),
         ("state", f"{entry.state}: {held_up.sentence if held_up else entry.state.sentence}"),
+        ("because", because),
         ("alias", _alias(agent, entry.version)),
         ("since", f"{_moment(entry.since)} (decision {entry.decision})" if entry.since else ""),
         ("parent", entry.parent),
@@ -69,7 +83,13 @@ def render_entry(
     ]
     if card:
         rows += [(field, value) for field, value in _card_rows(card) if value not in (None, {}, [])]
-    return Group(*(Text(f"{name:<16} {_shown(value)}") for name, value in rows if value))
+    shown = Table(box=None, show_header=False, pad_edge=False)
+    shown.add_column(min_width=NAMES, no_wrap=True)
+    shown.add_column(overflow="fold")
+    for name, value in rows:
+        if value:
+            shown.add_row(name, Text(_shown(value) if whole else _in_short(name, value, entry.version)))
+    return shown
 
 
 def render_diff(diff: AdapterDiff, before: str, after: str) -> RenderableType:
@@ -86,19 +106,20 @@ def render_diff(diff: AdapterDiff, before: str, after: str) -> RenderableType:
     return Group(fields, Text(), modules)
 
 
-def render_decisions(decisions: Iterable[Decision]) -> Table:
-    table = _table("#", "when", "agent", "move", "version", "by", "reason")
+def render_decisions(decisions: Iterable[Decision]) -> Listing:
+    """The reason below each, where the terminal has no room beside it."""
+    listing = Listing("#", "when", "agent", "move", "version", "by", "reason")
     for decision in decisions:
-        table.add_row(
+        listing.add(
             str(decision.sequence),
             _moment(decision.at),
             decision.agent_id,
             decision.move.kind,
             version_of(decision) or program_of(decision) or "",
             decision.who,
-            Text(decision.reason),
+            decision.reason,
         )
-    return table
+    return listing
 
 
 def _headline(agent_id: str, agent: AgentAdapters) -> Text:
@@ -149,6 +170,18 @@ def _shown(value: Any) -> str:
     if value is None:
         return "–"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _in_short(name: str, value: Any, version: str) -> str:
+    if name == "hyperparameters":
+        return f"{len(value)}: ratchet adapters show {version} --all"
+    if not isinstance(value, dict):
+        return _shown(value)
+    return "  ".join(f"{key} {_rounded(one)}" for key, one in value.items())
+
+
+def _rounded(value: Any) -> str:
+    return f"{value:.{DECIMALS}g}" if isinstance(value, float) else _shown(value)
 
 
 def _moment(moment: datetime | None) -> str:

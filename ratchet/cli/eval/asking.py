@@ -21,7 +21,7 @@ from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.submit.client import FleetClient
 from ratchet.cli.terminal import CommandError, TimedOut
 from ratchet.logs.groups import Groups
-from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.names import EVALUATION_TASKS, INTERACTIONS
 from ratchet.logs.reader import LogReader, end_of_log
 from ratchet.logs.rows import EvaluatedRow
 from schemas.messages.base import Metadata
@@ -48,7 +48,7 @@ class Asking:
         """As that version is asked; what is right travels to the scorer alone."""
         return one.task.model_copy(
             update={
-                "task_id": f"evaluation/{self.name}/{version}/{number}",
+                "task_id": f"{EVALUATION_TASKS}{self.name}/{version}/{number}",
                 "agent_id": self.agent_id,
                 "adapter_version": version,
                 "evaluation": self.name,

@@ -23,6 +23,7 @@ from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, say
 from ratchet.cli.train.run import trainer_environment
 from ratchet.experiments.gain import Answered
+from ratchet.logs.names import EVALUATION_TASKS
 from ratchet.logs.rows import EvaluatedRow
 from ratchet.service.settings import FleetSettings
 from schemas.messages.task import Task
@@ -128,7 +129,7 @@ def _ask(
 ) -> list[tuple[Asked, list[EvaluatedRow]]]:
     """Task by task of all versions, so that whatever changes meanwhile meets all alike."""
     asked = {
-        f"evaluation/{asking.name}/{version}/{number}": (
+        f"{EVALUATION_TASKS}{asking.name}/{version}/{number}": (
             Asked(version, one.sha256, one.family, one.task),
             partial(asking.task, one, version, number),
         )

@@ -39,7 +39,7 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
 @experiment.command()
 def show(
     experiment_id: Annotated[
-        str | None, typer.Argument(help="Its id, as `list` shows it; the running one if none.")
+        str | None, typer.Argument(help="Its id, as `list` shows it; if none, the running or the newest ended one.")
     ] = None,
     agent: Annotated[str | None, typer.Option(help="The running, or newest, experiment of this agent.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Look again until it ends; Ctrl-C ends it.")] = False,

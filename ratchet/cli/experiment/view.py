@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ratchet.cli.experiment.replay_check import ReplayCheck
 from ratchet.cli.experiment.text_chart import effect_chart, evidence_chart
+from ratchet.cli.listing import Listing
 from ratchet.cli.terminal import table
 from ratchet.experiments.records import RUNNING, ExperimentRecord
 from ratchet.experiments.view import ExperimentView
@@ -25,31 +26,28 @@ STYLES = {
     "settled": "green",
     "unharmed": "green",
     "rolled_back": "red",
-    "aborted": "red",
+    "aborted": "dim",
     "inconclusive": "dim",
 }
 WIDEST = 110
 NARROW = 40
-SHORTEST_ID = 16
 TALL, SHORT = 51, 37
 """Rows of a terminal from which on both pictures have all their lines, and below which there is room for one only."""
 WORDS, WORDS_OF_ALL = 16, 28
 """Rows that everything beside the pictures takes: in a short terminal, and else."""
 
 
-def render_list(records: Sequence[ExperimentRecord]) -> Table:
-    shown = Table(box=None, header_style="dim", pad_edge=False)
-    shown.add_column("experiment", overflow="fold", min_width=SHORTEST_ID)
-    for name in ("outcome", "kind", "compared", "began", "lasted"):
-        shown.add_column(name, no_wrap=True)
+def render_list(records: Sequence[ExperimentRecord]) -> Listing:
+    """What was compared below each, where the terminal has no room beside it."""
+    shown = Listing("experiment", "outcome", "kind", "began", "lasted", "compared")
     for record in records:
-        shown.add_row(
+        shown.add(
             record.experiment_id,
             Text(record.outcome, STYLES.get(record.outcome, "")),
             record.running.kind,
-            " / ".join(record.running.arms),
             f"{record.began.at:%m-%d %H:%M}",
             _duration(record.ended.at - record.began.at) if record.ended else "",
+            " / ".join(record.running.arms),
         )
     return shown
 

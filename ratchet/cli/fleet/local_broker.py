@@ -5,6 +5,7 @@ For laptops, tests and benchmarks. A production broker is a cluster of its own; 
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
@@ -59,6 +60,7 @@ def free_port() -> int:
 
 
 def _broker_answers(url: str) -> bool:
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # that nobody answers yet is no error
     try:
         connection = pika.BlockingConnection(pika.URLParameters(f"{url}?connection_attempts=1&socket_timeout=2"))
         connection.channel().queue_declare("", exclusive=True)
@@ -149,10 +151,14 @@ class LocalBroker:
                 start_new_session=True,
             )
 
+    def answers(self) -> bool:
+        """Whether a queue can be declared: the port is open some time before."""
+        return _broker_answers(self.url)
+
     def wait_until_ready(self, node: subprocess.Popen[bytes] | None = None, timeout_s: float = 90.0) -> None:
         """Until a queue can be declared, not only until the port is open. Raises BusError."""
         deadline = time.monotonic() + timeout_s
-        while not _broker_answers(self.url):
+        while not self.answers():
             if node is not None and node.poll() is not None:
                 raise BusError(
                     f"RabbitMQ ended with {node.returncode} while starting; see {self.folder / 'console.log'}"

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ratchet.cli.terminal import CommandError, TimedOut
 HOPELESS_STARTS = 3
 """A program that had so many pids within one wait ends again each time it is started."""
 POLL_S = 0.25
+NO_CONNECTION, WAITS = "no connection to the broker", "waits for the broker"
 
 Progress = Mapping[str, str]
 """Per program `ready`, or its own reason why not."""
@@ -30,12 +31,18 @@ Progress = Mapping[str, str]
 
 @dataclass
 class Waiting:
-    """`processes` asks the supervisor; `show` is called with the progress at every reading."""
+    """`processes` asks the supervisor; `show` is called with the progress at every reading.
+
+    `broker_answers`: of a broker that is one of the programs, the one without HTTP. What services say of it while they
+    wait for it is not shown, but told where they wait too long.
+    """
 
     programs: tuple[Program, ...]
     logs: Path
     processes: Callable[[], Mapping[str, ProcessState]]
     show: Callable[[Progress], None]
+    broker_answers: Callable[[], bool] | None = None
+    _answered: bool = field(default=False, init=False)
 
     def until_ready(self, timeout_s: float) -> None:
         """Raises TimedOut with each reason, or CommandError with the last words of a process that keeps ending."""
@@ -44,7 +51,7 @@ class Waiting:
         while True:
             states = self.processes()
             progress = {program.name: self._reason(program, states) for program in self.programs}
-            self.show(progress)
+            self.show({name: self._said(reason) for name, reason in progress.items()})
             if all(reason == "ready" for reason in progress.values()):
                 return
             self._give_up_on_hopeless(states, pids)
@@ -58,9 +65,13 @@ class Waiting:
         if state is None or not state.alive:
             return "ended, will be started again" if state and state.state == "BACKOFF" else "not running"
         if program.http_port is None:
-            return "ready"
+            self._answered = self._answered or self.broker_answers is None or self.broker_answers()
+            return "ready" if self._answered else "starting"
         answer = readiness(program.http_port)
         return "ready" if answer.ready else answer.reason or "not ready"
+
+    def _said(self, reason: str) -> str:
+        return WAITS if self.broker_answers and reason.startswith(NO_CONNECTION) else reason
 
     def _give_up_on_hopeless(self, states: Mapping[str, ProcessState], pids: dict[str, set[int]]) -> None:
         for program in self.programs:

@@ -68,7 +68,8 @@ class FleetStart:
         """Until every service of the plan is ready. Raises CommandError, TimedOut."""
         supervisor = Supervisor(self.folder)
         programs = (plan.broker_program, *plan.services) if plan.broker_program else plan.services
-        Waiting(programs, self.folder.process_logs, supervisor.processes, self.show).until_ready(timeout_s)
+        answers = plan.broker.answers if plan.broker else None
+        Waiting(programs, self.folder.process_logs, supervisor.processes, self.show, answers).until_ready(timeout_s)
 
     def stop(self, record: FleetRecord) -> list[str]:
         """Returns what went on the hard way: outlived its supervisor, or had to be killed."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Any
 
 import typer
 
+from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.adapters.here import operator
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import INTERRUPTED, UsageError, err, out, print_json, print_raw, say
@@ -14,11 +16,13 @@ from ratchet.cli.train.plan import PlanOptions, plan_run, render_plan
 from ratchet.cli.train.request import TrainOptions, hyperparameters_of, publish_train_request, request_of
 from ratchet.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere, require_model
 from ratchet.cli.train.runs import CANCEL_WAIT_S, TrainingsHere, described
-from ratchet.cli.train.view import TrainView, ended_well, render_outcome, render_runs
+from ratchet.cli.train.view import TrainView, ended_well, on_its_way, render_outcome, render_runs, what_follows
 from ratchet.service.settings import FleetSettings
 from ratchet.training_runs.store import RunFolder
 from schemas.messages.train_request import TrainRequest
+from schemas.records.evidence import ExperimentPlan
 
+LEAST_UNITS = "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM"
 LEFT = "It goes on by itself: ratchet train --watch looks on, ratchet train --cancel ends it"
 
 
@@ -34,7 +38,7 @@ def train(
         ),
     ] = "grpo",
     parent: Annotated[str | None, typer.Option(help="Version to start from; the primary, if not given.")] = None,
-    since: Annotated[int, typer.Option(min=0, help="First byte of the log of interactions to read.")] = 0,
+    since: Annotated[int, typer.Option(min=0, help="First byte of the log of interactions to read; 0: all.")] = 0,
     loss: Annotated[
         str | None,
         typer.Option(help="Of grpo: dapo, dr_grpo, gspo, cispo or vespo; of dpo: sigmoid, sigmoid_norm or ipo."),
@@ -114,6 +118,9 @@ def train(
             assignments=tuple(set_ or ()),
         )
     )
+    waits_for = on_its_way(RegistryStore(FleetSettings.read().adapters_dir).read().agent(agent), parent)
+    if waits_for and not dry_run:
+        say(waits_for)
     if queue:
         _leave_to_the_fleet(access, request, dry_run=dry_run)
         return
@@ -212,8 +219,17 @@ def _show_outcome(outcome: Any, *, dry_run: bool, as_json: bool, well: bool = Fa
         print_json(outcome)
     else:
         out.print(render_outcome(outcome, dry_run=dry_run))
+        if outcome["status"] == "trained":
+            say(what_follows(outcome, _least_units()))
     if not (well or ended_well(outcome, dry_run=dry_run)):
         raise typer.Exit(1)
+
+
+def _least_units() -> int:
+    """As the orchestrator's setting has it in this environment."""
+    default = ExperimentPlan.model_fields["min_units_per_arm"].default
+    set_to = os.environ.get(LEAST_UNITS, "")
+    return int(set_to) if set_to.isdecimal() else int(default)
 
 
 def _leave_to_the_fleet(access: FleetAccess, request: TrainRequest, *, dry_run: bool) -> None:

@@ -18,8 +18,11 @@ from ratchet.cli.terminal import table
 from ratchet.training_runs.progress import ProgressTracker, RunProgressRecord
 from ratchet.training_runs.report import is_number
 from schemas.api.runs import RunProgress, RunView
+from schemas.records.adapter_state import AdapterState
+from schemas.records.registry import AgentAdapters
 
 FIGURES = (("loss", "loss", "+.4f"), ("clip_fraction", "clipped", ".1%"), ("gap", "drift", ".3f"), ("kl", "kl", ".4f"))
+ON_ITS_WAY = (AdapterState.TRAINED, AdapterState.VALIDATED, AdapterState.CANARY)
 NOTHING_AGAINST_IT = "a dry run stops here"
 STAGES = {
     "starting": "starting the trainer",
@@ -174,6 +177,31 @@ def render_outcome(outcome: Mapping[str, Any], *, dry_run: bool) -> Group:
         counts.add_row(_part(name), f"{count:,}")
     style = "green" if ended_well(outcome, dry_run=dry_run) else "red"
     return Group(*([counts] if counted else []), Text(_sentence(outcome, dry_run=dry_run), style=style))
+
+
+def what_follows(outcome: Mapping[str, Any], least: int) -> str:
+    """Of a trained version. `least`: finished tasks of each arm before a promotion."""
+    version, parent = outcome["adapter_version"], outcome["parent_version"]
+    return (
+        f"What follows by itself while the fleet is up: the gate (does {version} load, does it answer the golden tasks "
+        f"as well as {parent}), then a live test against the primary on the tasks that users send: at least {least} of "
+        "each before a promotion. ratchet experiment show tells how it stands; ratchet adapters show "
+        f"{version} what was decided"
+    )
+
+
+def on_its_way(agent: AgentAdapters, parent: str | None) -> str | None:
+    """What a training that is begun now has to wait for, as a sentence; None where nothing."""
+    waiting = [entry for entry in agent.versions.values() if entry.state in ON_ITS_WAY]
+    if not waiting and not agent.frozen:
+        return None
+    if not waiting:
+        return "The agent is frozen: what is trained now is tried once ratchet adapters unfreeze was typed."
+    named = ", ".join(f"{entry.version} ({entry.state})" for entry in waiting)
+    return (
+        f"{named} is on its way through gate and live test: what is trained now starts from "
+        f"{parent or agent.primary} and is tried after it. The fleet itself asks for no training until then."
+    )
 
 
 def _part(name: str) -> str:

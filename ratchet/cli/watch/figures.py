@@ -20,6 +20,7 @@ RUNNING = "running"
 MOST_ENDED = 8
 """Rollouts that ended which are shown."""
 STAGES = ("queue", "generate", "score_queue", "score", "total")
+CLOSED, OWN_CLOSED = "ratchet_tasks_closed_total", "ratchet_own_tasks_closed_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +123,11 @@ def parse_series(texts: Iterable[str]) -> Series:
 def figures(now: Snapshot, before: Snapshot | None, rollouts: tuple[RolloutFigure, ...] = ()) -> WatchFigures:
     """Rates and latencies are those since `before`; counts and scores since the services' start."""
     return WatchFigures(
-        tasks_per_s=_rate("ratchet_tasks_closed_total", {}, now, before),
+        tasks_per_s=_less(_rate(CLOSED, {}, now, before), _rate(OWN_CLOSED, {}, now, before)),
         tokens_per_s=_rate("ratchet_agent_tokens_total", {}, now, before),
         open_tasks=int(total(now.series, "ratchet_open_tasks")),
-        answered=int(total(now.series, "ratchet_tasks_closed_total", status="ok")),
-        failed=sum(int(total(now.series, "ratchet_tasks_closed_total", status=s)) for s in ("failed", "expired")),
+        answered=_closed(now.series, "ok"),
+        failed=sum(_closed(now.series, status) for status in ("failed", "expired")),
         retried=int(total(now.series, "ratchet_messages_total", outcome="retried")),
         dead_lettered=int(total(now.series, "ratchet_messages_total", outcome="dead_lettered")),
         queues=tuple(_queue(depth, now, before) for depth in now.depths),
@@ -134,6 +135,15 @@ def figures(now: Snapshot, before: Snapshot | None, rollouts: tuple[RolloutFigur
         scores=tuple(_scores(now.series)),
         rollouts=rollouts,
     )
+
+
+def _closed(series: Series, status: str) -> int:
+    """Of the users' tasks."""
+    return int(total(series, CLOSED, status=status) - total(series, OWN_CLOSED, status=status))
+
+
+def _less(rate: float | None, own: float | None) -> float | None:
+    return rate if rate is None or own is None else max(0.0, rate - own)
 
 
 def total(series: Series, name: str, **labels: str) -> float:

@@ -103,6 +103,9 @@ def tasks_router(
     async def tasks(
         state: StateFilter | None = None,
         agent_id: Annotated[str | None, Query(description="Only this agent's; a page may then be short.")] = None,
+        own: Annotated[
+            bool, Query(description="With the fleet's own tasks: golden ones, anchors and evaluations.")
+        ] = True,
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[TaskSummary]:
@@ -110,7 +113,7 @@ def tasks_router(
         before = sequence_of(cursor)
         ledger.commit()
         page = await threads.run(
-            task_page, ledger.index.path, logs_dir, limit=limit, before=before, state=state, agent_id=agent_id
+            task_page, ledger.index.path, logs_dir, limit=limit, before=before, state=state, agent_id=agent_id, own=own
         )
         following = None if page.next is None else cursor_of([page.next])
         return Page(items=page.items, next=following)

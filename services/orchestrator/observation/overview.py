@@ -165,7 +165,7 @@ def _watch(arms: Arms) -> WatchFigures | None:
 
 
 def counted(at: float) -> Counted:
-    return Counted(at, total(metrics.tasks_closed), stage_buckets())
+    return Counted(at, sum(closed_by_status().values()), stage_buckets())
 
 
 def total(counter: Collector) -> float:
@@ -173,10 +173,12 @@ def total(counter: Collector) -> float:
 
 
 def closed_by_status() -> dict[str, float]:
+    """The users' tasks."""
     ended: dict[str, float] = {}
-    for name, labels, value in _samples(metrics.tasks_closed):
-        if name.endswith("_total"):
-            ended[labels["status"]] = ended.get(labels["status"], 0.0) + value
+    for counter, sign in ((metrics.tasks_closed, 1), (metrics.own_tasks_closed, -1)):
+        for name, labels, value in _samples(counter):
+            if name.endswith("_total"):
+                ended[labels["status"]] = ended.get(labels["status"], 0.0) + sign * value
     return ended
 
 

@@ -20,7 +20,7 @@ from ratchet.adapters.manifest import version_key
 from ratchet.experiments.drift import REFERENCE_ROUNDS, ROUNDS_AT_ONCE, Drift, DriftWatch, Rescored, noise_of
 from ratchet.experiments.logged import scorer_of
 from ratchet.files.atomic_file import replace_file
-from ratchet.logs.names import VALIDATION, is_own
+from ratchet.logs.names import ANCHOR_TASKS, VALIDATION, is_own
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 from schemas.messages.task import Task
@@ -253,7 +253,7 @@ class Anchors:
         run = f"{VALIDATION}{self._agent_id}-{'anchors' if first else 'rescored'}-{self._runs}"
         task = Task.decode(anchor.task)
         asked = task.model_copy(
-            update={"task_id": f"anchor/{run}/{number}/{id(self):x}", "agent_id": self._agent_id, "samples": 1}
+            update={"task_id": f"{ANCHOR_TASKS}{run}/{number}/{id(self):x}", "agent_id": self._agent_id, "samples": 1}
         )
 
         async def ask(task: Task, arm: Callable[[int], Arm]) -> None:

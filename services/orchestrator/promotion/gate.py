@@ -19,7 +19,7 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.verification import entry_faults
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import work_queue
-from ratchet.logs.names import VALIDATION
+from ratchet.logs.names import GOLDEN_TASKS, VALIDATION
 from ratchet.service.errors import AdapterError, OtherModel, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterMove
@@ -224,7 +224,7 @@ class Gate:
             return await self._own_tasks.answer(self._ask, task, arm)
 
     def _named(self, task: Task, run: str, who: str, number: int) -> Task:
-        task_id = f"golden/{self._arms.agent_id}/{run}/{who}/{self._seconds():.3f}/{number}"
+        task_id = f"{GOLDEN_TASKS}{self._arms.agent_id}/{run}/{who}/{self._seconds():.3f}/{number}"
         given = {"task_id": task_id, "agent_id": self._arms.agent_id, "deadline": None, "priority": 0}
         return task.model_copy(update={**given, "select": None, "pass_score": None})
 

@@ -17,14 +17,15 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ratchet.adapters.folder import VERSION
-from ratchet.adapters.manifest import version_key
+from ratchet.adapters.manifest import read_card, version_key
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, to_archive
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.files.append_file import disk_errors
-from ratchet.logs.names import AUDITS
+from ratchet.logs.names import AUDITS, INTERACTIONS
+from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import (
     AdapterError,
     JournalError,
@@ -127,6 +128,7 @@ class Promoter:
         self._announced_at = float("-inf")
         self._swap = SwapClock(arms.agent_id)
         self._held_back = set[str]()
+        self._learned = set[str]()
         self._pauses = Pauses(clock, seconds)
         self._programs = ProgramTrials(
             arms, policy, told, self._pass_gate, self._decide, self._where, seconds, self._pauses
@@ -232,6 +234,7 @@ class Promoter:
     async def turn(self) -> None:
         """Do what there is to do. Raises RegistryError, BusError, JournalError; the next turn tries again."""
         await self._read_registry()
+        await self._note_what_was_learned()
         await self._programs.end_of_another()
         for running, experiment in self.arms.trials:
             if experiment.final is not None:
@@ -366,6 +369,22 @@ class Promoter:
         if move is not None:
             reason = f"{move.experiment.treatment} is stable: watched beside {move.experiment.control}"
             await self._decide(move, reason, event="experiment_started")
+
+    async def _note_what_was_learned(self) -> None:
+        """From the cards of new versions, before the gate: whoever had them trained, what they read counts as read."""
+        for version, entry in self.arms.adapters.versions.items():
+            if entry.state is not AdapterState.TRAINED or version in self._learned or not entry.folder:
+                continue
+            self._learned.add(version)
+            try:
+                card = await asyncio.to_thread(read_card, self._store.folder / entry.folder)
+            except AdapterError:
+                continue  # the gate says what is wrong with it
+            read = [part for part in card.data.ranges if part.log == INTERACTIONS]
+            if read:
+                start, end = min(part.start for part in read), max(part.end for part in read)
+                floor = (await asyncio.to_thread(read_start_offsets, self._logs_dir)).begin(INTERACTIONS)
+                self.training.learned(version, 0 if start <= floor else start, end)
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters

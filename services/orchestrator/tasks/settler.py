@@ -178,7 +178,7 @@ class Settler:
         else:
             self._untold[work.task_id] = Untold(body, _origin(work))  # whatever fails from here on: it is told
         metrics.count_samples(lines)
-        metrics.closed(work.agent_id, result.status).inc()
+        metrics.count_closed(work.agent_id, result.status, own=is_own(work.arm.experiment_id))
         self._closed(work, lines, result)
         with suppress(StorageUnavailable):
             self._ledger.index.forget_response(work.task_id)

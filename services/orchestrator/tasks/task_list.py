@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ratchet.logs.names import ASSIGNMENTS
+from ratchet.logs.names import ASSIGNMENTS, OWN_TASKS
 from ratchet.logs.rows import WorkRow, question
 from ratchet.logs.source import Source, open_source
 from ratchet.service.errors import JournalError
@@ -41,6 +41,9 @@ _WHERE: dict[StateFilter | None, str] = {
 }
 
 
+_USERS = "".join(f" AND task_id NOT GLOB '{prefix}*'" for prefix in OWN_TASKS)
+
+
 class TaskRow(NamedTuple):
     sequence: int
     task_id: str
@@ -66,10 +69,11 @@ def task_page(
     before: int | None = None,
     state: StateFilter | None = None,
     agent_id: str | None = None,
+    own: bool = True,
 ) -> TaskPage:
-    """`before`: the place that the page before named. Raises JournalError."""
+    """`before`: the place that the page before named. `own`: with the fleet's own. Raises JournalError."""
     scanned = limit if agent_id is None else MOST_SCANNED
-    rows = _rows(index, state, NEWEST if before is None else before, scanned + 1)
+    rows = _rows(index, state, NEWEST if before is None else before, scanned + 1, own=own)
     kept = [row for row in rows[:scanned] if agent_id in (None, _agent_of(row))]
     shown = kept[:limit]
     if len(kept) > limit:
@@ -101,9 +105,10 @@ def summary(row: TaskRow, work: bytes | None) -> TaskSummary:
     )
 
 
-def _rows(index: Path, state: StateFilter | None, before: int, limit: int) -> list[TaskRow]:
+def _rows(index: Path, state: StateFilter | None, before: int, limit: int, *, own: bool) -> list[TaskRow]:
     """In the order of sequence numbers, the highest first; all open tasks are gone through for a page of them."""
-    query = f"SELECT {', '.join(TaskRow._fields)} FROM {_WHERE[state]} ORDER BY sequence DESC LIMIT ?"
+    chosen = _WHERE[state] + ("" if own else _USERS)
+    query = f"SELECT {', '.join(TaskRow._fields)} FROM {chosen} ORDER BY sequence DESC LIMIT ?"
     try:
         with closing(sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)) as db:
             return [TaskRow(*row) for row in db.execute(query, (before, limit))]

@@ -6,6 +6,7 @@ What is counted is noted in the index at each turn: it survives a restart; losin
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -26,12 +27,21 @@ from schemas.messages.train_request import TrainRequest
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
+from services.orchestrator.training.trigger import (
+    TrainingPolicy,
+    TrainingState,
+    due,
+    scorer_of,
+    teaches,
+    uses_up,
+)
 
 log = Log("training")
 
 GIVE_UP_AFTER_S = 24 * 3600.0
 """After so long without an answer a request is taken for lost."""
+KNOWN_PLACES = 4096
+"""Of so many groups it is known where they lie: no training takes more, where nobody says otherwise."""
 
 
 class TrainingScheduler:
@@ -58,6 +68,8 @@ class TrainingScheduler:
         self._state = TrainingState()
         self._noted = 0
         self._sent = False
+        self._places = deque[tuple[int, str]](maxlen=KNOWN_PLACES)
+        """Of groups that were counted since the start: where their lines end, and who scored them."""
 
     def start(self) -> None:
         """Once the ledger is open. A request that was pending is sent again: the trainer knows it by its id."""
@@ -76,7 +88,7 @@ class TrainingScheduler:
 
     @property
     def groups(self) -> int:
-        """Groups with something to learn from, since the last request."""
+        """Groups with something to learn from by the newest scorer, since the last training of whoever asked for it."""
         return self._state.groups
 
     @property
@@ -107,8 +119,31 @@ class TrainingScheduler:
         return [*self._ended.runs, *filter(None, [self.open_run])]
 
     def closed(self, lines: Sequence[Interaction]) -> None:
-        if teaches(lines, self._policy.baseline) and not is_own(lines[0].arm.experiment_id):
+        if is_own(lines[0].arm.experiment_id):
+            return
+        if any(line.score is not None for line in lines):
+            self._state.scored_by(scorer_of(lines[0]))
+        if teaches(lines, self._policy.baseline):
             self._state.groups += 1
+            self._places.append((self._ledger.positions()[INTERACTIONS], self._state.scorer))
+
+    def learned(self, version: str, start: int, end: int) -> None:
+        """This version was trained on these bytes of the log, whoever asked for it: the next training goes on there.
+
+        `start`: 0 where it read from the first byte that is kept. Groups of which it is not known where they lie were
+        counted before the start, and count as learned from.
+        """
+        state = self._state
+        if not start <= state.since < end:
+            return
+        state.window_before, state.since = (version, state.since), end
+        left = [scorer for place, scorer in self._places if place > end]
+        state.groups, state.of_others = left.count(state.scorer), {}
+        for scorer in left:
+            if scorer != state.scorer:
+                state.of_others[scorer] = state.of_others.get(scorer, 0) + 1
+        log.info("window-used", f"{version} was trained on what came in before: {state.groups} groups since")
+        self._save()
 
     def stop(self) -> None:
         """Before the ledger is closed. A count that can't be written only delays a training."""
@@ -142,14 +177,21 @@ class TrainingScheduler:
     def give_back(self, version: str) -> None:
         """Of this version nothing was proved: what it was trained on is read again, with what came in since.
 
-        A training that was not asked for here has no window to give back.
+        Of a training that was not asked for here it is known while no other came after it.
         """
         runs = (run for run in reversed(self.ended_runs) if run.outcome and run.outcome.adapter_version == version)
         run = next(runs, None)
-        if run is None or run.request is None or run.request.since >= self._state.since:
+        before = self._state.window_before
+        if run is not None and run.request is not None:
+            since = run.request.since
+        elif before is not None and before[0] == version:
+            since = before[1]
+        else:
+            return
+        if since >= self._state.since:
             return
         log.info("window-back", f"{version} proved nothing: the next training reads its data again", version=version)
-        self._state.since = run.request.since
+        self._state.since = since
         self._save()
 
     def _lose(self, request_id: str) -> None:
@@ -176,7 +218,7 @@ class TrainingScheduler:
         state.pending = f"{self._agent_id}-{self._ledger.sequence}"
         state.requested_at, state.requested_even_s = self._clock().timestamp(), self._even()
         state.why = why
-        state.groups = 0
+        state.groups, state.of_others = 0, {}
         state.asked_since, state.since = state.since, self._ledger.positions()[INTERACTIONS]
         self._sent = False
         self._save()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ratchet.logs.best_answer import is_censored
+from ratchet.logs.lessons import teaches_nothing
 from ratchet.logs.peers import DEFAULT_BASELINE, Baseline, are_level
 from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.reward import NOT_MENTIONED
 from schemas.records.interaction import Interaction
+
+WORST_SCORE = 0.0
+KEPT_SCORERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,13 @@ class TrainingState:
     """Of one agent, as kept in the index. Times in seconds since the epoch."""
 
     groups: int = 0
-    """Useful ones since the last request."""
+    """Useful ones since the last request, scored as the newest were."""
+    scorer: str = ""
+    """Who scored the newest."""
+    of_others: dict[str, int] = field(default_factory=dict)
+    """As many by each other scorer: they count again once it is the newest again, as a training sees it."""
+    window_before: tuple[str, int] | None = None
+    """A version that was trained elsewhere, and where the window began before it was."""
     since: int = 0
     """Byte of the log of interactions from which on no training has used it."""
     asked_since: int = 0
@@ -40,15 +50,46 @@ class TrainingState:
     """What brought it."""
     runs: int = 0
 
+    def scored_by(self, scorer: str) -> None:
+        """A training leaves out what another than the newest scorer scored."""
+        if scorer == self.scorer:
+            return
+        if self.scorer:
+            self.of_others[self.scorer] = self.groups
+            self.groups = self.of_others.pop(scorer, 0)
+        while len(self.of_others) > KEPT_SCORERS:
+            del self.of_others[next(iter(self.of_others))]
+        self.scorer = scorer
+
+
+def scorer_of(line: Interaction) -> str:
+    """Its name in a count."""
+    one = line.scorer
+    return " ".join((one.id, one.revision, one.rubric_sha256 or "")) if one else "unknown"
+
 
 def teaches(lines: Sequence[Interaction], baseline: Baseline | None = None) -> bool:
-    """A group, of a task that the trainer may learn from, in which some score otherwise than those that the trainer
-    compares them with: where nobody says otherwise, of programs those of the same one (record 0061)."""
-    if is_censored(lines[0].select):
-        return False
-    scored = [(line.score, line.program) for line in lines if line.score is not None]
-    scores, programs = [score for score, _ in scored], [program for _, program in scored]
+    """A group in which some answers that the trainer may learn from score otherwise than those it compares them with:
+    where nobody says otherwise, of programs those of the same one (record 0061).
+
+    As the trainer's filters decide where no hyperparameter says otherwise, but for what takes the whole window to know.
+    """
+    some_scored = any(line.score is not None for line in lines)
+    scored = [(_taught(line), line.program) for line in lines if some_scored and _may_teach(line)]
+    known = [(score, program) for score, program in scored if score is not None]
+    scores, programs = [score for score, _ in known], [program for _, program in known]
     return not are_level(scores, programs, baseline or DEFAULT_BASELINE)
+
+
+def _may_teach(line: Interaction) -> bool:
+    """An answer that was cut and can't be scored does: being too long to judge is what it is to unlearn."""
+    return teaches_nothing(line) is None and (line.score is None or line.finish_reason != "length")
+
+
+def _taught(line: Interaction) -> float | None:
+    if line.score is None and line.score_status == "unscorable" and line.score_reason != NOT_MENTIONED:
+        return WORST_SCORE
+    return line.score
 
 
 def uses_up(outcome: AdapterTrained) -> bool:

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ratchet.adapters.manifest import read_card
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.adapters.view import render_entry
+from ratchet.cli.adapters.view import render_decisions, render_entry
 from ratchet.cli.status import scorer_faults
 from ratchet.service.settings import FleetSettings
 from schemas.api.status import HeldUp
-from schemas.records.decision import Distrust, Promote, StartExperiment, Validate
+from schemas.records.decision import Conclude, Distrust, Promote, Settle, StartExperiment, Validate
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.adapters.making_decisions import decided, experiment
@@ -54,9 +55,44 @@ def test_a_version_that_is_held_up_says_why_in_the_place_of_its_state(store: Reg
     held = HeldUp(name="v1.0.2", reason="it was trained on another model", tries=0, again_at=None)
     console = Console(width=120, record=True)
 
-    console.print(render_entry(agent, agent.versions["v1.0.2"], None, held))
+    console.print(render_entry(agent, agent.versions["v1.0.2"], None, held_up=held))
 
     assert "validated: v1.0.2 is not tried: it was trained on another model" in console.export_text()
+
+
+def test_a_version_whose_experiment_was_aborted_says_why(store: RegistryStore, ratchet: Ratchet) -> None:
+    ended = Settle(version="v1.0.1", experiment_id="probation-v1.0.1")
+    begun = StartExperiment(experiment=experiment("v1.0.2", "v1.0.1"))
+    decided(store, ended, begun, Conclude(experiment_id="canary-v1.0.2", verdict="aborted"))
+
+    shown = ratchet("adapters", "show", "v1.0.2").out
+
+    assert "because for a test" in " ".join(shown.split())
+    assert "conclude" in shown
+
+
+def test_eighty_columns_hold_a_version_and_its_decisions(store: RegistryStore) -> None:
+    agent, decisions = store.read().agent("small"), [decision for decision, _ in store.ledger.read()]
+    entry = agent.versions["v1.0.1"]
+    card = read_card(store.folder / str(entry.folder)).model_copy(
+        update={
+            "metrics": {"reward": 0.12345678901234567, "steps": 128},
+            "hyperparameters": {"learning_rate": 0.00012345678, "lora_targets": ["q_proj"] * 20},
+        }
+    )
+    reason = "its score e-value is 31.4 of the 20 that promote, after 120 tasks of each of the two arms in all"
+    narrow = Console(width=80, record=True)
+
+    narrow.print(render_entry(agent, entry, card, decisions, whole=False))
+    narrow.print(render_decisions([decisions[-1].model_copy(update={"reason": reason})]))
+    shown = narrow.export_text()
+    narrow.print(render_entry(agent, entry, card))
+    whole = narrow.export_text()
+
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "reward 0.1235  steps 128" in shown and "q_proj" not in shown and "q_proj" in whole
+    below = shown.splitlines()[-2:]
+    assert " ".join(" ".join(below).split()) == reason
 
 
 def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistryStore, ratchet: Ratchet) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from rich.console import Console
 from ratchet.adapters.decisions import DecisionLedger
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.experiment.replay_check import check
-from ratchet.cli.experiment.view import render_experiment
+from ratchet.cli.experiment.view import render_experiment, render_list
 from ratchet.cli.terminal import CommandError
 from ratchet.experiments.records import ExperimentRecord, chosen, experiments
 from ratchet.experiments.view import view_of
 from ratchet.service.errors import NotFound
+from schemas.records.decision import Conclude, Promote, Settle, StartExperiment
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
-from tests.ratchet.adapters.making_decisions import decided, to_primary
+from tests.ratchet.adapters.making_decisions import decided, experiment, to_canary, to_primary
 from tests.ratchet.cli.whole_loop import WholeLoop
 
 
@@ -44,6 +46,19 @@ def test_every_experiment_is_listed_with_its_outcome(ratchet: Ratchet) -> None:
     assert [one["ended"] is None for one in listed] == [False, False, False, True]
     table = ratchet("experiment", "list").out
     assert all(one["experiment_id"] in table for one in listed)
+
+
+def test_ids_are_in_one_piece_in_eighty_columns(loop: WholeLoop) -> None:
+    listed = records(loop.folder)
+    long = replace(listed[0], running=listed[0].running.model_copy(update={"experiment_id": f"small-{'9' * 22}"}))
+    console = Console(width=80, record=True)
+
+    console.print(render_list([*listed, long]))
+
+    shown = console.export_text().splitlines()
+    assert max(map(len, shown)) <= 80
+    assert all(any(record.experiment_id in line for line in shown) for record in [*listed, long])
+    assert "    v1.0.1 / v1.0.0" in [line.rstrip() for line in shown]
 
 
 def test_verdicts_replayed_from_the_logs_are_identical_also_over_a_restart(loop: WholeLoop) -> None:
@@ -205,3 +220,26 @@ def test_the_running_one_is_chosen_else_the_newest_of_the_agent(loop: WholeLoop)
     assert chosen(listed[:3], None, "small") is listed[2]
     with pytest.raises(NotFound, match="agent other has no experiment yet"):
         chosen(listed, None, "other")
+
+
+def test_without_an_id_the_one_that_promoted_is_shown_before_a_watch(tmp_path: Path) -> None:
+    store = RegistryStore(tmp_path)
+    kinds = []
+    for move in (
+        *to_primary("v1.0.1"),
+        Settle(version="v1.0.1", experiment_id="probation-v1.0.1"),
+        StartExperiment(experiment=experiment("v1.0.1", kind="watch")),
+        *to_canary("v1.0.2", "v1.0.1"),
+        Conclude(experiment_id="canary-v1.0.2", verdict="aborted"),
+    ):
+        decided(store, move)
+        if isinstance(move, StartExperiment | Promote | Settle | Conclude):
+            kinds.append(chosen(records_of(store), None, None).experiment_id)
+
+    assert kinds[0:2] == ["canary-v1.0.1", "probation-v1.0.1"]
+    assert kinds[2:4] == ["canary-v1.0.1", "canary-v1.0.1"]
+    assert kinds[4:] == ["canary-v1.0.2", "canary-v1.0.2"]
+
+
+def records_of(store: RegistryStore) -> list[ExperimentRecord]:
+    return experiments(decision for decision, _ in store.ledger.read())

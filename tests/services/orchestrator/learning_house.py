@@ -73,6 +73,9 @@ class LearningHouse(House):
     async def _answer(self, delivery: Delivery) -> None:
         work = Work.decode(delivery.body)
         response = answered(work, "a", "b").model_copy(update={"adapter_version": work.arm.adapter_version})
+        tokens = {"completion_ids": (4, 5), "logprobs": (-0.5, -0.25)}
+        samples = tuple(sample.model_copy(update=tokens) for sample in response.samples)
+        response = response.model_copy(update={"samples": samples})
         await self.bus.publish("responses", response.encode(), type="", message_id="x")
 
     async def _score(self, delivery: Delivery) -> None:

@@ -16,6 +16,7 @@ from ratchet.experiments.replay import replayed
 from ratchet.files.folder_lock import locked
 from schemas import Result, Task, TrainRequest
 from schemas.messages.reward import ScorerIdentity
+from schemas.records.adapter_card import DataRange, DataWindow
 from schemas.records.decision import DecisionDraft, Freeze, Promote, Unfreeze
 from tests.ratchet.adapters.hostile_adapters import (
     Hostile,
@@ -311,6 +312,19 @@ async def test_training_is_asked_for_when_enough_has_come_in_and_only_once(tmp_p
 
         request = TrainRequest.decode(delivery.body)
         assert (request.agent_id, request.parent_version, request.since) == (AGENT, "v1.0.0", 0)
+
+
+async def test_what_a_training_by_hand_read_counts_as_read_once_its_version_is_registered(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}) as house:
+        training = house.orchestrator._promoters[AGENT].training
+        await house.traffic(stop_when=lambda: house.submitted >= 10)
+        await until(lambda: training.groups >= 8)
+        end = house.orchestrator.ledger.positions()["agent_interactions"]
+        read = DataRange(log="agent_interactions", start=0, end=end, sha256="0" * 64)
+
+        await house.trained(data=DataWindow(ranges=(read,)))
+
+        await until(lambda: training.groups == 0)
 
 
 async def test_no_training_is_asked_for_while_what_came_of_the_last_one_is_being_registered(tmp_path: Path) -> None:

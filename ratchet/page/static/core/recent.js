@@ -8,6 +8,8 @@ import { store, useStore } from "./store.js";
 const KEPT = 400;
 const FROM_LIST = 200;
 const DRAW_EVERY_MS = 500;
+/** How the experiments of the fleet's own tasks begin: no user gets these answers. */
+const OWN = "validation:";
 
 /** {sequence, score, version}, in the order of their sequence numbers. */
 const recent = store([]);
@@ -53,6 +55,7 @@ function count(iso, number = 1) {
 
 function heard({ kind, data }) {
   if (kind === "gap") return void fill();
+  if (data.experiment_id?.startsWith(OWN)) return;
   count(data.at);
   arriving.push({ sequence: data.sequence, score: data.score, version: data.adapter_version });
   timer ??= setTimeout(take, DRAW_EVERY_MS);
@@ -66,7 +69,7 @@ function take() {
 
 async function fill() {
   try {
-    const { items } = await call(`v1/tasks?state=closed&limit=${FROM_LIST}`);
+    const { items } = await call(`v1/tasks?state=closed&own=false&limit=${FROM_LIST}`);
     if (!settled.size) items.filter((one) => one.closed_at).reverse().forEach((one) => count(one.closed_at));
     merge(items.map(({ sequence, score, adapter_version: version }) => ({ sequence, score, version })));
   } catch (problem) {

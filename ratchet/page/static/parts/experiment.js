@@ -1,6 +1,18 @@
 // One experiment drawn: the effect with its anytime-valid band, the evidence, both arms, what is still missing. In the
 // page and in `ratchet report` alike; `experiment` is as GET /v1/experiments/{id} gives it.
-import { count, eValue, moment, NONE, percent, score, seconds, sentence, signed, words } from "../core/format.js";
+import {
+  count,
+  eValue,
+  moment,
+  NONE,
+  percent,
+  plural,
+  score,
+  seconds,
+  sentence,
+  signed,
+  words,
+} from "../core/format.js";
 import { html, useMemo } from "../core/html.js";
 import { Chart } from "./chart.js";
 import { Card, Facts, Tiles } from "./frame.js";
@@ -116,7 +128,7 @@ function Effect({ experiment }) {
   return html`<${Card} title="Effect" caption=${caption}>
     <${Chart} x=${drawn.x} lines=${drawn.lines} band=${drawn.band} y=${effectAxis(band)} height=${HEIGHT}
       xLabel="finished units" yLabel="effect" xFormat=${count} marks=${drawn.marks}
-      sentence="Effect ${signed(band.effect)}, ${between} after ${units} units" />
+      sentence="Effect ${signed(band.effect)}, ${between} after ${plural(units, "unit")}" />
   <//>`;
 }
 
@@ -152,10 +164,12 @@ function Evidence({ experiment }) {
       lines: kind === "canary" ? [better, worse, needed] : [worse, needed],
     };
   }, [history, threshold]);
+  const found = `better ${eValue(gain)}, harm ${eValue(harm)}`;
+  const said = `After ${plural(units, "unit")}: ${found}; a verdict needs ${threshold}`;
   return html`<${Card} title="Evidence" caption=${`E-values on a logarithmic scale. ${needs(threshold)}`}>
     <${Chart} x=${drawn.x} lines=${drawn.lines} y=${EVIDENCE_AXIS} height=${HEIGHT}
       xLabel="finished units" yLabel="e-value" xFormat=${count}
-      sentence="After ${units} units: better ${eValue(gain)}, harm ${eValue(harm)}; a verdict needs ${threshold}" />
+      sentence=${said} />
   <//>`;
 }
 

@@ -20,7 +20,6 @@ const TONES = {
   lost: "warn",
   rejected: "bad",
   rolled_back: "bad",
-  aborted: "bad",
   failed: "bad",
   expired: "bad",
   refused: "bad",

@@ -1,5 +1,5 @@
 // The fleet at a glance: figures, live charts, each agent with what it runs, the latest decisions.
-import { compact, count, eValue, moment, NONE, rate, score, seconds, signed, words } from "../core/format.js";
+import { compact, count, eValue, moment, NONE, plural, rate, score, seconds, signed, words } from "../core/format.js";
 import { html, useMemo } from "../core/html.js";
 import { settledRates, useRecent } from "../core/recent.js";
 import { useResource } from "../core/resource.js";
@@ -63,7 +63,7 @@ function figuresOf({ tasks, stages, dead_letters: dead, unroutable }) {
     [
       "answered since the start",
       compact(tasks.answered),
-      tasks.known > tasks.answered ? `of ${compact(tasks.known)} ever` : null,
+      tasks.known > tasks.answered ? `of ${compact(tasks.known)} ever, with the fleet's own` : null,
     ],
     ["failed or expired", compact(lost), null, lost ? "warn" : null],
     ["time to a result, median", seconds(total?.p50 ?? null), total?.p95 ? `p95 ${seconds(total.p95)}` : null],
@@ -166,7 +166,7 @@ function Replicas({ replicas }) {
 function Running({ agent }) {
   const { candidate, experiment_id: id, units, gain, harm, threshold } = agent;
   return html`<div>
-    <a href=${link("experiments", [id])}>Experiment ${id}</a> <span class="muted">· ${count(units)} units</span>
+    <a href=${link("experiments", [id])}>Experiment ${id}</a> <span class="muted">· ${plural(units, "unit")}</span>
     ${candidate && html`<${Evidence} label="better in score" value=${gain} of=${threshold} shade="good" />`}
     <${Evidence} label="harm" value=${harm} of=${threshold} shade="bad" />
   </div>`;
@@ -175,7 +175,7 @@ function Running({ agent }) {
 function Watch({ agent: { primary, watch, since_base: since } }) {
   return html`<div>
     <a href=${link("experiments", [watch.experiment_id])}>Watched</a> beside ${watch.control}
-    <span class="muted"> · ${count(watch.units)} units</span>
+    <span class="muted"> · ${plural(watch.units, "unit")}</span>
     <${Evidence} label="harm of ${primary}" value=${watch.harm} of=${watch.threshold} shade="bad" />
     ${
       since &&

@@ -16,6 +16,8 @@ const HOPS = {
   scored: "scored",
   settled: "settled",
 };
+/** What a task's `select` gives the user; without one it is the best. */
+const GOT = { majority: "what most said", judge: "the judge's first", "first-passing": "the first that passes" };
 const WAITS = new Set(["queued", "awaiting_score"]);
 
 export function Task({ parts }) {
@@ -151,7 +153,7 @@ function Samples({ task }) {
   const ordered = [...task.samples].sort(
     (a, b) => Number(b.chosen) - Number(a.chosen) || (b.score ?? -1) - (a.score ?? -1) || a.index - b.index,
   );
-  const caption = `${count(ordered.length)} in the group; the user got the best`;
+  const caption = `${count(ordered.length)} in the group; the user got ${GOT[task.select] ?? "the best"}`;
   return html`<${Card} title="Samples" caption=${caption}>
     ${ordered.map((one) => html`<${Sample} key=${one.index} one=${one} />`)}
   <//>`;

@@ -12,7 +12,8 @@ const PAGE = 50;
 const STATES = ["open", "closed", "ok", "failed", "expired"];
 
 export function Tasks({ query, status }) {
-  const asked = { state: query.state, agent_id: query.agent, cursor: query.cursor, limit: PAGE };
+  const own = query.own ? undefined : "false";
+  const asked = { state: query.state, agent_id: query.agent, own, cursor: query.cursor, limit: PAGE };
   const tasks = useResource(apiPath(["tasks"], asked), { kinds: query.cursor ? [] : ["task.settled"] });
   const known = status.data?.tasks.known;
   return html`
@@ -40,7 +41,7 @@ function Filters({ query, agents }) {
   useEffect(() => {
     if (query.look) field.current.focus();
   }, [query.look]);
-  const change = (part) => go("tasks", [], { state: query.state, agent: query.agent, ...part });
+  const change = (part) => go("tasks", [], { state: query.state, agent: query.agent, own: query.own, ...part });
   const search = (event) => {
     event.preventDefault();
     if (id.trim()) go("tasks", [id.trim()]);
@@ -61,6 +62,12 @@ function Filters({ query, agents }) {
       </select>
     </label>`
     }
+    <label class="field">Asked by
+      <select value=${query.own ?? ""} onChange=${(event) => change({ own: event.target.value })}>
+        <option value="">users</option>
+        <option value="all">users and the fleet itself</option>
+      </select>
+    </label>
     <form role="search" onSubmit=${search}>
       <label class="field">Task id
         <input data-key="search" class="mono" type="search" value=${id} ref=${field}

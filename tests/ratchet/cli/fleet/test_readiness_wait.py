@@ -19,20 +19,26 @@ from ratchet.cli.terminal import CommandError, TimedOut
 class Service(BaseHTTPRequestHandler):
     """Not ready at the first look, ready from then on."""
 
+    reason = "loading the model"
+
     def do_GET(self) -> None:
         asked = self.server.asked = getattr(self.server, "asked", 0) + 1  # type: ignore[attr-defined]
         ready = asked > 1
         self.send_response(200 if ready else 503)
         self.end_headers()
-        self.wfile.write(json.dumps({"ready": ready, "reason": None if ready else "loading the model"}).encode())
+        self.wfile.write(json.dumps({"ready": ready, "reason": None if ready else self.reason}).encode())
 
     def log_message(self, format: str, *args: object) -> None:
         """Quiet."""
 
 
+class WithoutBroker(Service):
+    reason = "no connection to the broker at amqp://127.0.0.1:1 for consuming since 2 s: refused"
+
+
 @pytest.fixture
-def port() -> Iterator[int]:
-    server = HTTPServer(("127.0.0.1", 0), Service)
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), getattr(request, "param", Service))
     thread = Thread(target=server.serve_forever)
     thread.start()
     yield server.server_port
@@ -55,6 +61,19 @@ def test_a_service_s_own_reason_is_shown_until_it_is_ready(port: int, tmp_path: 
     Waiting((program(port),), tmp_path, running, lambda standing: shown.append(dict(standing))).until_ready(10)
 
     assert shown == [{"agent": "loading the model"}, {"agent": "ready"}]
+
+
+@pytest.mark.parametrize("port", [WithoutBroker], indirect=True)
+def test_a_broker_is_ready_once_it_answers_and_services_wait_for_it_until_then(port: int, tmp_path: Path) -> None:
+    shown: list[dict[str, str]] = []
+    answers = iter([False, True])
+    programs = (Program("broker", ("true",), http_port=None), program(port))
+    states = running() | {"broker": ProcessState("broker", "RUNNING", 6, "")}
+
+    waiting = Waiting(programs, tmp_path, lambda: states, lambda seen: shown.append(dict(seen)), lambda: next(answers))
+    waiting.until_ready(10)
+
+    assert shown == [{"broker": "starting", "agent": "waits for the broker"}, {"broker": "ready", "agent": "ready"}]
 
 
 def test_a_program_that_keeps_ending_is_given_up_with_its_last_words(tmp_path: Path) -> None:

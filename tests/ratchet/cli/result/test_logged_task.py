@@ -106,6 +106,17 @@ def test_the_tail_of_one_agent_goes_back_as_far_as_it_must(tmp_path: Path) -> No
     assert [row.task_id for _, row in rows] == ["rare1", "rare2"]
 
 
+def test_the_fleets_own_samples_are_in_the_tail_where_they_are_asked_for(tmp_path: Path) -> None:
+    own = [sample(f"golden/{n}", 0, 0.5) | {"arm": {"experiment_id": "validation:small-1"}} for n in range(30)]
+    write(tmp_path, INTERACTIONS, [sample("t1", 0, 0.5), *own])
+
+    rows, _ = last_rows(tmp_path, 5, None, own=False)
+    every, _ = last_rows(tmp_path, 5, None)
+
+    assert [row.task_id for _, row in rows] == ["t1"]
+    assert [row.task_id for _, row in every] == [f"golden/{n}" for n in range(25, 30)]
+
+
 def test_a_row_is_one_line_whatever_is_in_it() -> None:
     messages = [{"role": "user", "content": "two\nlines"}]
     row = sample("t", 0, None) | {"input": messages, "response": None, "reason": "expired\nlate"}

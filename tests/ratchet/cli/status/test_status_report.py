@@ -9,10 +9,12 @@ from ratchet.cli.fleet.at_a_glance import held_up
 from ratchet.cli.fleet.queue_depths import QueueDepth
 from ratchet.cli.status import (
     HeldUpRow,
+    QualityRow,
     ServiceStatus,
     StatusReport,
     learning_rows,
     quality_rows,
+    quality_table,
     queue_faults,
     render_status,
     saved_rows,
@@ -113,7 +115,8 @@ def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:
     console.print(render_status(report))
 
     shown = " ".join(console.export_text().split())
-    assert "small: 3 groups to learn from since the last training; `ratchet train` needs 8" in shown
+    assert "small: 3 groups to learn from since the last training" in shown
+    assert "`ratchet train` needs 8 and takes older ones too" in shown
     assert "RATCHET_TRAIN_AFTER_GROUPS is off" in shown and "the fleet trains at 64" in shown
     assert list(learning_rows(None)) == []
 
@@ -131,3 +134,12 @@ def test_a_candidate_that_is_held_up_is_said_and_the_fleet_is_healthy() -> None:
     assert "The fleet is healthy" in shown
     assert "small: v1.0.3 could not be validated: no scores; it is tried again from 12:00:30 UTC on" in shown
     assert none == []
+
+
+def test_eighty_columns_hold_each_interval_in_one_piece() -> None:
+    found = {"mean": 0.5123, "low": 0.4012, "high": 0.6234}
+    console = Console(width=80, record=True)
+
+    console.print(quality_table([QualityRow("assistant", "v1.0.12", found, found, found)]))
+
+    assert console.export_text().count("0.512 [0.401, 0.623]") == 3

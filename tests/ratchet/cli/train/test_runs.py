@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.terminal import TimedOut
 from ratchet.cli.train.runs import CANCEL_WAIT_S, TrainingsHere, described
-from ratchet.cli.train.view import TrainView, aged, render_runs, standing, time_left
+from ratchet.cli.train.view import TrainView, aged, on_its_way, render_runs, standing, time_left, what_follows
 from ratchet.service.errors import NotFound
 from ratchet.training_runs.progress import ProgressFile
 from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.api.runs import RunProgress
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
+from schemas.records.decision import Settle
 from tests.ratchet.adapters.making_adapters import NOON
+from tests.ratchet.adapters.making_decisions import decided, to_canary, to_primary
 
 
 def asked(adapters: Path, run_id: str) -> RunFolder:
@@ -126,3 +129,18 @@ def test_what_was_left_a_while_ago_is_less_now() -> None:
 
     assert aged(progress, 20.0).seconds_left == 40.0
     assert aged(progress, 90.0).seconds_left == 0.0
+
+
+def test_what_is_on_its_way_is_said_before_a_training_and_what_follows_after_it(tmp_path: Path) -> None:
+    store = RegistryStore(tmp_path)
+    agent = decided(store, *to_primary("v1.0.1"), Settle(version="v1.0.1", experiment_id="probation-v1.0.1")).agent(
+        "small"
+    )
+    nothing, busy = on_its_way(agent, None), decided(store, *to_canary("v1.0.2", "v1.0.1")).agent("small")
+    outcome = {"adapter_version": "v1.0.3", "parent_version": "v1.0.1", "status": "trained"}
+
+    said, follows = on_its_way(busy, None), what_follows(outcome, 20)
+
+    assert nothing is None
+    assert said is not None and "v1.0.2 (canary) is on its way" in said and "starts from v1.0.1" in said
+    assert "the gate" in follows and "at least 20 of each" in follows and "ratchet experiment show" in follows

@@ -12,10 +12,13 @@ from ratchet.cli.watch.figures import Snapshot, figures, parse_series, rollouts_
 from ratchet.cli.watch.view import plain_line, rate, render_watch, seconds
 
 
-def exposed(*, closed: int, stage_s: tuple[float, ...] = (), scores: tuple[float, ...] = ()) -> str:
+def exposed(*, closed: int, own: int = 0, stage_s: tuple[float, ...] = (), scores: tuple[float, ...] = ()) -> str:
     registry = CollectorRegistry()
     tasks = Counter("ratchet_tasks_closed_total", "-", ["agent", "status"], registry=registry)
     tasks.labels("small", "ok").inc(closed)
+    if own:
+        fleets = Counter("ratchet_own_tasks_closed_total", "-", ["agent", "status"], registry=registry)
+        fleets.labels("small", "ok").inc(own)
     stages = Histogram("ratchet_stage_seconds", "-", ["stage"], buckets=(0.1, 1, 10), registry=registry)
     score = Histogram("ratchet_sample_score", "-", ["agent", "adapter_version"], registry=registry)
     for value in stage_s:
@@ -34,6 +37,12 @@ def test_the_rate_is_what_was_closed_between_two_looks() -> None:
 
     assert seen.tasks_per_s == 15.0
     assert seen.answered == 50
+
+
+def test_the_fleets_own_tasks_are_no_answers_to_users() -> None:
+    seen = figures(snapshot(12.0, exposed(closed=50, own=25)), snapshot(10.0, exposed(closed=20, own=5)))
+
+    assert (seen.tasks_per_s, seen.answered) == (5.0, 25)
 
 
 def test_a_service_that_started_again_gives_no_negative_rate() -> None:

@@ -71,3 +71,17 @@ def test_a_rare_agents_tasks_come_over_pages_that_each_look_at_a_bounded_part(lo
             break
 
     assert (found, looks) == ([77], TASKS // MOST_SCANNED)
+
+
+def test_the_fleets_own_tasks_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    index = TaskIndex(tmp_path / "index.sqlite")
+    for sequence, task_id in enumerate(("a", "golden/small/v1.0.1-1/v1.0.0/0.1/0", "anchor/x/0", "evaluation/x", "b")):
+        index.admit(sequence, task_id, 1e9, b'{"agent_id":"small","input":"x","arm":{}}', sequence * 90)
+    index.commit()
+    index.close()
+
+    users, following = task_page(tmp_path / "index.sqlite", tmp_path, limit=1, own=False)
+    rest, _ = task_page(tmp_path / "index.sqlite", tmp_path, limit=5, before=following, state="open", own=False)
+
+    assert [one.task_id for one in [*users, *rest]] == ["b", "a"]
+    assert len(task_page(tmp_path / "index.sqlite", tmp_path, limit=9).items) == 5

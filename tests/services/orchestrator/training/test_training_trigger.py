@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from pydantic import JsonValue
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import TRAINING, fleet_topology
+from ratchet.logs.names import INTERACTIONS
 from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.reward import ScorerIdentity
 from schemas.messages.train_request import TrainRequest
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.training.scheduler import TrainingScheduler
 from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
-from tests.services.trainer.making_logs import line
+from tests.services.trainer.making_logs import group, line
 
 BY_COUNT = TrainingPolicy(after_groups=30, every_s=0)
 BY_TIME = TrainingPolicy(after_groups=0, every_s=3600)
@@ -109,3 +113,64 @@ async def test_what_groups_are_counted_by_is_what_the_trainer_is_asked_for(tmp_p
     await ledger.close()
 
     assert TrainRequest.decode(asked.body).hyperparameters == {"baseline": "group"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ({}, True),
+        ({"finish_reason": "length"}, False),
+        ({"completion_ids": None}, False),
+        ({"sample_status": "lost"}, False),
+        ({"score": None, "score_status": "unscorable"}, True),
+        ({"score": None, "score_status": "timeout"}, False),
+    ],
+    ids=["usable", "cut", "no tokens", "lost", "can't be scored", "no score"],
+)
+def test_a_group_counts_where_a_training_would_take_it(changed: dict[str, Any], counts: bool) -> None:
+    """Of two answers, one of which is as given."""
+    better, other = line("t", 0, score=1.0), line("t", 1, **({"score": 0.5} | changed))
+
+    assert teaches([Interaction.decode(better), Interaction.decode(other)]) is counts
+
+
+OTHER = ScorerIdentity(id="judge", revision="2")
+
+
+async def test_groups_are_counted_since_the_last_training_whoever_asked_for_it(tmp_path: Path) -> None:
+    """By the newest scorer, as a training takes them, and over a restart."""
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    training = counting(ledger)
+
+    async def close(number: int, **changed: Any) -> None:
+        lines = [Interaction.decode(one) for one in group(f"t-{number}", (0.1, 0.9), **changed)]
+        await ledger.settle(lines)
+        training.closed(lines)
+
+    for number in range(5):
+        await close(number)
+    half = ledger.positions()[INTERACTIONS]
+    await close(5, scorer=OTHER)
+    by_another = training.groups
+    await close(6)
+    back = training.groups
+    training.learned("v1.0.1", 0, half)
+    after, since = training.groups, counting(ledger).groups
+    training.learned("v1.0.2", half + 1, half + 2)  # it left out what came before: the next one reads on where it did
+    training.learned("v1.0.1", 0, half)
+    again = training.groups
+    training.give_back("v1.0.1")
+    note = ledger.index.note("training/small")
+    await ledger.close()
+
+    assert (by_another, back) == (1, 6)
+    assert (after, since, again) == (1, 1, 1)
+    assert note is not None and msgspec.json.decode(note)["since"] == 0
+
+
+def counting(ledger: Ledger) -> TrainingScheduler:
+    bus = MemoryBus(fleet_topology(("small",)))
+    training = TrainingScheduler("small", bus, ledger, NEVER, lambda: datetime(2026, 3, 1, tzinfo=UTC), lambda: 50.0)
+    training.start()
+    return training
