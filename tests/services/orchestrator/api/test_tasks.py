@@ -105,7 +105,7 @@ BAD_TASKS: list[tuple[Any, str]] = [
     ({"input": []}, "/input"),
     ({"input": "x", "task_id": "a\nb"}, "/task_id"),
     ({"input": "x", "samples": 65}, "/samples"),
-    ([1], "JSON object|dictionary"),
+    ([1], "must be an object"),
 ]
 
 
