@@ -124,7 +124,9 @@ class Conversation:
             self.replayed += 1
             return earlier
         match = self._match(asked)
-        call = self._begun(match, asked, tools) if match else self._root(asked, tools, self._why_root(asked, tools))
+        why = None if match else self._why_root(asked, tools)
+        call, written = self._begun(match, asked, tools) if match else self._root(asked, tools, why)
+        self._keep(call, written)
         if match and call.parent is match.call:
             self._normalised.update(one.number for one in match.normalised)
         if match:
@@ -140,7 +142,8 @@ class Conversation:
         """That such a call would have; none is made. Raises PromptRefused."""
         asked, tools = [canonical(message) for message in messages], list(tools or ())
         match = self._match(asked)
-        return len((self._begun(match, asked, tools) if match else self._root(asked, tools, None)).prompt_ids)
+        call, _ = self._begun(match, asked, tools) if match else self._root(asked, tools, None)
+        return len(call.prompt_ids)
 
     def answer(self, call: Call, message: Mapping[str, Any], ids: Sequence[int], logprobs: Sequence[float]) -> None:
         """What was sampled, and the message that the client is given for it."""
@@ -168,8 +171,8 @@ class Conversation:
             raise ValueError(f"{len(ids)} tokens were sampled with {len(logprobs)} log-probabilities")
         call.ids, call.logprobs = tuple(ids), tuple(logprobs)
 
-    def _begun(self, match: _Match, asked: list[Message], tools: Tools) -> Call:
-        """Going on from the matched call, or a root where that can't be."""
+    def _begun(self, match: _Match, asked: list[Message], tools: Tools) -> tuple[Call, str]:
+        """Going on from the matched call, or a root where that can't be; with all that was asked, as it is written."""
         parent, tail = match.call, asked[match.length :]
         if not self._renders_alike(parent, tools):
             return self._root(asked, tools, "tools_changed")
@@ -183,15 +186,13 @@ class Conversation:
             return self._root(asked, tools, "retokenised")
         added = tuple(template.encode(between, first=False))
         call = Call(next(self._numbers), parent, tuple(tail), tools, added, self._why_branch(parent.children, tail))
-        self._keep(call, written)
-        return call
+        return call, written
 
-    def _root(self, asked: list[Message], tools: Tools, broke: BreakKind | None) -> Call:
+    def _root(self, asked: list[Message], tools: Tools, broke: BreakKind | None) -> tuple[Call, str]:
         written = self._template.render(asked, tools, ask=True)
         added = tuple(self._template.encode(written))
         call = Call(next(self._numbers), None, tuple(asked), tools, added, broke)
-        self._keep(call, written)
-        return call
+        return call, written
 
     def _keep(self, call: Call, written: str) -> None:
         """So that the next turn need not have the past written twice."""

@@ -76,7 +76,9 @@ def may_call(role: Role, spec: ToolSpec) -> bool:
 async def _with_authorization(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """What the caller may do is decided by the header they came with: it goes along with every call of the API."""
     request = ctx.request if isinstance(ctx.request, Request) else None
-    authorization.set(request.headers.get("authorization") if request else None)
+    headers = request.headers if request else {}
+    key = headers.get("x-api-key")  # which the guard takes, too
+    authorization.set(headers.get("authorization") or (f"Bearer {key}" if key else None))
     if request and request.client:
         caller_address.set(request.client)
     return await call_next(ctx)

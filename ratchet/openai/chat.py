@@ -200,7 +200,7 @@ class ChatRequest(Given):
     top_logprobs: NoTopLogprobs = None
     seed: Seed | None = Field(None, description=f"At temperature 0 nothing is drawn, and it holds. Else: {WISHED}")
     stop: Stop | None = Field(None, description="The answer ends before any of these.")
-    top_k: Annotated[int, Field(ge=0, le=MOST_INT), JSON_NUMBER] | None = Field(None, description=WISHED)
+    top_k: Annotated[int, Field(ge=-1, le=MOST_INT), JSON_NUMBER] | None = Field(None, description=WISHED)
     tools: Annotated[list[GivenTool], Field(max_length=128)] | None = None
     tool_choice: ToolChoice = None
     functions: NoFunctions = None

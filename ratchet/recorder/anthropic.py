@@ -24,7 +24,9 @@ from ratchet.recorder.dialect import (
 )
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.stops import words
+from schemas.messages.base import LONGEST_STOP
 
+MOST_STOP_SEQUENCES = 64
 VERSION = "anthropic-version"
 """Its clients send this header."""
 TOO_LONG = "context_length_exceeded"
@@ -65,12 +67,21 @@ def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         tools=[_tool(tool) for tool in body.get("tools") or ()],
         calls=choice != "none",
         max_tokens=body.get("max_tokens"),
-        stop=words(body.get("stop_sequences")),
+        stop=_stop_sequences(body),
         retry=retries(headers),
         streamed=bool(body.get("stream")),
         one_call=one_call(body),
         wants=wanted(body),
     )
+
+
+def _stop_sequences(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Raises Refused where looking for them would take longer than the answer."""
+    given = words(body.get("stop_sequences"))
+    if len(given) > MOST_STOP_SEQUENCES or any(len(word) > LONGEST_STOP for word in given):
+        said = f"{MOST_STOP_SEQUENCES} texts of {LONGEST_STOP:,} characters at most"
+        raise Refused(400, f"stop_sequences: {said}")
+    return given
 
 
 def models(*names: str) -> dict[str, Any]:

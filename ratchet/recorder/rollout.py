@@ -26,6 +26,8 @@ from schemas.messages.work import Sampling
 MOST_TOKENS = 4096
 """Of an answer, where a client names no limit."""
 MOST_OVERRULED = 8
+COUNTS_OF_A_CALL = 4
+"""Of tokens, for each call that a rollout may make: it is work of the loop that neighbours are on, too."""
 
 
 class Budget:
@@ -39,6 +41,7 @@ class Budget:
         self.says: str | None = None
         self._calls, self._calls_left = calls, calls
         self._tokens, self._tokens_left = tokens, tokens
+        self._counts_left = None if calls is None else calls * COUNTS_OF_A_CALL
 
     def take_call(self) -> None:
         """Raises BudgetSpent."""
@@ -48,6 +51,15 @@ class Budget:
             raise BudgetSpent(f"this rollout is over: {self.says}")
         if self._calls_left is not None:
             self._calls_left -= 1
+
+    def take_count(self) -> None:
+        """Of a prompt's tokens, which asks the model nothing and takes time all the same. Raises BudgetSpent."""
+        if self._counts_left == 0:
+            raise BudgetSpent(f"this rollout counted tokens {COUNTS_OF_A_CALL} times for each call that it may make")
+        if self.says is not None:
+            raise BudgetSpent(f"this rollout is over: {self.says}")
+        if self._counts_left is not None:
+            self._counts_left -= 1
 
     @property
     def tokens_left(self) -> int | None:
@@ -147,7 +159,8 @@ class RecordedRollout:
         return self._template.codec.decode([token])
 
     def prompt_tokens(self, asked: Asked) -> int:
-        """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""
+        """That the model would be given; nothing is asked, nor noted. Raises PromptRefused, BudgetSpent."""
+        self.budget.take_count()
         return self.conversation.prompt_tokens(asked.messages, asked.tools)
 
     async def answer(self, asked: Asked) -> AsyncGenerator[Answer, None]:
@@ -209,15 +222,18 @@ class RecordedRollout:
             self._at_work -= 1
             if not self._at_work:
                 self._idle.set()
-            call.seconds = time.monotonic() - began
+            if not answer.tokens:
+                call.seconds = time.monotonic() - began
             await self._settle(answer)
         yield answer
 
     async def _coming(self, answer: Answer, source: AsyncGenerator[Token, None]) -> AsyncGenerator[Token, None]:
         """Puts each token into the answer, until the budget is spent."""
+        began = time.monotonic()
         async with aclosing(source):
             async for token in source:
                 answer.tokens.append(token)
+                answer.call.seconds = time.monotonic() - began
                 self.budget.take_token()
                 yield token
                 if self.budget.says is not None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi import Path as InPath
 from starlette.responses import JSONResponse, StreamingResponse
 
@@ -29,6 +29,7 @@ from services.orchestrator.api.chat_task import unknown_model
 
 ROUTE = "POST /v1/chat/completions"
 KEEP_ALIVE_S = 10.0
+ONE_PAGE = "Of Anthropic's clients. No effect: all are on one page."
 RETRY_COUNT = "x-stainless-retry-count"
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
@@ -64,7 +65,12 @@ def chat_router(service: ChatService) -> APIRouter:
         return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
 
     @router.get("/v1/models", response_model=ModelList)
-    async def models(request: Request) -> Any:
+    async def models(
+        request: Request,
+        limit: Annotated[int | None, Query(description=ONE_PAGE)] = None,
+        after_id: Annotated[str | None, Query(description=ONE_PAGE)] = None,
+        before_id: Annotated[str | None, Query(description=ONE_PAGE)] = None,
+    ) -> Any:
         """The fleet's agents, and the versions of each that can be asked for."""
         if anthropic.VERSION in request.headers:
             return JSONResponse(anthropic.models(*(model.id for model in service.models())))

@@ -100,8 +100,7 @@ def tells_tokens(lines: Sequence[Interaction]) -> bool:
 
 
 def _answer(line: Interaction, choice: int, wanted: Wanted) -> ChatAnswer:
-    told, _ = before(line.response or "", line.sampling.stop)  # an agent of another make may not know of it
-    said = parsed(told, line.tools or ())
+    said = parsed(_told(line)[0], line.tools or ())
     calls = said.calls[:1] if wanted.one_call else said.calls
     ids = [_call_id(line, choice, number) for number in range(len(calls))]
     return ChatAnswer(
@@ -111,13 +110,23 @@ def _answer(line: Interaction, choice: int, wanted: Wanted) -> ChatAnswer:
     )
 
 
+def _told(line: Interaction) -> tuple[str, str | None]:
+    """And the stop string that it ends before where an agent of another make did not know of it.
+
+    What a program printed ends where the program ended it: the strings are those of its calls of the model.
+    """
+    return before(line.response or "", line.sampling.stop if line.program is None else None)
+
+
 def _call_id(line: Interaction, choice: int, number: int) -> str:
     """The same whenever the answer is asked for again."""
     return f"call_{hashlib.sha256(f'{choice} {number} {line.sample} {line.task_id}'.encode()).hexdigest()[:24]}"
 
 
 def _finish(line: Interaction, answer: ChatAnswer) -> ChatFinish:
-    return "tool_calls" if answer.tool_calls else line.finish_reason or "stop"
+    if answer.tool_calls:
+        return "tool_calls"
+    return "stop" if _told(line)[1] is not None else line.finish_reason or "stop"
 
 
 def _logprobs(line: Interaction) -> ChoiceLogprobs:
