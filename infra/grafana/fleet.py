@@ -79,9 +79,10 @@ def _traffic(dashboard: Dashboard) -> None:
     panels = (
         lines(
             "Tasks per second",
-            "Admitted, and closed by status. The lines lie on each other while the fleet keeps up.",
+            "Admitted, and closed by status, of users and the fleet itself: their sums are the same while it keeps up.",
             Query(rate("ratchet_tasks_admitted_total"), "admitted"),
             Query(rate("ratchet_tasks_closed_total", "status"), "{{status}}"),
+            Query(rate("ratchet_own_tasks_closed_total", "status"), "{{status}} of the fleet's own"),
             unit="ops",
         ),
         lines(

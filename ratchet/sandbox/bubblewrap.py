@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -127,10 +128,16 @@ def _own_user() -> Iterator[str]:
 def _process_limits(limits: Limits, *, memory_is_held: bool) -> Iterator[str]:
     yield from ("prlimit", "--core=0:0", f"--fsize={limits.file_bytes}")
     yield f"--cpu={math.ceil(limits.cpu_s)}:{math.ceil(limits.cpu_s) + 1}"
-    yield from ("--memlock=0:0", "--msgqueue=0:0", f"--sigpending={MOST_SIGNALS}")
+    yield from ("--memlock=0:0", "--msgqueue=0:0", f"--sigpending={_most_signals()}")
     if not memory_is_held:
         yield f"--data={limits.memory_bytes}"
     yield "--"
+
+
+def _most_signals() -> int:
+    """No more than this process may have: nobody without capabilities could raise it."""
+    _, own = resource.getrlimit(resource.RLIMIT_SIGPENDING)
+    return MOST_SIGNALS if own == resource.RLIM_INFINITY else min(MOST_SIGNALS, own)
 
 
 def _namespaces(opened: OpenFiles) -> Iterator[str]:

@@ -66,18 +66,20 @@ def export(
         raise NotFound(f"{version} is the base model, and has no adapter: export a version that was trained")
     converter = _converter(gguf) if gguf else None
     made: dict[str, Any] = {"version": version, "agent": service.agent_id, "folder": str(folder)}
+    base = _base(model, source) if merged else None
     made_from = {
         "agent": service.agent_id,
         "version": version,
         "adapter_sha256": service.agent.versions[version].sha256,
         "merged": dtype if merged else None,
+        "model": str(base) if base else None,
         "gguf": gguf is not None,
     }
     if push and holds(folder, made_from):
         say(f"{folder} was made before, and is pushed as it is")
     else:
         with new_folder(folder) as being_made:
-            made |= _fill(being_made, source, service, _base(model, source) if merged else None, dtype)
+            made |= _fill(being_made, source, service, base, dtype)
             if converter:
                 _convert(converter, being_made)
             write_record(being_made, made_from)

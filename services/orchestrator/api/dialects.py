@@ -106,7 +106,11 @@ RESPONSES = Dialect(
     failed=lambda error: f"data: {json.dumps({'error': error})}\n\n",
     taken=frozenset((*READ, "input", "instructions", "max_output_tokens", *OF_RESPONSES)),
     harmless={
-        "text": ({"verbosity": "medium"}, {"format": {"type": "text"}}, {"format": {"type": "text"}, "verbosity": "medium"}),
+        "text": (
+            {"verbosity": "medium"},
+            {"format": {"type": "text"}},
+            {"format": {"type": "text"}, "verbosity": "medium"},
+        ),
         "reasoning": ({"effort": None, "summary": None}, {"effort": None}, {"summary": None}),
     },
     names={"messages": "input", "max_tokens": "max_output_tokens"},

@@ -10,9 +10,10 @@ users' tasks, so few are asked at a time: a user who comes meanwhile waits for t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ratchet.adapters.check import base_fault
 from ratchet.adapters.limits import AdapterLimits
@@ -43,6 +44,7 @@ FIRST_TASKS_MARGIN = 0.2
 POLL_EVERY_S = 0.2
 ANSWERS_AT_ONCE = 8
 """Of golden tasks, by each of the two that are compared; a task that asks for more of them is asked alone."""
+T = TypeVar("T")
 NAMED = 40
 """Characters of a program's name in the ids of its tasks."""
 
@@ -160,8 +162,8 @@ class Gate:
         if not tasks:
             return GoldenVerdict(True, f"there is no golden set to ask ({self._home / GOLDEN})", {})
         run = f"{arms.treatment.name[:NAMED]}-{self._announcer.revision}"
-        new_lines, present_lines = await asyncio.gather(
-            *(self._by_program(tasks, one, run, is_new=one is arms.treatment) for one in (arms.treatment, arms.control))
+        new_lines, present_lines = await _all_or_none(
+            self._by_program(tasks, one, run, is_new=one is arms.treatment) for one in (arms.treatment, arms.control)
         )
         return compare(summary(new_lines), summary(present_lines), margin=margin, shortest=0.0, longest=longest)
 
@@ -178,9 +180,9 @@ class Gate:
             reason = f"it loads and answers everywhere; there is no golden set to ask ({self._home / GOLDEN})"
             return GoldenVerdict(True, reason, {})
         parent = entry.parent if entry.parent in self._arms.adapters.versions else None
-        candidate_lines, parent_lines = await asyncio.gather(
-            self._answers(tasks, entry.version, of=entry.version),
-            self._answers(tasks, parent or self._arms.adapters.primary, of=entry.version),
+        versions = (entry.version, parent or self._arms.adapters.primary)
+        candidate_lines, parent_lines = await _all_or_none(
+            self._answers(tasks, version, of=entry.version) for version in versions
         )
         return compare(summary(candidate_lines), summary(parent_lines), margin=margin)
 
@@ -215,7 +217,7 @@ class Gate:
         most = max(task.samples or self._samples for task in tasks)
         places = asyncio.Semaphore(max(1, ANSWERS_AT_ONCE // most))
         asked = (self._answered(self._named(task, run, who, number), arm, places) for number, task in enumerate(tasks))
-        return list(await asyncio.gather(*asked))
+        return await _all_or_none(asked)
 
     async def _answered(
         self, task: Task, arm: Callable[[int], Arm], place: AbstractAsyncContextManager[None]
@@ -227,6 +229,16 @@ class Gate:
         task_id = f"{GOLDEN_TASKS}{self._arms.agent_id}/{run}/{who}/{self._seconds():.3f}/{number}"
         given = {"task_id": task_id, "agent_id": self._arms.agent_id, "deadline": None, "priority": 0}
         return task.model_copy(update={**given, "select": None, "pass_score": None})
+
+
+async def _all_or_none(asked: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Their results. What still waits when one fails is called off: a later try asks anew."""
+    running = [asyncio.create_task(one) for one in asked]
+    try:
+        return list(await asyncio.gather(*running))
+    finally:
+        for one in running:
+            one.cancel()
 
 
 def read_golden_tasks(path: Path) -> list[Task]:

@@ -375,7 +375,6 @@ class Promoter:
         for version, entry in self.arms.adapters.versions.items():
             if entry.state is not AdapterState.TRAINED or version in self._learned or not entry.folder:
                 continue
-            self._learned.add(version)
             try:
                 card = await asyncio.to_thread(read_card, self._store.folder / entry.folder)
             except AdapterError:
@@ -385,6 +384,7 @@ class Promoter:
                 start, end = min(part.start for part in read), max(part.end for part in read)
                 floor = (await asyncio.to_thread(read_start_offsets, self._logs_dir)).begin(INTERACTIONS)
                 self.training.learned(version, 0 if start <= floor else start, end)
+            self._learned.add(version)
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters

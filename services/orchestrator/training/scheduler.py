@@ -131,10 +131,10 @@ class TrainingScheduler:
         """This version was trained on these bytes of the log, whoever asked for it: the next training goes on there.
 
         `start`: 0 where it read from the first byte that is kept. Groups of which it is not known where they lie were
-        counted before the start, and count as learned from.
+        counted before the start, and count as learned from. A card of another log's bytes says nothing of this one.
         """
         state = self._state
-        if not start <= state.since < end:
+        if not start <= state.since < end or not self._ledger.has_place(INTERACTIONS, end):
             return
         state.window_before, state.since = (version, state.since), end
         left = [scorer for place, scorer in self._places if place > end]

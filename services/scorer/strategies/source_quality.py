@@ -26,7 +26,6 @@ from ratchet.workspaces.tree import Tree
 from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.plan import plan_of
-from services.scorer.matching.json_values import NoJson, read
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import ScoringRequest, failure
@@ -42,6 +41,9 @@ ENDINGS = (".py", ".pyi")
 PYTHON = re.compile(rb"\b(?:import|def|class|lambda)\b")
 """What a program in a file of any other name has, if it is one; and it has no error of syntax."""
 NO_PYTHON = "invalid-syntax"
+DATA = re.compile(rb'(?:"(?:[^"\\\n]|\\.)*+"|[\s\[\]{}:,0-9eE+.\-]|true|false|null)*+')
+"""JSON, or lines of it: to Python it is a program of bare literals."""
+Findings = Mapping[tuple[str, int], Counter[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class SourceQuality(OnGround):
         ]
         if not changed:
             return SampleScore(score=1.0, reason="no Python was written")
-        found = findings_in(await self._ground.run(self._job(before, after, changed)))
+        changed, found = await self._found(before, after, changed)
         new = {
             path: found["after", number] - found["before", number]
             for number, path in enumerate(changed)
@@ -125,6 +127,20 @@ class SourceQuality(OnGround):
         said = f"{count} new findings in {lines} new lines"
         shown = [f"{path}: {', '.join(sorted(rules))}" for path, rules in new.items() if rules][:SHOWN]
         return SampleScore(score=self.kind.score(count, lines), reason="; ".join([said, *shown]))
+
+    async def _found(self, before: Tree, after: Tree, changed: list[str]) -> tuple[list[str], Findings]:
+        """And where that is found. Other files than Python's, which only may be some, do no harm where they are many.
+
+        Raises OwnFault and SandboxError.
+        """
+        try:
+            return changed, findings_in(await self._ground.run(self._job(before, after, changed)))
+        except OwnFault:
+            own = [path for path in changed if path.endswith(ENDINGS)]
+            if len(own) == len(changed):
+                raise
+            found = findings_in(await self._ground.run(self._job(before, after, own))) if own else _Found()
+            return own, found
 
     def _job(self, before: Tree, after: Tree, changed: list[str]) -> Job:
         """Under names of ours: a module's own is none of the answer's doing, and could say where a finding lies."""
@@ -151,7 +167,7 @@ class Security(SourceQuality):
     kind = SECURITY
 
 
-def findings_in(result: Result) -> Mapping[tuple[str, int], Counter[str]]:
+def findings_in(result: Result) -> Findings:
     """Rules by before or after and the file's number. Raises OwnFault for what ruff can't read to its end."""
     if result.exit_code in NOT_EXECUTED:
         raise SandboxError(f"ruff can't be run: {result.says}")
@@ -181,12 +197,10 @@ def _may_be_python(path: str, file: TreeFile) -> bool:
     if b"\0" in content or PYTHON.search(content) is None:
         return False
     try:
-        read(content.decode())
+        content.decode()
     except UnicodeDecodeError:
         return False
-    except NoJson:
-        return True
-    return False
+    return DATA.fullmatch(content) is None
 
 
 def _new_lines(before: Tree, after: Tree, path: str) -> int:

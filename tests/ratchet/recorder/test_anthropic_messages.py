@@ -13,7 +13,7 @@ import pytest
 from ratchet.conversation.segments import segments_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.recorder.rollout import Budget, BudgetSpent, RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "red"}}\n</tool_call>'
@@ -188,9 +188,23 @@ async def test_a_count_of_tokens_is_that_of_the_call_and_makes_none() -> None:
             assert told == ("input_tokens", answer["usage"]["input_tokens"])
             turns += [{"role": "assistant", "content": answer["content"]}, *ASKED["messages"]]
         refused = await client.post("/messages/count_tokens", json=counting | {"messages": []})
+        rollout.budget.end("its time is over")
+        late = await client.post("/messages/count_tokens", json=counting)
+        long = await client.post("/messages", json=ASKED | {"stop_sequences": ["x" * 2000]})
 
         assert (len(rollout.conversation.calls), rollout.conversation.breaks) == (2, {})
         assert (refused.status_code, refused.json()["type"]) == (400, "error")
+        assert late.status_code != 200 and "its time is over" in late.json()["error"]["message"]
+        assert long.status_code == 400 and "stop_sequences: 64 texts" in long.json()["error"]["message"]
+
+
+def test_a_rollout_counts_tokens_so_often_as_its_calls_allow() -> None:
+    budget = Budget(calls=2)
+    for _ in range(8):
+        budget.take_count()
+    with pytest.raises(BudgetSpent, match="4 times for each call"):
+        budget.take_count()
+    budget.take_call()
 
 
 async def test_who_sends_anthropics_version_gets_its_list_of_models_and_its_errors() -> None:

@@ -110,5 +110,5 @@ async def test_what_fails_or_is_not_honoured_is_told_as_each_client_knows_it(tmp
         streamed = (await chat.http.post("/v1/messages", json=MESSAGES | {"stream": True})).text
         assert 'event: error\ndata: {"type": "error", "error": {"type": "invalid_request_error"' in streamed
         assert (await chat.http.post("/v1/messages", json=MESSAGES)).json()["error"]["code"] == "task-failed"
-        listed = (await chat.http.get("/v1/models", headers={"anthropic-version": "2023-06-01"})).json()
+        listed = (await chat.http.get("/v1/models?limit=1000", headers={"anthropic-version": "2023-06-01"})).json()
         assert (listed["data"][0]["display_name"], listed["has_more"]) == ("small", False)

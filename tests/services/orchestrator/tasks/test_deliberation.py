@@ -237,8 +237,9 @@ async def test_it_teaches_nothing_and_what_was_served_is_what_the_user_got(tmp_p
 
     assert outcome_of(lines).served == result.score == 0.2
     assert figure.served.mean == 0.2 and round(figure.single.mean, 9) == 0.4
-    assert teaches(lines)
-    censored = [line.model_copy(update={"select": "first-passing"}) for line in lines]
+    sampled = [line.model_copy(update={"completion_ids": (7,), "logprobs": (-0.1,)}) for line in lines]
+    assert teaches(sampled)
+    censored = [line.model_copy(update={"select": "first-passing"}) for line in sampled]
     assert not teaches(censored)
     bare = outcome_of([line.model_copy(update={"select": None}) for line in lines])
     assert bare.served == 0.9

@@ -159,6 +159,7 @@ async def test_groups_are_counted_since_the_last_training_whoever_asked_for_it(t
     after, since = training.groups, counting(ledger).groups
     training.learned("v1.0.2", half + 1, half + 2)  # it left out what came before: the next one reads on where it did
     training.learned("v1.0.1", 0, half)
+    training.learned("v1.0.3", 0, 10 * half)  # of a larger log than this one
     again = training.groups
     training.give_back("v1.0.1")
     note = ledger.index.note("training/small")

@@ -143,6 +143,7 @@ async def test_only_what_is_new_counts_and_no_comment_or_setting_of_the_answers_
 async def test_neither_padding_nor_another_name_hides_what_was_written(scorer: Strategy) -> None:
     bad = "def f(x):\n    l = eval('x'); return l\n"
     data = {"package.json": '{"import": [true, null]}', "notes.txt": "How to import a class.\n", "b.bin": "import\0"}
+    data["more.jsonl"] = 300 * '{"text": "take a class", "ok": true, "n": -1.5e3}\n'
 
     plain, *padded, named, harmless = await scorer.score(
         asked(
