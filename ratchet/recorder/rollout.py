@@ -47,8 +47,7 @@ class Budget:
         """Raises BudgetSpent."""
         if self._calls_left == 0:
             self.end(f"it called the model more than {self._calls:,} times")
-        if self.says is not None:
-            raise BudgetSpent(f"this rollout is over: {self.says}")
+        self._check_open()
         if self._calls_left is not None:
             self._calls_left -= 1
 
@@ -56,10 +55,13 @@ class Budget:
         """Of a prompt's tokens, which asks the model nothing and takes time all the same. Raises BudgetSpent."""
         if self._counts_left == 0:
             raise BudgetSpent(f"this rollout counted tokens {COUNTS_OF_A_CALL} times for each call that it may make")
-        if self.says is not None:
-            raise BudgetSpent(f"this rollout is over: {self.says}")
+        self._check_open()
         if self._counts_left is not None:
             self._counts_left -= 1
+
+    def _check_open(self) -> None:
+        if self.says is not None:
+            raise BudgetSpent(f"this rollout is over: {self.says}")
 
     @property
     def tokens_left(self) -> int | None:
