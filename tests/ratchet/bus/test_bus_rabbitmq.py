@@ -175,7 +175,7 @@ async def test_a_message_due_to_expire_waits_in_the_dead_letters_for_good(
 
 
 async def test_a_consumer_comes_back_after_its_queue_was_deleted(
-    bus: RabbitBus, namespace: str, client: aio_pika.abc.AbstractChannel
+    bus: RabbitBus, namespace: str, client: aio_pika.abc.AbstractChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = Recorder()
     await bus.consume(TASKS, handler, prefetch=4)
@@ -184,7 +184,7 @@ async def test_a_consumer_comes_back_after_its_queue_was_deleted(
 
     await client.queue_delete(namespace + TASKS)
 
-    await until(lambda: bus.trouble() is not None, "trouble")
+    await until(lambda: "subscribing again" in caplog.text, "the loss")
     await until(lambda: bus.trouble() is None, "the consumer's return")
     await put(bus, TASKS, b"after")
     await handler.until(2)
