@@ -251,7 +251,10 @@ class _Run:
         if not ended:
             return
         self._first = int(json.loads(line)["child-pid"])
-        self._pidfd = os.pidfd_open(self._first)
+        try:
+            self._pidfd = os.pidfd_open(self._first)
+        except ProcessLookupError:  # it could not be set up, and is gone already
+            raise SandboxError(self._start_fault()) from None
 
     def _start_fault(self) -> str:
         with suppress(OSError):
