@@ -74,7 +74,7 @@ def test_as_many_files_go_in_as_may_and_no_more_are_open(run_here: Direct) -> No
         python(code, files={**files, "more": b""})
 
 
-SMALL = Limits(wall_s=20, cpu_s=20, memory_bytes=128 * MIB, output_bytes=10_000, files=500)
+SMALL = Limits(wall_s=60, cpu_s=20, memory_bytes=128 * MIB, output_bytes=10_000, files=500)
 ENDS: dict[str, tuple[str, Limits, End]] = {
     "hangs": ("import signal; signal.pause()", Limits(wall_s=0.3), End.WALL_TIME),
     "ignores every signal it can": (
@@ -89,10 +89,10 @@ ENDS: dict[str, tuple[str, Limits, End]] = {
         Limits(wall_s=0.3),
         End.WALL_TIME,
     ),
-    "burns the CPU": ("while True: pass", Limits(wall_s=20, cpu_s=0.3), End.CPU_TIME),
+    "burns the CPU": ("while True: pass", Limits(wall_s=60, cpu_s=0.3), End.CPU_TIME),
     "burns it in many processes": (
         "import os\nfor _ in range(3): os.fork()\nwhile True: pass",
-        Limits(wall_s=20, cpu_s=1),
+        Limits(wall_s=60, cpu_s=1),
         End.CPU_TIME,
     ),
     "floods stdout": ("import os\nwhile True: os.write(1, bytes(9999))", SMALL, End.OUTPUT),

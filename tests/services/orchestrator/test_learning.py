@@ -443,13 +443,12 @@ async def test_old_versions_are_archived_and_their_folders_go_once_they_have_dra
 
         await house.reach("v1.0.1", "archived")
         folder = tmp_path / "adapters" / AGENT / "v1.0.1"
-        for _ in range(200):
-            if not folder.exists():
-                break
-            await house.report()
-            await until(lambda: True)
 
-        await until(lambda: not folder.exists())
+        async def is_gone() -> bool:
+            await house.report()
+            return not folder.exists()
+
+        await until(is_gone)
         assert (tmp_path / "adapters" / AGENT / "v1.0.2").exists()
 
 

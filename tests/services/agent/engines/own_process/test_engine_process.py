@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 from prometheus_client import REGISTRY
 
@@ -23,6 +22,7 @@ from services.agent.engines.engine import BatchEngine, Generation, GenerationReq
 from services.agent.engines.own_process.calls import LENGTH, Order, Started, framed
 from services.agent.engines.own_process.child_process import ChildProcess, Pipe
 from services.agent.engines.own_process.engine_process import EngineProcess
+from tests.processes import is_gone
 from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.own_process.scripted import (
     BEGUN,
@@ -61,10 +61,6 @@ def ask(prompt: str, adapter: str | None = None, *, n: int = 1, priority: int = 
 def text(answer: Generation | EngineError) -> str:
     assert isinstance(answer, Generation), answer
     return answer.samples[0].text
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def batches() -> float:
@@ -223,7 +219,7 @@ async def test_a_child_that_can_t_be_understood_is_ended_and_its_calls_fail() ->
     with pytest.raises(EngineError, match="can't be understood"):
         await asked
     assert "can't be understood" in await process.wait_end()
-    assert gone(child.pid)
+    assert is_gone(child.pid)
     childs.close()
 
 
@@ -299,7 +295,7 @@ async def test_a_stop_waits_for_nothing_and_leaves_no_process(tmp_path: Path) ->
         answers = await running
 
     assert [str(answer) for answer in answers] == ["the agent is stopping"] * 3
-    assert gone(child)
+    assert is_gone(child)
 
 
 async def test_a_signal_to_the_whole_group_is_the_parent_s_to_answer(tmp_path: Path) -> None:
@@ -344,4 +340,4 @@ async def test_a_child_ends_with_a_parent_that_was_killed(tmp_path: Path) -> Non
     parent.kill()
 
     await parent.wait()
-    await until(lambda: gone(child))
+    await until(lambda: is_gone(child))
