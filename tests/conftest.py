@@ -1,6 +1,6 @@
 """A real RabbitMQ for the tests: RATCHET_AMQP_URL if set, else a private node, else a container.
 
-No example of hypothesis is timed.
+Hypothesis draws the same examples each time, and times none; `--hypothesis-profile=default` draws others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
@@ -32,8 +32,8 @@ __all__ = [
     "pytest_ignore_collect",
 ]
 
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 
 def marked(mark: str) -> list[str]:
     """The ids of those that have it in their command line."""
@@ -16,6 +18,14 @@ def marked(mark: str) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def is_gone(pid: int) -> bool:
+    """Or has ended, and nobody has asked yet how."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def sockets_elsewhere(pid: int) -> list[str]:

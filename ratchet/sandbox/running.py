@@ -352,9 +352,18 @@ class _Run:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _await_death(self) -> None:
-        if self._pidfd is not None and not ready([self._pidfd], within_s=DEAD_WITHIN_S):
+        if not self._is_dead():
             raise SandboxError(f"a run can't be ended: process {self._first} is still there {DEAD_WITHIN_S:g} s later")
         self._reap()
+
+    def _is_dead(self) -> bool:
+        """Within its time. Where bubblewrap has not yet said which process is the first, by the end of its stdout."""
+        if self._pidfd is not None:
+            return bool(ready([self._pidfd], within_s=DEAD_WITHIN_S))
+        until = time.monotonic() + DEAD_WITHIN_S
+        while (stdout := self._stdout.fileno()) in self._open and ready([stdout], within_s=until - time.monotonic()):
+            self._read(stdout)
+        return stdout not in self._open
 
     def _reap(self) -> None:
         if self._process.returncode is None:

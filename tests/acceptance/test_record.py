@@ -21,6 +21,7 @@ import pytest
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, Fleet
 from tests.acceptance.ratchet_command import ForkedRatchet
+from tests.processes import is_gone
 from tests.programs import REPOSITORY, environment
 from tests.waiting import wait_until
 
@@ -107,10 +108,6 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
 def assert_whole(line: dict[str, Any], turns: int) -> None:
     """One segment, of as many answers as there were turns, each ended."""
     (segment,) = line["segments"]
@@ -195,7 +192,7 @@ def test_the_kill_of_ratchet_record_ends_its_programs_and_their_keys_and_the_sam
     ended(process)
 
     for pid, url, _ in programs:
-        wait_until(lambda pid=pid: gone(pid), "the program is gone", PATIENCE_S)
+        wait_until(lambda pid=pid: is_gone(pid), "the program is gone", PATIENCE_S)
         port = int(url.split(":")[2].partition("/")[0])
         assert not any(one.laddr.port == port for one in psutil.net_connections() if one.status == "LISTEN")
     assert recording.lines("killed-3") == []

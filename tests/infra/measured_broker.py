@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from ratchet.cli.fleet.local_broker import LocalBroker, free_port
@@ -25,7 +24,7 @@ class MeasuredBroker(LocalBroker):
             try:
                 with urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
                     return str(answer.read().decode())
-            except URLError:
+            except OSError:
                 return None
 
         return str(wait_until(served, f"the broker's metrics; see {self.folder / 'console.log'}"))

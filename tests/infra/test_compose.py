@@ -348,7 +348,7 @@ def test_a_token_that_can_not_be_issued_is_tried_again_soon_and_then_later(tmp_p
         told.unlink(missing_ok=True)
         here = re.sub(r"(> )\S*(/token/?\S*\.new)", rf"\1{tmp_path}/new", script)
         path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-        subprocess.run(["sh", "-c", here], env=path, timeout=20, check=False)
+        subprocess.run(["sh", "-c", here], env=path, timeout=60, check=False)
 
         assert told.read_text().split() == ["try", "5", "try", "10", "try", "3600"]
 
@@ -374,7 +374,7 @@ def test_a_running_broker_takes_users_and_rights_that_came_later(tmp_path: Path)
         ["sh", "-c", here], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, start_new_session=True
     ) as broker:
         try:
-            broker.wait(timeout=20)
+            broker.wait(timeout=60)
         finally:
             os.killpg(broker.pid, signal.SIGKILL)
 

@@ -176,9 +176,9 @@ async def test_what_waits_on_a_rung_lets_others_pass(bus: Bus) -> None:
             raise Retry("not now")
 
     handler = Recorder(refuse_the_first)
-    await bus.consume(TASKS, handler, prefetch=1)
     await put(bus, TASKS, b"first")
     await put(bus, TASKS, b"second")
+    await bus.consume(TASKS, handler, prefetch=1)
 
     await handler.until(3)
     assert handler.bodies == [b"first", b"second", b"first"]

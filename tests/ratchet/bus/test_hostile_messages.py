@@ -26,7 +26,7 @@ from ratchet.bus.topology import DEAD_LETTERS, FEEDBACK, RESPONSES, REWARDS, TAS
 from ratchet.service.errors import Reject, Retry
 from tests.ratchet.bus.bus_kit import Recorder, put, quick_topology
 from tests.ratchet.bus.hostile import FRAME_MAX, ROOM, Outsider, filled, hostile_message, hostile_texts
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -59,9 +59,14 @@ async def refuse_no_json(delivery: Delivery) -> None:
 
 
 def letters_of(amqp_url: str, namespace: str, store: ClaimStore | None = None) -> list[Held]:
+    """Once they are back in their queue, which is a moment after the channel that held them was closed."""
     with connected(amqp_url) as connection:
-        channel = connection.channel()
-        return list(DeadLetterQueue(connection, namespace, store=store)._hold(channel, None))
+        holding, looking = connection.channel(), connection.channel()
+        held = list(DeadLetterQueue(connection, namespace, store=store)._hold(holding, None))
+        holding.close()
+        queue = namespace + DEAD_LETTERS
+        wait_until(lambda: looking.queue_declare(queue, passive=True).method.message_count == len(held))
+    return held
 
 
 async def depth(bus: RabbitBus, queue: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from ratchet.recorder import guard
@@ -13,6 +12,7 @@ from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import Program, program_name, run_recorded, run_with
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.rollout import RecordedRollout
+from tests.processes import is_gone
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.waiting import wait_until
 
@@ -151,12 +151,12 @@ def test_a_program_does_not_outlive_the_kill_of_what_recorded_it() -> None:
     )
     assert starter.stdout is not None
     program = int(starter.stdout.readline())
-    assert psutil.pid_exists(program)
+    assert not is_gone(program)
 
     starter.kill()
     starter.communicate()
 
-    wait_until(lambda: not psutil.pid_exists(program) or psutil.Process(program).status() == "zombie")
+    wait_until(lambda: is_gone(program))
 
 
 async def test_a_token_of_the_users_own_is_not_sent_in_place_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

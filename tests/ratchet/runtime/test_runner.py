@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
+from ratchet.cli.fleet.local_broker import free_port
 from ratchet.runtime.runner import Runner, Subscription
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
@@ -59,11 +60,6 @@ class Slow:
         await self.stops.wait()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 async def answered(client: httpx.AsyncClient, path: str, status: int) -> httpx.Response:
     """The answer, once it has that status."""
 
@@ -100,7 +96,7 @@ async def test_health_answers_from_the_start_to_the_end_and_the_api_in_between(t
             assert (await client.get("/healthz")).status_code == 200
             late = await client.get("/v1/adapters")
             service.stops.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await running
 
     assert [(one.status_code, one.json()["detail"]) for one in (early, late)] == [(503, "starting"), (503, "draining")]

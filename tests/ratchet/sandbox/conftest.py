@@ -67,17 +67,22 @@ class AsUser:
         self._process.stdout.close()
 
 
+def of_our_own(cgroups: Cgroups, stack: ExitStack) -> Cgroups:
+    """Folders below, where nobody else on this machine makes groups or sweeps them."""
+    folders = tuple(folder / f"ratchet-test-{secrets.token_hex(4)}" for folder in cgroups.folders)
+    for folder in folders:
+        folder.mkdir()
+        stack.callback(folder.rmdir)
+    return Cgroups(cgroups.version, folders)
+
+
 def owned_by_the_user(cgroups: Cgroups, stack: ExitStack) -> Cgroups:
     """Folders below root's that the user may make groups in."""
-    folders = []
-    for folder in cgroups.folders:
-        own = folder / f"ratchet-test-{secrets.token_hex(4)}"
-        own.mkdir()
-        stack.callback(own.rmdir)
-        for path in (own, *own.iterdir()):
+    below = of_our_own(cgroups, stack)
+    for folder in below.folders:
+        for path in (folder, *folder.iterdir()):
             os.chown(path, USER, USER)
-        folders.append(own)
-    return Cgroups(cgroups.version, tuple(folders))
+    return below
 
 
 @pytest.fixture(scope="session")

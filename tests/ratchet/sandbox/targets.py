@@ -35,7 +35,7 @@ def targets(below: Path = Path("/var/tmp"), victim: int | None = None) -> Iterat
             listener.listen(64)
         process = stack.enter_context(
             subprocess.Popen(
-                ["sleep", "600"],
+                ["sleep", "3600"],
                 env={"SECRET": secret, "PATH": "/usr/bin:/bin"},
                 **({"user": victim, "group": victim, "extra_groups": []} if victim is not None else {}),
             )

@@ -7,13 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ratchet.sandbox import half_started
 from tests.ratchet.sandbox.conftest import ROOT
 from tests.waiting import wait_until
 
 
-def test_a_run_whose_starter_was_killed_while_it_was_set_up_is_ended_by_the_next() -> None:
-    command = [sys.executable, "-m", "tests.ratchet.sandbox.killed_starter"]
+def test_a_run_whose_starter_was_killed_while_it_was_set_up_is_ended_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(half_started, "PREFIX", "of-a-test-")  # or whoever opens a sandbox meanwhile sweeps it
+    command = [sys.executable, "-m", "tests.ratchet.sandbox.killed_starter", half_started.PREFIX]
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
     left = int(killed.stdout.split()[0])
     ours = subprocess.Popen(

@@ -68,7 +68,7 @@ async def led_by(leader: Leader, address: Address | None) -> None:
 
 async def test_requests_follow_the_leader() -> None:
     one, two = Orchestrator("one", leads=True), Orchestrator("two", leads=False)
-    async with at_work(one, two) as (leader, url), httpx.AsyncClient() as client:
+    async with at_work(one, two) as (leader, url), httpx.AsyncClient(timeout=30) as client:
         await led_by(leader, one.address)
         sent = bytes(300_000)
         assert (await client.post(url, content=sent)).text == "one got 300000"
@@ -90,7 +90,7 @@ async def test_a_leader_in_trouble_is_still_asked_unless_another_is_ready() -> N
 
 async def test_while_nobody_leads_a_client_is_told_to_try_again() -> None:
     one = Orchestrator("one", leads=False)
-    async with at_work(one) as (leader, url), httpx.AsyncClient() as client:
+    async with at_work(one) as (leader, url), httpx.AsyncClient(timeout=30) as client:
         refused = await client.get(url)
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"

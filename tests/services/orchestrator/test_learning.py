@@ -268,7 +268,9 @@ async def test_what_was_trained_and_can_t_be_registered_is_on_record_with_its_re
         await house.reach(version, "rejected")
 
         (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
-        run = house.orchestrator._promoters[AGENT].training.ended_runs[0].view
+        training = house.orchestrator._promoters[AGENT].training
+        await until(lambda: training.ended_runs, "the run has ended too")
+        run = training.ended_runs[0].view
         assert (run.state, run.reason, run.adapter_version) == ("refused", why, version)
         assert "registered" in why
         assert house.adapters.versions[version].folder is None
@@ -443,13 +445,12 @@ async def test_old_versions_are_archived_and_their_folders_go_once_they_have_dra
 
         await house.reach("v1.0.1", "archived")
         folder = tmp_path / "adapters" / AGENT / "v1.0.1"
-        for _ in range(200):
-            if not folder.exists():
-                break
-            await house.report()
-            await until(lambda: True)
 
-        await until(lambda: not folder.exists())
+        async def is_gone() -> bool:
+            await house.report()
+            return not folder.exists()
+
+        await until(is_gone)
         assert (tmp_path / "adapters" / AGENT / "v1.0.2").exists()
 
 

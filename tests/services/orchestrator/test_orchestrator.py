@@ -55,7 +55,7 @@ async def test_a_standby_can_be_stopped_while_it_waits(tmp_path: Path) -> None:
         waiting = asyncio.create_task(standby.open())
         await settled()
         waiting.cancel()
-        await asyncio.wait([waiting], timeout=1)
+        await asyncio.wait([waiting], timeout=30)
         await standby.close()
 
         assert waiting.cancelled()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,15 +29,6 @@ import time
 while open("/bound/said").read() == "a": time.sleep(0.01)  # real time: until the test has changed it
 time.sleep(1)  # real time: the runner looks once a second
 """
-
-
-@pytest.fixture
-def passable() -> Iterator[Path]:
-    """A folder that every user may pass."""
-    folder = Path(tempfile.mkdtemp(prefix="ratchet-bound-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def named(work: Work, program: str, revision: str | None = None, **more: object) -> Work:

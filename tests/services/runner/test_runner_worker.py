@@ -36,6 +36,10 @@ from tests.waiting import until
 MakeWork = Callable[..., Work]
 
 MARK = "ratchet-runner-test-mark"
+HELD = """
+import time
+while not os.path.exists("/bound/go"): time.sleep(0.01)  # real time: until the test lets it go
+"""
 SAY = 'print(ask(sys.stdin.read()), os.environ["RATCHET_SAMPLE"])'
 
 
@@ -174,7 +178,7 @@ async def test_a_coroutine_is_awaited_in_a_sandbox_and_what_it_returns_is_the_an
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "exits with a code": ("print('half'); sys.exit(3)", {}, "failed"),
     "is ended by a signal": ("os.kill(os.getpid(), 9)", {}, "failed"),
-    "hangs": ("import signal; print('half', flush=True); signal.pause()", {"seconds": 0.7}, "limit"),
+    "hangs": ("import signal; print('half', flush=True); signal.pause()", {"seconds": 2}, "limit"),
     "will not die": (
         "import signal\nfor n in range(1, 32):\n  n in (9, 19) or signal.signal(n, signal.SIG_IGN)\n"
         "while True: signal.pause()",
@@ -324,20 +328,26 @@ async def test_rollouts_that_no_turn_comes_for_are_lost_and_the_others_are_publi
 ) -> None:
     slow = python("import signal; print('half', flush=True); signal.pause()", limits=limits())
     async with make_house({"slow": slow}, sandbox_runs_at_once=1) as house:
-        deadline = datetime.now(UTC) + timedelta(seconds=3)
+        deadline = datetime.now(UTC) + timedelta(seconds=6)
         response = await house.answered(make_work(deadline=deadline, sampling=Sampling(n=2)))
         assert datetime.now(UTC) < deadline
 
     assert [(sample.text, sample.status) for sample in response.samples] == [("half", "limit"), ("", "lost")]
 
 
-async def test_high_priority_goes_first_where_places_are_few(make_house: MakeHouse, make_work: MakeWork) -> None:
-    slow = python("import time; time.sleep(0.2)")  # real time: others are to wait for its turn
-    async with make_house({"it": slow}, sandbox_runs_at_once=1) as house:
-        works = [make_work(f"t-{n}", priority=priority) for n, priority in enumerate((0, 0, 0, 9))]
-        running = [asyncio.create_task(house.worker.handle(delivery(work))) for work in works[:3]]
-        await until(lambda: house.worker._slots.waiting == 2)
-        await asyncio.gather(*running, house.worker.handle(delivery(works[3])))
+async def test_high_priority_goes_first_where_places_are_few(
+    make_house: MakeHouse, make_work: MakeWork, passable: Path
+) -> None:
+    held = python(HELD, binds={"/bound": passable}, limits=limits())
+    async with make_house({"it": held}, sandbox_runs_at_once=1) as house:
+        running = []
+        for number, priority in enumerate((0, 0, 0, 9)):
+            work = make_work(f"t-{number}", priority=priority)
+            running.append(asyncio.create_task(house.worker.handle(delivery(work))))
+            await until(lambda: house.worker._slots.waiting == number)  # noqa: B023
+            await until(lambda: house.worker.running().items, "the first has its turn")
+        (passable / "go").touch()
+        await asyncio.gather(*running)
 
     order = [Response.decode(one.body).task_id for one in house.bus.published(RESPONSES)]
     assert order.index("t-3") == 1

@@ -213,7 +213,7 @@ async def test_a_trainer_for_one_request_leaves_when_nothing_is_left_and_takes_n
     await worker.handle(delivery())
 
     await worker.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await left.wait()
 
     assert house.job.announced
@@ -231,7 +231,7 @@ async def test_a_trainer_for_one_request_waits_for_the_run_that_another_is_at(ho
     await worker.handle(delivery())
 
     await worker.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await left.wait()
 
     await worker.stop()

@@ -61,7 +61,7 @@ def settled_depth(
 ) -> int | None:
     """What was held comes back into the queue a moment after its channel was closed."""
     found: int | None = None
-    for _ in range(50):
+    for _ in range(600):
         depths = queue_depths(connection, TOPOLOGY, namespace)
         found = next(queue.messages for queue in depths if queue.name == name)
         if found == expected:

@@ -137,7 +137,7 @@ def test_a_changed_letter_anywhere_is_found(mint: Mint) -> None:
 @example("a.b.c")
 @example("eyJhbGciOiJFZERTQSJ9.e30.")
 @example("é.é.é")
-@settings(max_examples=rounds(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_whatever_is_sent_as_a_token_is_refused_in_a_sentence(mint: Mint, token: str) -> None:
     with pytest.raises(TokenRefused) as refused:
         looked_at(mint, token)

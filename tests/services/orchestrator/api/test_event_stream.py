@@ -101,7 +101,7 @@ async def test_who_takes_nothing_is_cut_off_by_the_kernel() -> None:
         client.sendall(ASKED)
         await until(lambda: hub.clients == 1)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while hub.clients:
                 for number in range(200):
                     hub.publish("e", {"n": number, "padding": "x" * 300})
@@ -127,14 +127,14 @@ async def test_who_reads_nothing_holds_up_nobody_else_and_is_told_of_the_gap() -
             for number in range(100):
                 hub.publish("e", {"n": 100 * wave + number, "padding": "x" * 300})
             last = b'{"n":%d,' % (100 * wave + 99)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 read = await asyncio.gather(*(reader.readuntil(last) for reader, _ in readers))
             assert {part.count(b"event: e") for part in read} == {100}
             assert not any(b"event: gap" in part for part in read)
 
         stopped.setblocking(False)
         loop, heard = asyncio.get_running_loop(), b""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while b'{"n":1999,' not in heard:
                 heard += await loop.sock_recv(stopped, 65536)
         missed = sum(int(number) for number in re.findall(rb'"missed":(\d+)', heard))

@@ -77,7 +77,7 @@ async def test_a_task_whose_line_was_taken_from_the_log_is_told_to_be_lost_and_n
         task_id = first.json()["task_id"]
         active_path(tmp_path, ASSIGNMENTS).write_bytes(left)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             told = await api.get(f"/v1/tasks/{task_id}")
             again = await api.post("/v1/tasks", json={"input": "x"}, headers=headers)
 
@@ -145,7 +145,7 @@ async def test_a_task_cut_short_by_a_crash_goes_out_once_when_it_comes_again_aft
 
 async def test_a_deadline_ends_the_wait_with_the_sentence(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet, api_of(fleet) as api:
-        soon = (datetime.now(UTC) + timedelta(seconds=0.2)).isoformat()
+        soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
         answer = await api.post("/v1/tasks?wait_s=30", json={"task_id": "t1", "input": "x", "deadline": soon})
         told = await history(api, "t1")
 
@@ -213,7 +213,7 @@ async def test_late_samples_of_an_expired_task_are_in_its_history_and_its_result
         await api.post("/v1/tasks?wait_s=10", json={"task_id": "t1", "input": "x"})
         (work,) = await fleet.work()
         await fleet.reward(scored(answered(work, *TEXTS), *SCORES))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not (told := await history(api, "t1")).samples:
                 pass
 

@@ -108,7 +108,7 @@ async def broken_at(folder: Path, number: int, answers: bool) -> bool:
     folder.mkdir()
     async with house(folder, file_type=SlowFile) as fleet:
         ledger = steps.ledger = fleet.orchestrator.ledger
-        deadline = None if answers else datetime.now(UTC) + timedelta(seconds=2 * SLOW_S)
+        deadline = None if answers else datetime.now(UTC) + timedelta(seconds=10 * SLOW_S)
         await fleet.submit(Task(task_id="t", input="x", deadline=deadline))
         (work, *_) = await fleet.work()
         if answers:

@@ -124,7 +124,8 @@ async def test_an_unparsable_verdict_is_no_score_and_never_zero(mode: str, reply
     ],
 )
 async def test_a_failed_call_is_a_null_with_its_status(fault: Fault, status: str) -> None:
-    async with judging("relative", honest, scorer_judge_retries=0, scorer_judge_timeout_s=0.3) as (judge, server):
+    timeout_s = 0.3 if status == "timeout" else 30.0
+    async with judging("relative", honest, scorer_judge_retries=0, scorer_judge_timeout_s=timeout_s) as (judge, server):
         server.faults.append(fault)
         scores = await judge.score(REQUEST)
     assert [(score.score, score.status) for score in scores] == [(None, status)] * 3

@@ -359,7 +359,7 @@ SHAPE = st.tuples(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(60))
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=rounds(60))
 @given(st.lists(SHAPE, max_size=12), st.randoms(use_true_random=False))
 def test_every_line_is_used_or_left_out_for_exactly_one_reason(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[Any], rng: Any

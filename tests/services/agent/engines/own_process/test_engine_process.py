@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 from prometheus_client import REGISTRY
 
@@ -23,6 +22,7 @@ from services.agent.engines.engine import BatchEngine, Generation, GenerationReq
 from services.agent.engines.own_process.calls import LENGTH, Order, Started, framed
 from services.agent.engines.own_process.child_process import ChildProcess, Pipe
 from services.agent.engines.own_process.engine_process import EngineProcess
+from tests.processes import is_gone
 from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.own_process.scripted import (
     BEGUN,
@@ -63,10 +63,6 @@ def text(answer: Generation | EngineError) -> str:
     return answer.samples[0].text
 
 
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
 def batches() -> float:
     return REGISTRY.get_sample_value("ratchet_agent_batch_samples_count") or 0.0
 
@@ -82,7 +78,7 @@ async def test_what_waits_in_the_child_becomes_a_batch_by_priority_and_the_cance
         running = [asyncio.create_task(engine.generate([request])) for request in waiting]
         await asyncio.sleep(0)
         running[1].cancel()
-        await asyncio.sleep(0.05)  # real time: the child says nothing of what it has received
+        await asyncio.sleep(0.5)  # real time: the child says nothing of what it has received
         (tmp_path / GO).touch()
         ended = await asyncio.gather(first, *running, return_exceptions=True)
 
@@ -205,7 +201,7 @@ async def test_an_adapter_whose_asker_gave_up_while_it_was_loaded_is_known(tmp_p
 
 async def test_a_child_that_exits_with_threads_of_the_model_left_is_noticed() -> None:
     async with started(ScriptedEngine) as engine:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30.0):
             (answer,) = await engine.generate([ask(EXIT)])
 
         assert isinstance(answer, EngineError) and "exit code 1" in str(answer)
@@ -223,7 +219,7 @@ async def test_a_child_that_can_t_be_understood_is_ended_and_its_calls_fail() ->
     with pytest.raises(EngineError, match="can't be understood"):
         await asked
     assert "can't be understood" in await process.wait_end()
-    assert gone(child.pid)
+    assert is_gone(child.pid)
     childs.close()
 
 
@@ -294,12 +290,12 @@ async def test_a_stop_waits_for_nothing_and_leaves_no_process(tmp_path: Path) ->
         waiting = "more than a socket holds" * 100_000
         running = asyncio.create_task(engine.generate([ask("for a minute"), ask(waiting), ask(waiting)]))
         await until((tmp_path / BEGUN).exists)
-        async with asyncio.timeout(4.0):
+        async with asyncio.timeout(30.0):
             await engine.stop()
         answers = await running
 
     assert [str(answer) for answer in answers] == ["the agent is stopping"] * 3
-    assert gone(child)
+    assert is_gone(child)
 
 
 async def test_a_signal_to_the_whole_group_is_the_parent_s_to_answer(tmp_path: Path) -> None:
@@ -344,4 +340,4 @@ async def test_a_child_ends_with_a_parent_that_was_killed(tmp_path: Path) -> Non
     parent.kill()
 
     await parent.wait()
-    await until(lambda: gone(child))
+    await until(lambda: is_gone(child))
