@@ -271,7 +271,9 @@ async def test_what_was_trained_and_can_t_be_registered_is_on_record_with_its_re
         await house.reach(version, "rejected")
 
         (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
-        run = house.orchestrator._promoters[AGENT].training.ended_runs[0].view
+        training = house.orchestrator._promoters[AGENT].training
+        await until(lambda: bool(training.ended_runs))
+        run = training.ended_runs[0].view
         assert (run.state, run.reason, run.adapter_version) == ("refused", why, version)
         assert "registered" in why
         assert house.adapters.versions[version].folder is None
