@@ -268,6 +268,7 @@ class Orchestrator:
             golden_deadline_s=settings.golden_deadline_s,
             samples=settings.samples,
             first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
+            programs_answer=lambda: bool(self._api.rollouts.declared(arms.agent_id)),
             clock=now,
             seconds=monotonic,
         )

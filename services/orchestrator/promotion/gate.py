@@ -70,12 +70,14 @@ class Gate:
         golden_deadline_s: float,
         samples: int,
         first_tasks: Callable[[], Sequence[Task]],
+        programs_answer: Callable[[], bool],
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> None:
         """`first_tasks`: of the agent's users, asked where there is no golden set; none to ask nothing then.
 
         `timeout_s`: for loading. `golden_deadline_s`: for the whole golden set. `samples`: of a task that does not say.
+        `programs_answer`: whether runners take the agent's tasks.
         """
         self._arms = arms
         self._announcer = announcer
@@ -90,6 +92,7 @@ class Gate:
         self._golden_deadline_s = golden_deadline_s
         self._samples = samples
         self._first_tasks = first_tasks
+        self._programs_answer = programs_answer
         self._clock = clock
         self._seconds = seconds
 
@@ -137,7 +140,7 @@ class Gate:
         call: RollCall | None = None
         called = 0
         while True:
-            replicas = (await self._bus.state(work_queue(self._arms.agent_id))).consumers
+            replicas = await self._count()
             if call is None or replicas != called:
                 event: AdapterMove = "validating" if call is None else "standing"
                 announced_at = await self._announcer.announce(event, version)
@@ -155,6 +158,12 @@ class Gate:
                     f"{self._timeout_s:g} s: look at their logs, then publish it again"
                 )
             await asyncio.sleep(POLL_EVERY_S)
+
+    async def _count(self) -> int:
+        """Of the replicas: who takes the agent's tasks, or, where those are runners, who was heard lately."""
+        if self._programs_answer():
+            return len(self._replicas.reports(self._seconds()))
+        return (await self._bus.state(work_queue(self._arms.agent_id))).consumers
 
     async def validate_program(self, arms: ProgramArms, *, longest: float) -> GoldenVerdict:
         """Both programs answer, with the primary adapter. `longest`: times the other's length that it may have.

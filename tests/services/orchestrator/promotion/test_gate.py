@@ -58,6 +58,7 @@ class Fleet:
         self.own_tasks = OwnTasks()
         self.ahead_s = 0.0
         """By which the gate's seconds are."""
+        self.programs_answer = False
         arms = Arms(AGENT)
         self.announcer = Announcer(arms, self.bus, lambda: NOON)
         registry = decided(RegistryStore(folder), registration(published(folder), folder))
@@ -77,6 +78,7 @@ class Fleet:
             golden_deadline_s=600.0,
             samples=8,
             first_tasks=list,
+            programs_answer=lambda: self.programs_answer,
             clock=lambda: NOON,
             seconds=lambda: monotonic() + self.ahead_s,
         )
@@ -149,6 +151,19 @@ async def test_the_roll_is_called_again_when_the_number_of_replicas_changes(flee
     await settled(2 * POLL_EVERY_S)
     assert not validation.done()
     fleet.loaded("three")
+    assert (await validation).passed
+
+
+async def test_runners_that_take_an_agents_tasks_are_no_replicas_of_it(fleet: Fleet) -> None:
+    # given two runners, and one replica of the agent, which is known once it has answered
+    fleet.programs_answer = True
+    validation = asyncio.create_task(fleet.gate.validate(fleet.candidate))
+    await until(lambda: len(fleet.announced) == 1)
+    fleet.loaded("one")
+    await until(lambda: len(fleet.announced) == 2)
+
+    fleet.loaded("one")
+
     assert (await validation).passed
 
 
