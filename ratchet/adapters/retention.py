@@ -14,14 +14,17 @@ from ratchet.adapters.manifest import version_key
 from ratchet.adapters.publish import remove_tree
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.traffic_moves import ALLOWED_MOVES
-from schemas.records.adapter_state import AdapterState
+from schemas.records.adapter_state import BEFORE_TRAFFIC, AdapterState
 from schemas.records.decision import DecisionDraft, RemoveFolder
 from schemas.records.registry import AgentAdapters, Registry
 
 
 def to_archive(agent: AgentAdapters, keep: int) -> list[str]:
-    """Versions out of use that are older than the newest `keep` with a folder; oldest first."""
-    with_folder = sorted((v for v, entry in agent.versions.items() if entry.folder), key=version_key)
+    """Versions out of use that are older than the newest `keep` with a folder, but for those that are still to be
+    tried, which may wait for long; oldest first.
+    """
+    tried = (v for v, entry in agent.versions.items() if entry.folder and entry.state not in BEFORE_TRAFFIC)
+    with_folder = sorted(tried, key=version_key)
     old = with_folder[: max(0, len(with_folder) - keep)]
     return [v for v in old if v not in agent.in_traffic and _may_archive(agent, v)]
 

@@ -134,6 +134,12 @@ def is_censored(select: str | None) -> bool:
     return select == FIRST_PASSING
 
 
+def minds_cuts(epoch: int | None) -> bool:
+    """Whether who logged a line under this epoch preferred, among equals, what was not cut: 0.1.0, which sent the first
+    of them, had no epochs."""
+    return epoch is not None
+
+
 def result_of(lines: Sequence[Interaction]) -> Result:
     """Of all the lines of one task, in the order of its samples."""
     line = chosen(lines)

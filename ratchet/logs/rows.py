@@ -123,6 +123,7 @@ class AnswerRow(ScoredAnswerRow):
     completion_ids: list[int] | None = None
     artifact: ArtifactRow | None = None
     latencies: dict[str, float] = {}
+    epoch: int | None = None
 
 
 class EvaluatedRow(AnswerRow):

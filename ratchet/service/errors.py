@@ -108,6 +108,10 @@ class ScorerError(RatchetError):
     """The scorer can't be built or asked."""
 
 
+class NotJudged(RatchetError):
+    """What the gate saw says nothing of the candidate: it is asked again later."""
+
+
 class RegistryError(RatchetError):
     """The adapter registry or its ledger of decisions can't be read, written or trusted."""
 

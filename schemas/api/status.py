@@ -78,7 +78,7 @@ class LearningFigures(Record):
 
 
 class HeldUp(Record):
-    """A candidate that gets no further: the gate could not judge it, or the agent runs another model than its own."""
+    """A candidate that gets no further: the gate could not judge it, or a replica runs another model than its own."""
 
     name: str = Field(description="An adapter's version, or a program.")
     reason: str

@@ -21,5 +21,8 @@ class AdapterState(Sentences):
     ABORTED = "aborted", "Its experiment could not be trusted, through no fault of its own, and was stopped."
 
 
+BEFORE_TRAFFIC = frozenset({AdapterState.TRAINED, AdapterState.VALIDATED})
+"""Of versions that are still to be tried."""
+
 PRIMARY_STATES = frozenset({AdapterState.PROBATION, AdapterState.STABLE})
 """At any time exactly one version of an agent is in one of these."""

@@ -265,8 +265,11 @@ class Orchestrator:
             max_rank=settings.adapter_max_rank,
             margin=settings.golden_margin,
             timeout_s=settings.validation_timeout_s,
+            golden_deadline_s=settings.golden_deadline_s,
             samples=settings.samples,
             first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
+            programs_answer=lambda: bool(self._api.rollouts.declared(arms.agent_id)),
+            clock=now,
             seconds=monotonic,
         )
         training = TrainingScheduler(

@@ -87,6 +87,12 @@ class OrchestratorSettings(FleetSettings):
         description="Without a golden set of an agent, ask candidates the first 16 scored tasks of its users; false: "
         "only that they answer at all.",
     )
+    golden_deadline_s: float = Field(
+        14_400.0,
+        gt=0,
+        description="Seconds that a candidate and its parent may take for the whole golden set; what has no answer "
+        "then expires together.",
+    )
     validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
     experiment_max_units: int = Field(
         5000,
@@ -168,7 +174,9 @@ class OrchestratorSettings(FleetSettings):
         description="Mean change of the anchors' scores, up, down or apart, that is no drift yet; once more is proved, "
         "the experiment is aborted and training waits. Keep it at half the judge's noise or above.",
     )
-    keep_adapters: int = Field(5, ge=1, description="Newest adapter folders kept for each agent, besides those in use.")
+    keep_adapters: int = Field(
+        5, ge=1, description="Newest adapter folders kept for each agent, besides those in use or still to be tried."
+    )
 
     @field_validator("chat_models")
     @classmethod

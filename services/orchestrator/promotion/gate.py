@@ -4,7 +4,8 @@ In order: the folder is whole and fit for the engines; then it is announced, and
 it, which ends with a first answer; and it answers the golden set of its agent at least as well as its parent. The set
 is `adapters/<agent>/golden.jsonl`, one Task a line; where there is none, the first tasks of the agent's users. A
 program that is to be tried is asked the same, beside the one that answers by default. Golden tasks wait in the queue of
-users' tasks, so few are asked at a time: a user who comes meanwhile waits for those few.
+users' tasks, so few are asked at a time: a user who comes meanwhile waits for those few. The set has one deadline: what
+has no answer by then expires together, and nothing more is asked.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,13 +67,17 @@ class Gate:
         max_rank: int,
         margin: float,
         timeout_s: float,
+        golden_deadline_s: float,
         samples: int,
         first_tasks: Callable[[], Sequence[Task]],
+        programs_answer: Callable[[], bool],
+        clock: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> None:
         """`first_tasks`: of the agent's users, asked where there is no golden set; none to ask nothing then.
 
-        `samples`: of a task that does not say.
+        `timeout_s`: for loading. `golden_deadline_s`: for the whole golden set. `samples`: of a task that does not say.
+        `programs_answer`: whether runners take the agent's tasks.
         """
         self._arms = arms
         self._announcer = announcer
@@ -83,18 +89,21 @@ class Gate:
         self._max_rank = max_rank
         self._margin = margin
         self._timeout_s = timeout_s
+        self._golden_deadline_s = golden_deadline_s
         self._samples = samples
         self._first_tasks = first_tasks
+        self._programs_answer = programs_answer
+        self._clock = clock
         self._seconds = seconds
 
     async def validate(self, entry: AdapterEntry) -> GoldenVerdict:
-        """May take as long as the time-out.
+        """May take as long as the time-out and the golden set's deadline.
 
-        Raises OtherModel, BusError, DiskFull and ScorerError: not the version's fault.
+        Raises OtherModel, BusError, DiskFull and NotJudged: not the version's fault.
         """
         self._check_model(entry)
         try:
-            limits = AdapterLimits(max_rank=self._max_rank, base=self._base)
+            limits = AdapterLimits(max_rank=self._max_rank, base=self._bases[0])
             faults = await asyncio.to_thread(entry_faults, self._home / entry.version, entry, limits)
             if faults:
                 return GoldenVerdict(False, one_line(f"{entry.version} is refused: {'; '.join(faults)}"), {})
@@ -107,18 +116,18 @@ class Gate:
             self._announcer.validating = None
 
     def other_model(self, entry: AdapterEntry) -> str | None:
-        """Why the version is none for this agent, which runs another model than its own."""
-        return base_fault(entry.base, self._base)
+        """Why the version is none for this agent, of which all replicas, or some, run another model than its own."""
+        return next(filter(None, (base_fault(entry.base, base) for base in self._bases)), None)
 
     def _check_model(self, entry: AdapterEntry) -> None:
         if (why := self.other_model(entry)) is not None:
             raise OtherModel(why)
 
     @property
-    def _base(self) -> BaseModelIdentity | None:
+    def _bases(self) -> Sequence[BaseModelIdentity | None]:
         """What the replicas run; where they can't tell (a vllm server can't), what the primary was trained on."""
         adapters = self._arms.adapters
-        return self._replicas.base or adapters.versions[adapters.primary].base
+        return self._replicas.bases or [adapters.versions[adapters.primary].base]
 
     async def _load_everywhere(self, entry: AdapterEntry) -> None:
         """Raises AdapterError where a replica refuses it, or does not have it in time, and OtherModel.
@@ -131,7 +140,7 @@ class Gate:
         call: RollCall | None = None
         called = 0
         while True:
-            replicas = (await self._bus.state(work_queue(self._arms.agent_id))).consumers
+            replicas = await self._count()
             if call is None or replicas != called:
                 event: AdapterMove = "validating" if call is None else "standing"
                 announced_at = await self._announcer.announce(event, version)
@@ -150,10 +159,16 @@ class Gate:
                 )
             await asyncio.sleep(POLL_EVERY_S)
 
+    async def _count(self) -> int:
+        """Of the replicas: who takes the agent's tasks, or, where those are runners, who was heard lately."""
+        if self._programs_answer():
+            return len(self._replicas.reports(self._seconds()))
+        return (await self._bus.state(work_queue(self._arms.agent_id))).consumers
+
     async def validate_program(self, arms: ProgramArms, *, longest: float) -> GoldenVerdict:
         """Both programs answer, with the primary adapter. `longest`: times the other's length that it may have.
 
-        Raises BusError, DiskFull and ScorerError: not the program's fault.
+        Raises BusError, DiskFull and NotJudged: not the program's fault.
         """
         try:
             tasks, margin = await self._golden_tasks()
@@ -216,18 +231,24 @@ class Gate:
     ) -> list[Sequence[Interaction]]:
         most = max(task.samples or self._samples for task in tasks)
         places = asyncio.Semaphore(max(1, ANSWERS_AT_ONCE // most))
-        asked = (self._answered(self._named(task, run, who, number), arm, places) for number, task in enumerate(tasks))
-        return await _all_or_none(asked)
+        until = self._seconds() + self._golden_deadline_s
+        named = (self._named(task, run, who, number) for number, task in enumerate(tasks))
+        return await _all_or_none(self._answered(task, arm, places, until) for task in named)
 
     async def _answered(
-        self, task: Task, arm: Callable[[int], Arm], place: AbstractAsyncContextManager[None]
+        self, task: Task, arm: Callable[[int], Arm], place: AbstractAsyncContextManager[None], until: float
     ) -> Sequence[Interaction]:
+        """Nothing of a task whose turn does not come in time."""
         async with place:
-            return await self._own_tasks.answer(self._ask, task, arm)
+            left_s = until - self._seconds()
+            if left_s <= 0:
+                return ()
+            asked = task.model_copy(update={"deadline": self._clock() + timedelta(seconds=left_s)})
+            return await self._own_tasks.answer(self._ask, asked, arm)
 
     def _named(self, task: Task, run: str, who: str, number: int) -> Task:
         task_id = f"{GOLDEN_TASKS}{self._arms.agent_id}/{run}/{who}/{self._seconds():.3f}/{number}"
-        given = {"task_id": task_id, "agent_id": self._arms.agent_id, "deadline": None, "priority": 0}
+        given = {"task_id": task_id, "agent_id": self._arms.agent_id, "priority": 0}
         return task.model_copy(update={**given, "select": None, "pass_score": None})
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from ratchet.experiments.refusals import is_refusal
-from ratchet.service.errors import ScorerError
+from ratchet.service.errors import NotJudged
 from schemas.records.interaction import Interaction
 
 LONGEST_GROWTH = 2.0
@@ -23,7 +23,8 @@ MORE_UNSCORED = 0.1
 class GoldenSummary:
     """Means over the answers of one version; shares are of its answers, from 0 to 1.
 
-    `refused`: blank, or begun as refusals are. `unscored`: the scorer gave no score.
+    `refused`: blank, or begun as refusals are. `unscored`: the scorer gave no score. `expired`: tasks that had no
+    answer when the set's time was up.
     """
 
     tasks: int
@@ -32,6 +33,7 @@ class GoldenSummary:
     unscored: float
     length: float
     refused: float
+    expired: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class GoldenVerdict:
 
 
 def summary(tasks: Sequence[Sequence[Interaction]]) -> GoldenSummary:
-    """Of the logged lines of each golden task."""
+    """Of the logged lines of each golden task; none of one that was not asked in time."""
     answers = [line for lines in tasks for line in lines if line.sample is not None]
     scores = [line.score for line in answers if line.score is not None]
     return GoldenSummary(
@@ -52,6 +54,7 @@ def summary(tasks: Sequence[Sequence[Interaction]]) -> GoldenSummary:
         unscored=1.0 - len(scores) / len(answers) if answers else 1.0,
         length=fmean(_length(line) for line in answers) if answers else 0.0,
         refused=fmean(is_refusal(line.response or "") for line in answers) if answers else 1.0,
+        expired=sum(all(line.status == "expired" for line in lines) for lines in tasks),
     )
 
 
@@ -65,10 +68,16 @@ def compare(
 ) -> GoldenVerdict:
     """Not worse in mean score by over `margin` (0 to 1), none unanswered, lengths within the factors, not evasive.
 
-    Raises ScorerError where neither has a score: that says nothing of the candidate.
+    Raises NotJudged where the parent, too, did not get through in time, or neither has a score.
     """
+    if parent.expired:
+        raise NotJudged(
+            f"only {parent.answered} of the {parent.tasks} golden tasks were answered by the parent, and "
+            f"{candidate.answered} by the candidate, when their time was up (RATCHET_GOLDEN_DEADLINE_S): see that "
+            f"agent and scorer work and their queues are short, or give them more time"
+        )
     if candidate.score is None and parent.score is None:
-        raise ScorerError(
+        raise NotJudged(
             f"none of the {parent.tasks} golden tasks got a scored answer: see that agent and scorer work, and that "
             f"the scorer can score these tasks"
         )

@@ -39,7 +39,7 @@ from schemas.api.status import HeldUp
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.work import Work
-from schemas.records.adapter_state import AdapterState
+from schemas.records.adapter_state import BEFORE_TRAFFIC, AdapterState
 from schemas.records.decision import (
     Archive,
     Conclude,
@@ -84,7 +84,6 @@ log = Log("promoter")
 
 WHO = "orchestrator"
 ANNOUNCE_EVERY_S = 5.0
-BEFORE_TRAFFIC = (AdapterState.TRAINED, AdapterState.VALIDATED)
 LARGEST_EVIDENCE = 64 * 1024
 """Bytes of a trainer's metrics that are kept with the decision to register."""
 
@@ -371,14 +370,15 @@ class Promoter:
             await self._decide(move, reason, event="experiment_started")
 
     async def _note_what_was_learned(self) -> None:
-        """From the cards of new versions, before the gate: whoever had them trained, what they read counts as read."""
+        """From the cards of versions that passed the gate: whoever had them trained, what they read counts as read."""
         for version, entry in self.arms.adapters.versions.items():
-            if entry.state is not AdapterState.TRAINED or version in self._learned or not entry.folder:
+            new = entry.state in (AdapterState.VALIDATED, AdapterState.CANARY) and version not in self._learned
+            if not new or not entry.folder:
                 continue
             try:
                 card = await asyncio.to_thread(read_card, self._store.folder / entry.folder)
             except AdapterError:
-                continue  # the gate says what is wrong with it
+                continue  # its replicas say what is wrong with it
             read = [part for part in card.data.ranges if part.log == INTERACTIONS]
             if read:
                 start, end = min(part.start for part in read), max(part.end for part in read)
@@ -388,6 +388,8 @@ class Promoter:
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters
+        if not self._replicas.reports(self._seconds()):
+            return  # who could say that the candidate is none for its model
         if (candidate := next_candidate(adapters, self._now(), self._fits)) is None:
             return
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())

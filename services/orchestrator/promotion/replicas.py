@@ -45,11 +45,11 @@ class Replicas:
         self._reports[report.replica] = (report, at)
 
     @property
-    def base(self) -> BaseModelIdentity | None:
-        """The base model the replicas run, where they say: the newest word, of those that were there at that time."""
-        heard = sorted(self._reports.values(), key=lambda one: one[1], reverse=True)
-        there = (report.base for report, at in heard if heard[0][1] - at < FORGET_AFTER_S)
-        return next((base for base in there if base is not None), None)
+    def bases(self) -> list[BaseModelIdentity]:
+        """The base models of those that say theirs: more than one while some were given another."""
+        newest = max((at for _, at in self._reports.values()), default=0.0)
+        there = (report.base for report, at in self._reports.values() if newest - at < FORGET_AFTER_S)
+        return [base for base in there if base is not None]
 
     def reports(self, now: float) -> list[AdapterReport]:
         """The newest of each replica that is there."""

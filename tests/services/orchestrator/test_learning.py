@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
+from ratchet.adapters.publish import registration
+from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.replay import replayed
 from ratchet.files.folder_lock import locked
 from schemas import Result, Task, TrainRequest
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.adapter_card import DataRange, DataWindow
-from schemas.records.decision import DecisionDraft, Freeze, Promote, Unfreeze
+from schemas.records.decision import DecisionDraft, Freeze, Promote, Unfreeze, Validate
 from tests.ratchet.adapters.hostile_adapters import (
     Hostile,
     many_tensors,
@@ -28,6 +30,7 @@ from tests.ratchet.adapters.hostile_adapters import (
     with_sparse_entry,
 )
 from tests.ratchet.adapters.making_adapters import NOON, files, published, tensors
+from tests.ratchet.adapters.making_decisions import decided
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 from tests.waiting import settled, until
 
@@ -316,17 +319,37 @@ async def test_training_is_asked_for_when_enough_has_come_in_and_only_once(tmp_p
         assert (request.agent_id, request.parent_version, request.since) == (AGENT, "v1.0.0", 0)
 
 
-async def test_what_a_training_by_hand_read_counts_as_read_once_its_version_is_registered(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}) as house:
+async def test_what_a_training_by_hand_read_counts_as_read_once_its_version_has_passed_the_gate(
+    tmp_path: Path,
+) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.2": 0.5}) as house:
         training = house.orchestrator._promoters[AGENT].training
         await house.traffic(stop_when=lambda: house.submitted >= 10)
         await until(lambda: training.groups >= 8)
         end = house.orchestrator.ledger.positions()["agent_interactions"]
-        read = DataRange(log="agent_interactions", start=0, end=end, sha256="0" * 64)
+        data = DataWindow(ranges=(DataRange(log="agent_interactions", start=0, end=end, sha256="0" * 64),))
 
-        await house.trained(data=DataWindow(ranges=(read,)))
+        # when the gate rejects what an operator trained on it, then the next training has what this one had
+        house.refuses = {"v1.0.1": "too large"}
+        await house.reach(await house.trained(data=data), "rejected")
+        await house.orchestrator._promoters[AGENT].turn()
+        assert training.groups >= 8
 
+        # and when it does not, then only what came in since
+        await house.reach(await house.trained(data=data, seed=2), "validated", "canary")
         await until(lambda: training.groups == 0)
+
+
+async def test_no_live_test_begins_before_a_replica_has_told_which_model_it_runs(tmp_path: Path) -> None:
+    # given a candidate that was validated before the orchestrator started
+    adapters = tmp_path / "adapters"
+    decided(RegistryStore(adapters), registration(published(adapters), adapters), Validate(version="v1.0.1"))
+
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **QUICK) as house:
+        await house.orchestrator._promoters[AGENT].turn()
+        assert house.state("v1.0.1") == "validated"
+
+        await house.reach("v1.0.1", "canary")
 
 
 async def test_no_training_is_asked_for_while_what_came_of_the_last_one_is_being_registered(tmp_path: Path) -> None:

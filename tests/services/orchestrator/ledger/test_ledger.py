@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.logs.best_answer import result_of
+from ratchet.logs.leadership import UNFENCED
 from ratchet.logs.names import PROMISES, task_indexes
 from ratchet.logs.segments import oldest_position
 from ratchet.service.errors import LeadershipLost
@@ -139,6 +140,25 @@ async def test_a_lost_or_broken_index_is_built_again_from_the_logs(tmp_path: Pat
     again = await opened(tmp_path)
 
     assert [again.find(f"t{number}") for number in range(60)] == before
+    await again.close()
+
+
+@pytest.mark.parametrize(("by", "sent"), [("0.1.0", 0), ("a leader", 1)])
+async def test_an_index_built_again_names_the_answer_that_its_writer_sent(tmp_path: Path, by: str, sent: int) -> None:
+    """Among equals 0.1.0, which had no epochs, sent the first, cut or not."""
+    fence = UNFENCED if by == "0.1.0" else leader(tmp_path, Seconds())
+    ledger = Ledger(tmp_path, segment_bytes=MEGABYTE, fence=fence)
+    await ledger.open()
+    response = answered(work := await admitted(ledger, "t1"), "a", "b")
+    cut, whole = settle(scored(response, 0.5, 0.5), response, work, NOW)
+    await ledger.settle([cut.model_copy(update={"finish_reason": "length"}), whole])
+    await ledger.close()
+    (tmp_path / "index.sqlite").unlink()
+
+    again = await opened(tmp_path)
+
+    entry = again.find("t1")
+    assert entry and entry.result and Result.decode(entry.result).sample == sent
     await again.close()
 
 

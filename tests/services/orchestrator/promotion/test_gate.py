@@ -19,12 +19,13 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import events_topic, fleet_topology, work_queue
-from ratchet.service.errors import OtherModel, ScorerError
+from ratchet.service.errors import NotJudged, OtherModel
 from schemas.messages.adapter_event import AdapterEvent
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
+from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
@@ -33,9 +34,12 @@ from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.replicas import Replicas
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.ratchet.adapters.making_decisions import decided
+from tests.services.trainer.making_logs import line
 from tests.waiting import settled, until
 
 AGENT = "small"
+ANSWER = [Interaction.decode(line("g", 0))]
+EXPIRED = [Interaction.decode(line("g", None, response=None, score=None, status="expired", group_size=0))]
 
 
 async def idle(_: Delivery) -> None:
@@ -43,7 +47,7 @@ async def idle(_: Delivery) -> None:
 
 
 class Fleet:
-    """A gate before a candidate, and replicas that say what they are told to. The clock stands still."""
+    """A gate before a candidate, and replicas that say what they are told to. The clock on the wall stands still."""
 
     def __init__(self, folder: Path) -> None:
         self.bus = MemoryBus(fleet_topology((AGENT,)))
@@ -52,6 +56,9 @@ class Fleet:
         self.asked: list[Task] = []
         """Golden tasks, as they were asked."""
         self.own_tasks = OwnTasks()
+        self.ahead_s = 0.0
+        """By which the gate's seconds are."""
+        self.programs_answer = False
         arms = Arms(AGENT)
         self.announcer = Announcer(arms, self.bus, lambda: NOON)
         registry = decided(RegistryStore(folder), registration(published(folder), folder))
@@ -68,9 +75,12 @@ class Fleet:
             max_rank=64,
             margin=0.0,
             timeout_s=10.0,
+            golden_deadline_s=600.0,
             samples=8,
             first_tasks=list,
-            seconds=monotonic,
+            programs_answer=lambda: self.programs_answer,
+            clock=lambda: NOON,
+            seconds=lambda: monotonic() + self.ahead_s,
         )
 
     async def _ask(self, task: Task, _arm: Callable[[int], Arm]) -> None:
@@ -144,6 +154,19 @@ async def test_the_roll_is_called_again_when_the_number_of_replicas_changes(flee
     assert (await validation).passed
 
 
+async def test_runners_that_take_an_agents_tasks_are_no_replicas_of_it(fleet: Fleet) -> None:
+    # given two runners, and one replica of the agent, which is known once it has answered
+    fleet.programs_answer = True
+    validation = asyncio.create_task(fleet.gate.validate(fleet.candidate))
+    await until(lambda: len(fleet.announced) == 1)
+    fleet.loaded("one")
+    await until(lambda: len(fleet.announced) == 2)
+
+    fleet.loaded("one")
+
+    assert (await validation).passed
+
+
 async def test_announcements_follow_one_another_though_the_clock_stands_still(fleet: Fleet) -> None:
     moments = [await fleet.announcer.announce() for _ in range(3)]
 
@@ -167,12 +190,39 @@ async def test_users_wait_for_a_few_golden_answers_at_most(
     for answered, wanted in enumerate(most):
         await until(lambda wanted=wanted: len(fleet.asked) == wanted)
         await settled(0)
-        fleet.own_tasks.closed(fleet.asked[answered].task_id, [])
+        fleet.own_tasks.closed(fleet.asked[answered].task_id, ANSWER)
 
     # and they wait where users' tasks do
     assert {task.priority for task in fleet.asked} == {0}
-    with pytest.raises(ScorerError, match="none of the 6 golden tasks"):
+    assert (await validation).passed
+
+
+async def test_the_golden_set_has_one_deadline_after_which_nothing_more_is_asked(fleet: Fleet, tmp_path: Path) -> None:
+    # given a golden set that a backlog stands before, and of whose time a sixth is left once the first are answered
+    (tmp_path / AGENT / "golden.jsonl").write_text('{"task_id": "g", "input": "x"}\n' * 6)
+    validation = asyncio.create_task(fleet.gate.validate(fleet.candidate))
+    await until(lambda: len(fleet.announced) == 1)
+    fleet.loaded("one")
+    fleet.loaded("two")
+    await until(lambda: len(fleet.asked) == 2)
+    fleet.ahead_s = 500.0
+    for task in tuple(fleet.asked):
+        fleet.own_tasks.closed(task.task_id, ANSWER)
+    await until(lambda: len(fleet.asked) == 4)
+
+    # then what is asked late has the less time
+    left_s = [(task.deadline - NOON).total_seconds() for task in fleet.asked if task.deadline]
+    assert left_s == [pytest.approx(600, abs=60)] * 2 + [pytest.approx(100, abs=60)] * 2
+
+    # when it is over
+    fleet.ahead_s = 600.0
+    for task in fleet.asked[2:]:
+        fleet.own_tasks.closed(task.task_id, EXPIRED)
+
+    # then nothing more is asked, and the candidate waits
+    with pytest.raises(NotJudged, match="only 1 of the 6 golden tasks were answered by the parent, and 1 by the"):
         await validation
+    assert len(fleet.asked) == 4
 
 
 async def test_what_was_trained_on_another_model_is_not_refused_for_it_though_its_agent_says_so_late(
@@ -188,3 +238,12 @@ async def test_what_was_trained_on_another_model_is_not_refused_for_it_though_it
     with pytest.raises(OtherModel):
         await fleet.gate.validate(fleet.candidate)
     assert len(fleet.announced) == 1
+
+
+async def test_a_candidate_waits_while_any_replica_runs_another_model_whoever_spoke_last(fleet: Fleet) -> None:
+    await fleet.announcer.announce()
+
+    fleet.loaded("one", BaseModelIdentity(name="scripted"))
+    fleet.loaded("two", fleet.candidate.base)
+
+    assert "the agent runs scripted" in (fleet.gate.other_model(fleet.candidate) or "")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.service.errors import ScorerError
+from ratchet.service.errors import NotJudged
 from schemas.messages.work import Arm, Sampling
 from schemas.records.interaction import Interaction, Latencies
 from services.orchestrator.promotion.golden import GoldenSummary, compare, is_refusal, summary
@@ -55,8 +55,16 @@ def test_each_fault_is_a_sentence(fault: dict[str, Any], sentence: str) -> None:
 def test_without_any_score_nothing_is_known_of_the_candidate() -> None:
     unscored = replace(PARENT, score=None, unscored=1.0)
 
-    with pytest.raises(ScorerError, match="none of the 20 golden tasks got a scored answer"):
+    with pytest.raises(NotJudged, match="none of the 20 golden tasks got a scored answer"):
         compare(unscored, unscored, margin=MARGIN)
+
+
+def test_where_the_parent_did_not_get_through_in_time_either_nothing_is_known_of_the_candidate() -> None:
+    late = replace(PARENT, answered=12, expired=8)
+
+    with pytest.raises(NotJudged, match="only 12 of the 20 golden tasks were answered by the parent, and 20 by"):
+        compare(PARENT, late, margin=MARGIN)
+    assert not compare(late, PARENT, margin=MARGIN).passed
 
 
 def line(task: str, sample: int | None, response: str | None, score: float | None, tokens: int = 3) -> Interaction:

@@ -58,17 +58,17 @@ def test_the_newest_word_of_a_replica_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "base"),
+    ("heard", "bases"),
     [
-        ([], None),
-        ([("old", "a", 100.0), ("new", "b", 120.0)], "b"),
-        ([("tells", "a", 100.0), ("can't tell", None, 101.0)], "a"),
-        ([("gone", "a", 100.0), ("can't tell", None, 100.0 + FORGET_AFTER_S)], None),
+        ([], []),
+        ([("one", "a", 100.0), ("other", "b", 120.0)], ["a", "b"]),
+        ([("tells", "a", 100.0), ("can't tell", None, 101.0)], ["a"]),
+        ([("gone", "a", 100.0), ("can't tell", None, 100.0 + FORGET_AFTER_S)], []),
     ],
 )
-def test_the_agent_runs_what_its_replicas_said_last(heard: list[tuple[str, str | None, float]], base: str) -> None:
+def test_the_agent_runs_what_its_replicas_say(heard: list[tuple[str, str | None, float]], bases: list[str]) -> None:
     replicas = Replicas()
     for replica, name, at in heard:
         replicas.record(report(replica, base=name and {"name": name}), at)
 
-    assert (replicas.base and replicas.base.name) == base
+    assert [base.name for base in replicas.bases] == bases
