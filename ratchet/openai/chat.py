@@ -232,6 +232,11 @@ class ChatRequest(Given):
         return [] if self.tool_choice == "none" else self.tools or []
 
 
+StopReason = Annotated[
+    str | None, Field(exclude_if=absent, description="The string of `stop` that ended it, by vLLM's name.")
+]
+
+
 class ChatAnswer(BaseModel):
     """`content` is null where there are only calls."""
 
@@ -260,6 +265,7 @@ class ChatChoice(BaseModel):
     index: int
     message: ChatAnswer
     finish_reason: ChatFinish
+    stop_reason: StopReason = None
     logprobs: ChoiceLogprobs | None = None
 
 
@@ -310,6 +316,7 @@ class ChunkChoice(BaseModel):
     index: int
     delta: ChatDelta
     finish_reason: ChatFinish | None = None
+    stop_reason: StopReason = None
     logprobs: ChoiceLogprobs | None = Field(None, description="Of all its tokens, in its last chunk.")
 
 

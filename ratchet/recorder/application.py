@@ -124,7 +124,7 @@ async def chat(request: Request, rollout: RecordedRollout) -> Response:
     choice = {
         "index": 0,
         "message": {"refusal": None} | answer.message,
-        "finish_reason": _finish(answer),
+        **_ended(answer),
         "logprobs": _logprobs(answer, rollout) if body.get("logprobs") else None,
     }
     return JSONResponse(head | {"object": "chat.completion", "choices": [choice], "usage": _usage(answer)})
@@ -256,8 +256,8 @@ async def _events(
 
     begun = json.dumps(chunk)[:-1]
 
-    def event(delta: dict[str, Any], finish: str | None = None, told: dict[str, Any] | None = None) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": told}
+    def event(delta: dict[str, Any], **ended: Any) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": None} | ended
         return f'data: {begun}, "choices": [{json.dumps(choice)}]}}\n\n'
 
     def grown(answer: Answer) -> dict[str, Any]:
@@ -278,14 +278,15 @@ async def _events(
         calls = [{"index": index} | call for index, call in enumerate(answer.message.get("tool_calls", ()))]
         if calls:
             yield event({"tool_calls": calls})
-        yield event({}, _finish(answer), _logprobs(answer, logprobs) if logprobs else None)
+        yield event({}, **_ended(answer), logprobs=_logprobs(answer, logprobs) if logprobs else None)
         if with_usage:
             yield f"data: {json.dumps(chunk | {'choices': [], 'usage': _usage(answer)})}\n\n"
         yield "data: [DONE]\n\n"
 
 
-def _finish(answer: Answer) -> str | None:
-    return "tool_calls" if answer.parsed.calls else answer.finish
+def _ended(answer: Answer) -> dict[str, Any]:
+    ended = {"finish_reason": "tool_calls" if answer.parsed.calls else answer.finish}
+    return ended if answer.stopped_at is None else ended | {"stop_reason": answer.stopped_at}
 
 
 def _usage(answer: Answer) -> dict[str, int]:

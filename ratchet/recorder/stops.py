@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ratchet.recorder.decoding import Decoding
 from schemas.messages.base import LONGEST_STOP, MOST_STOPS
+from schemas.messages.response import Sample
 
 
 class Stops:
@@ -42,6 +43,22 @@ def before(text: str, words: Sequence[str] | None) -> tuple[str, str | None]:
     """What is told of a text, and the string that ended it."""
     end, word = min(places(text, words or ()), default=(len(text), None))
     return text[:end], word
+
+
+def ended(samples: Sequence[Sample], words: Sequence[str] | None) -> tuple[Sample, ...]:
+    """As they are scored, told and logged, whoever made them: a text ends before the first of the strings. One that had
+    to be cut loses its tokens, for which of them wrote the rest is not known here, and so teaches nothing. What a
+    program printed is its own: the strings are those of its calls of the model.
+    """
+    return tuple(_ended(sample, words) for sample in samples)
+
+
+def _ended(sample: Sample, words: Sequence[str] | None) -> Sample:
+    told, word = before(sample.text, words if sample.program is None and sample.segments is None else None)
+    if word is None:
+        return sample
+    without = dict.fromkeys(("completion_ids", "logprobs", "token_texts"))
+    return sample.model_copy(update={"text": told, "finish_reason": "stop", "stopped_at": word} | without)
 
 
 def places(text: str, words: Sequence[str]) -> list[tuple[int, str]]:

@@ -58,7 +58,7 @@ class Chosen:
     finish: FinishReason
     prompt_tokens: int
     sampled_tokens: int
-    stopped_at: None = None
+    stopped_at: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +202,7 @@ def chosen(answer: ChatCompletion) -> Chosen:
         finish="stop" if choice.finish_reason == "tool_calls" else choice.finish_reason,
         prompt_tokens=usage.prompt_tokens,
         sampled_tokens=usage.completion_tokens,
+        stopped_at=choice.stop_reason,
     )
 
 

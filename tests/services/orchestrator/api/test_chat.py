@@ -186,8 +186,10 @@ async def test_an_answer_ends_before_a_stop_string_whoever_gave_it(tmp_path: Pat
         if stream:
             chunks = [chunk async for chunk in answer]
             assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "the be"
+            assert chunks[-1].choices[0].stop_reason == "st o"
         else:
-            assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("the be", "stop")
+            (choice,) = answer.choices
+            assert (choice.message.content, choice.finish_reason, choice.stop_reason) == ("the be", "stop", "st o")
         await chat.ask("x")
 
         assert [work.sampling.stop for work in chat.works] == [(" one", "st o"), None]

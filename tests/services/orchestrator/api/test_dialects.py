@@ -51,6 +51,23 @@ async def test_a_conversation_by_messages_is_a_session_whose_calls_pass_to_the_c
         assert one.session_id == other.session_id is not None
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stop_sequence_that_was_found_is_told_as_the_recorder_tells_it(tmp_path: Path, stream: bool) -> None:
+    async with chatting(tmp_path) as chat:
+        chat.texts = ("no", "one two three", "no")
+        given = MESSAGES | {"stop_sequences": ["", "three", " two"], "stream": stream}
+
+        reply = await chat.http.post("/v1/messages", json=given)
+
+        told = (
+            json.loads(reply.text.split("event: message_delta\ndata: ")[1].partition("\n")[0])["delta"]
+            if stream
+            else (reply.json())
+        )
+        assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", " two")
+        assert "three" not in reply.text
+
+
 async def test_a_conversation_by_responses_is_put_together_by_openais_client(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         chat.texts = ("no", TOLD, "no")
