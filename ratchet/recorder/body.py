@@ -57,7 +57,10 @@ SHAPES: Mapping[str, Shape] = (
         "parallel_tool_calls": FLAG,
         "logit_bias": OBJECT,
         "reasoning_effort": TEXT,
+        "reasoning.effort": TEXT,
+        "output_config.effort": TEXT,
         "verbosity": TEXT,
+        "text.verbosity": TEXT,
     }
     | dict.fromkeys(LIMITS, COUNT)
     | dict.fromkeys(NUMBERS, NUMBER)
@@ -78,7 +81,7 @@ def read(raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Refused(400, "the body is not a JSON object")
     for name, (shape, fits) in SHAPES.items():
-        value = _at(body, name)
+        value = at(body, name)
         if value is not None and not fits(value):
             raise Refused(400, f"{name} must be {shape}", param=name)
     return body
@@ -96,7 +99,8 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def _at(body: Mapping[str, Any], name: str) -> Any:
+def at(body: Mapping[str, Any], name: str) -> Any:
+    """The field of that name, dots between those of an object in an object; None where there is none."""
     value: Any = body
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None

@@ -85,9 +85,10 @@ def retries(headers: Mapping[str, str]) -> bool:
     return count.isdecimal() and int(count) > 0
 
 
-def wanted(body: Mapping[str, Any]) -> dict[str, float | str]:
-    """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced."""
-    given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes(body)
+def wanted(body: Mapping[str, Any], **more: Any) -> dict[str, float | str]:
+    """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced. `more`:
+    what a chat completion's fields go by in another dialect."""
+    given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes(body | more)
     wants: dict[str, float | str] = {
         name: value if isinstance(value, str) else float(value) for name, value in given.items()
     }

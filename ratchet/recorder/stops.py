@@ -6,10 +6,10 @@ is decided by the tokens so far alone, so what is kept is the policy's own, as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from ratchet.recorder.decoding import Decoding
-from schemas.messages.base import LONGEST_STOP, MOST_STOPS
+from schemas.messages.base import MOST_STOPS
 from schemas.messages.response import Sample
 
 
@@ -73,12 +73,6 @@ def held_back(text: str, words: Sequence[str]) -> int:
     return next((size for size in ends if any(text[-size:] == word[:size] != word for word in words)), 0)
 
 
-def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    """An empty one asks for nothing: it would end every answer at once."""
-    given = () if stop is None else (stop,) if isinstance(stop, str) else stop
-    return tuple(word for word in given if word)
-
-
 def for_engine(words: Sequence[str]) -> tuple[str, ...]:
-    """Of them as many as a request holds; whoever asks looks for all of them itself."""
-    return tuple(word for word in words if len(word) <= LONGEST_STOP)[:MOST_STOPS]
+    """Of a Work's and a call's as many as a request holds; whoever asks looks for all of them itself."""
+    return tuple(words[:MOST_STOPS])

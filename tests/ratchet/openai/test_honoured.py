@@ -27,7 +27,7 @@ VALUES: dict[str, list[Any]] = {
     "max_completion_tokens": [1, 0.5],
     "stream": [False, "no"],
     "stream_options": [{"include_usage": True}, 5],
-    "stop": ["", "x", [], ["a", "", "b"], list("abcd"), list("abcde"), [7], 7, ["x" * 1024], "x" * 1025],
+    "stop": ["", "x", [], ["a", "", "b"], list("abcde"), ["x"] * 17, [7], 7, ["x" * 1024], "x" * 1025],
     "tools": [[], [TOOL], ["look"], [{"type": "custom"}], [{"type": "function", "function": {"name": ""}}]],
     "tool_choice": ["auto", "none", "required", {"type": "any"}, "look", {"type": "function"}],
     "parallel_tool_calls": [True, False, "no"],

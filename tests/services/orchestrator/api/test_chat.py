@@ -38,7 +38,7 @@ async def test_one_users_turn_is_the_task_of_the_queue_and_a_conversation_reache
     tmp_path: Path,
 ) -> None:
     async with chatting(tmp_path) as chat:
-        parts = [{"type": "text", "text": "and "}, {"type": "text", "text": "now?"}]
+        parts = [{"type": "text", "text": "and"}, {"type": "text", "text": "now?"}]
         turns: list[Any] = [
             {"role": "developer", "content": "be short"},
             {"role": "user", "content": "hello"},
@@ -53,7 +53,7 @@ async def test_one_users_turn_is_the_task_of_the_queue_and_a_conversation_reache
             ChatMessage(role="system", content="be short"),
             ChatMessage(role="user", content="hello"),
             ChatMessage(role="assistant", content="hi"),
-            ChatMessage(role="user", content="and now?"),
+            ChatMessage(role="user", content="and\nnow?"),
         )
 
 
@@ -148,7 +148,7 @@ JSON = {"content-type": "application/json"}
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 REFUSED: list[dict[str, Any]] = [
     {"seed": "seven"},
-    {"stop": list("abcde")},
+    {"stop": ["x"] * 17},
     {"tools": [{"type": "function", "function": {"name": ""}}]},
     {"tool_choice": {"type": "function", "function": {"name": "f"}}},
     {"functions": [{"name": "f"}]},

@@ -94,7 +94,7 @@ REFUSED: tuple[tuple[dict[str, Any], int, str], ...] = (
     ({"model": "none"}, 404, "does not exist"),
     ({"model": None}, 400, "model: must be a text"),
     ({"colour": "red"}, 400, "colour: this fleet does not do that"),
-    ({"stop_sequences": list("abcde")}, 400, "stop_sequences: "),
+    ({"stop_sequences": ["x"] * 17}, 400, "stop_sequences must be 16 texts at most"),
     ({"temperature": 9}, 400, "temperature: must be less"),
     ({"tool_choice": {"type": "tool", "name": "weather"}}, 400, "tool_choice"),
     ({"messages": []}, 400, "one at least"),
