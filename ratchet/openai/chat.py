@@ -57,7 +57,7 @@ NoFormat = Annotated[None, not_supported("response_format")]
 WISHED = "No effect: answers are the policy's own. Told of as `overruled` in `ratchet`."
 Wish = Annotated[float, Field(strict=True)]
 MOST_INT = 10**19
-Seed = Annotated[int, Field(ge=-MOST_INT, le=MOST_INT), JSON_NUMBER]
+Whole = Annotated[int, Field(ge=-MOST_INT, le=MOST_INT), JSON_NUMBER]
 Stop = Annotated[
     tuple[str, ...],
     BeforeValidator(_stop),
@@ -199,9 +199,9 @@ class ChatRequest(Given):
     logit_bias: dict[str, float] | None = Field(None, description=WISHED)
     logprobs: StrictBool | None = Field(None, description="Of the sampled tokens, as they were sampled.")
     top_logprobs: NoTopLogprobs = None
-    seed: Seed | None = Field(None, description=f"At temperature 0 nothing is drawn, and it holds. Else: {WISHED}")
+    seed: Whole | None = Field(None, description=f"At temperature 0 nothing is drawn, and it holds. Else: {WISHED}")
     stop: Stop | None = Field(None, description="The answer ends before any of these.")
-    top_k: Annotated[int, Field(ge=-1, le=MOST_INT), JSON_NUMBER] | None = Field(None, description=WISHED)
+    top_k: Whole | None = Field(None, description=WISHED)
     tools: Annotated[list[GivenTool], Field(max_length=128)] | None = None
     tool_choice: ToolChoice = None
     functions: NoFunctions = None

@@ -16,7 +16,7 @@ from ratchet.conversation.messages import joined
 from ratchet.openai.honoured import stop_strings
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder.body import at
-from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, one_call, retries, wanted
+from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, function_tool, one_call, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 
 VERSION = "anthropic-version"
@@ -54,7 +54,11 @@ def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     if body.get("output_format") or at(body, "output_config.format"):
         raise Refused(400, "output_config.format: the engine does not constrain its answers, ask for text")
     system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
-    thinking = None if at(body, "thinking.type") == "disabled" else body.get("thinking")
+    thinking = body.get("thinking") or None
+    if thinking is not None and not isinstance(thinking, dict):
+        raise Refused(400, "thinking: an object is needed")
+    if at(body, "thinking.type") == "disabled":
+        thinking = None
     return Asked(
         messages=[*system, *(one for message in messages for one in _messages(message))],
         tools=[_tool(tool) for tool in body.get("tools") or ()],
@@ -190,14 +194,7 @@ def _call(block: Mapping[str, Any]) -> dict[str, Any]:
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if (kind := tool.get("type") or "custom") != "custom":
         raise Refused(400, f"tools: {kind!r} is run by no one here: tools with an input_schema are taken")
-    if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise Refused(400, "tools: a tool has no name")
-    function = {
-        "name": tool.get("name"),
-        "description": tool.get("description"),
-        "parameters": tool.get("input_schema"),
-    }
-    return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
+    return function_tool(tool, "input_schema")
 
 
 def _blocks(answer: Told) -> Iterator[tuple[str, dict[str, Any]]]:

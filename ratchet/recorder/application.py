@@ -29,7 +29,7 @@ from ratchet.openai.honoured import DIFFERENT, REFUSED, refusal, stop_strings
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder import anthropic, responses
 from ratchet.recorder.body import read, with_known_roles
-from ratchet.recorder.dialect import Asked, Growth, TextKind, one_call, retries, wanted
+from ratchet.recorder.dialect import Asked, Growth, TextKind, function_tool, one_call, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import Answer, RecordedRollout
 
@@ -177,11 +177,15 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
     if choice not in CHOICES:
         raise Refused(400, NOT_FORCED, param="tool_choice")
     for tool in tools:
-        if not _is_function(tool):
+        if tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
             raise Refused(400, f"a tool is {tool.get('type')!r}: functions with a name are taken", param="tools")
+        function_tool(tool["function"])
     for name in REFUSED:
         if why := refusal(name, body.get(name)):
             raise Refused(400, why, param=name)
+    for name in ("audio", "function_call"):
+        if why := next((why for message in messages if (why := refusal(name, message.get(name)))), None):
+            raise Refused(400, why, param="messages")
     try:
         stop = stop_strings(body.get("stop"))
     except ValueError as error:
@@ -197,12 +201,6 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         one_call=one_call(body),
         wants=wanted(body),
     )
-
-
-def _is_function(tool: Mapping[str, Any]) -> bool:
-    function = tool.get("function")
-    name = function.get("name") if isinstance(function, dict) else None
-    return tool.get("type") == "function" and isinstance(name, str) and bool(name)
 
 
 async def _told(work: Awaitable[Answer]) -> Answer:

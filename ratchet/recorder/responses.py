@@ -16,7 +16,7 @@ from typing import Any
 
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder.body import at, with_known_roles
-from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, one_call, retries, wanted
+from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, function_tool, one_call, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 
 STATELESS = (
@@ -245,10 +245,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
         raise Refused(
             400, f"tools: {tool.get('type')!r} is run by no one here: function tools are taken", param="tools"
         )
-    if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise Refused(400, "tools: a function has no name", param="tools")
-    function = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
-    return {"type": "function", "function": function}
+    return function_tool(tool)
 
 
 def _parts(answer: Told) -> Iterator[tuple[str, Any]]:

@@ -161,7 +161,7 @@ async def _answered(
     except Refused as error:
         raise _problem(dialect, error) from None
     key = None if idempotency_key is None else id_from_key(caller, f"POST {dialect.path}", idempotency_key)
-    question = Question(chat, caller.name, key=key, is_retry=retries(request.headers))
+    question = Question(chat, caller.name, key=key, is_retry=retries(request.headers) > 0)
     task_id = await service.ask(question)
     headers = task_headers(task_id)
     if chat.stream:

@@ -76,7 +76,8 @@ async def test_a_conversation_by_responses_is_put_together_by_openais_client(tmp
             "instructions": "Be brief.",
             "tools": [{"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": None}],
         }
-        first = await chat.openai.responses.create(input=[ASKED], metadata={"task_id": "mine"}, **given)
+        wished: Any = {"reasoning": {"effort": "low", "summary": "auto"}, "text": {"verbosity": "low"}}
+        first = await chat.openai.responses.create(input=[ASKED], metadata={"task_id": "mine"}, **wished, **given)
         assert [item.type for item in first.output] == ["reasoning", "message", "function_call"]
         result = {"type": "function_call_output", "call_id": first.output[2].call_id, "output": "30"}  # type: ignore[union-attr]
         history: Any = [ASKED, *[item.model_dump() for item in first.output], result]
@@ -86,7 +87,9 @@ async def test_a_conversation_by_responses_is_put_together_by_openais_client(tmp
             last = await stream.get_final_response()
 
         assert (last.output_text, last.status, last.model) == ("Yes, 30 degrees.", "completed", "small@v1.0.0")
-        assert chat.works[0].task_id == "mine" == first.ratchet["task_id"]  # type: ignore[attr-defined]
+        told = first.ratchet  # type: ignore[attr-defined]
+        assert chat.works[0].task_id == "mine" == told["task_id"]
+        assert told["overruled"] == {"reasoning_effort": "low", "verbosity": "low"}
         assert chat.works[0].session_id == chat.works[1].session_id is not None
 
 
@@ -98,7 +101,8 @@ REFUSED: tuple[tuple[dict[str, Any], int, str], ...] = (
     ({"temperature": 9}, 400, "temperature: must be less"),
     ({"tool_choice": {"type": "tool", "name": "weather"}}, 400, "tool_choice"),
     ({"messages": []}, 400, "one at least"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 9}}, 400, "thinking: "),
+    ({"thinking": "much"}, 400, "thinking: "),
+    ({"output_config": {"pace": "slow"}}, 400, "output_config.pace: this fleet does not do that"),
     ({"metadata": {"user_id": "x" * 201}}, 400, "metadata.user_id: must have at most 200 characters"),
 )
 
