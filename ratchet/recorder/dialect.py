@@ -91,7 +91,7 @@ def retries(headers: Mapping[str, str]) -> int:
 def wanted(body: Mapping[str, Any], **more: Any) -> dict[str, float | str]:
     """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced. `more`:
     what a chat completion's fields go by in another dialect."""
-    given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes(body | more)
+    given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes({**body, **more})
     wants: dict[str, float | str] = {
         name: value if isinstance(value, str) else float(value) for name, value in given.items()
     }
