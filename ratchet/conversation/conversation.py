@@ -11,6 +11,7 @@ Pure: it asks no model, and knows no clock. Calls of one agent may overlap.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,8 @@ class Call:
 
     `broke`: why it does not go on from the newest call, None where it does. Open until it is answered or aborted;
     an aborted one may have sampled tokens, and no other call goes on from it. `seconds`: that it took, as whoever asked
-    the model measured it. `received`: its answer came back with a later request.
+    the model measured it. `received`: its answer came back with a later request. `tries`: how often its client had sent
+    it before, when it sent it last.
     """
 
     number: int
@@ -46,6 +48,7 @@ class Call:
     logprobs: tuple[float, ...] = ()
     aborted: bool = False
     received: bool = False
+    tries: int = 0
     children: list[Call] = field(default_factory=list)
 
     @property
@@ -111,21 +114,24 @@ class Conversation:
     def normalised(self) -> int:
         return len(self._normalised)
 
-    def ask(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None, *, retry: bool = False) -> Call:
+    def ask(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None, *, retry: int = 0) -> Call:
         """A new call, to be answered or aborted; its `prompt_ids` are what the model is to be asked.
 
-        `retry`: a client says that it sends a request again. It gets the call it already made, open or answered, if
-        that was not aborted. An answer that its client went on from was not lost: then it asks the same once more, and
-        the first try never came. Raises PromptRefused, and is as it was then.
+        `retry`: how often a client says that it sent this request before. It gets the call it already made, open or
+        answered, if that was not aborted. An answer that its client went on from was not lost, and a call that was sent
+        again so often is another request's: then it asks the same once more, and the first try never came. Raises
+        PromptRefused, and is as it was then.
         """
         asked, tools = [canonical(message) for message in messages], list(tools or ())
-        earlier = self._same(asked, tools) if retry else None
+        earlier = self._same(asked, tools, retry) if retry else None
         if earlier is not None and not (earlier.aborted or earlier.received):
             self.replayed += 1
+            earlier.tries = retry
             return earlier
         match = self._match(asked)
         why = None if match else self._why_root(asked, tools)
         call, written = self._begun(match, asked, tools) if match else self._root(asked, tools, why)
+        call.tries = retry
         self._keep(call, written)
         if match and call.parent is match.call:
             self._normalised.update(one.number for one in match.normalised)
@@ -232,10 +238,10 @@ class Conversation:
         begins_alike = any(root.tail[:1] == tuple(asked[:1]) for root in self._roots)
         return "rewritten" if quoted or begins_alike else "parallel"
 
-    def _same(self, asked: list[Message], tools: Tools | None) -> Call | None:
-        """The newest call that asked just that."""
+    def _same(self, asked: list[Message], tools: Tools | None, retry: float = math.inf) -> Call | None:
+        """The newest call that asked just that, and was sent again less often."""
         alike = (call for call in reversed(self.calls) if tools is None or call.tools == tools)
-        return next((call for call in alike if call.asked == asked), None)
+        return next((call for call in alike if call.tries < retry and call.asked == asked), None)
 
     def _match(self, asked: list[Message]) -> _Match | None:
         """The answered call whose whole history, answer included, is the longest beginning of what is asked."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from ratchet.service.errors import PromptRefused
@@ -25,7 +25,7 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
 def canonical(message: Mapping[str, Any]) -> Message:
-    """The message with only what a template may read; text parts are joined by line breaks.
+    """The message with only what a template may read, of several text parts one text.
 
     Raises PromptRefused for what is no chat message, or is not text.
     """
@@ -43,6 +43,12 @@ def canonical(message: Mapping[str, Any]) -> Message:
             raise PromptRefused("the tool calls of a message are no list")
         kept["tool_calls"] = [_tool_call(call) for call in calls]
     return kept | {name: message[name] for name in OTHER_FIELDS if message.get(name)}
+
+
+def joined(parts: Iterable[str]) -> str:
+    """The text of a content that comes in several parts: with line breaks between them, as vLLM and llama.cpp do it for
+    templates that read text."""
+    return "\n".join(parts)
 
 
 def sameness(recorded: Message, given: Message) -> Sameness | None:
@@ -84,7 +90,7 @@ def _text(content: Any) -> str:
     parts = [part if isinstance(part, Mapping) else {"type": "text", "text": part} for part in content]
     if other := next((part for part in parts if part.get("type") not in TEXT_PARTS), None):
         raise PromptRefused(f"a part of a message is {other.get('type')!r}; this model reads text only")
-    return "\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+    return joined(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
 def _tool_call(call: Any) -> Message:

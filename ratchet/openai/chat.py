@@ -22,6 +22,7 @@ from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
 
+from ratchet.conversation.messages import joined
 from ratchet.openai.honoured import stop_strings, wishes
 from ratchet.openai.tools import (
     REQUIRED,
@@ -56,7 +57,7 @@ NoFormat = Annotated[None, not_supported("response_format")]
 WISHED = "No effect: answers are the policy's own. Told of as `overruled` in `ratchet`."
 Wish = Annotated[float, Field(strict=True)]
 MOST_INT = 10**19
-Seed = Annotated[int, Field(ge=-MOST_INT, le=MOST_INT), JSON_NUMBER]
+Whole = Annotated[int, Field(ge=-MOST_INT, le=MOST_INT), JSON_NUMBER]
 Stop = Annotated[
     tuple[str, ...],
     BeforeValidator(_stop),
@@ -150,7 +151,7 @@ class ChatTurn(Given):
 
     @property
     def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or ())
+        return self.content if isinstance(self.content, str) else joined(part.text for part in self.content or ())
 
 
 class StreamOptions(Given):
@@ -198,9 +199,9 @@ class ChatRequest(Given):
     logit_bias: dict[str, float] | None = Field(None, description=WISHED)
     logprobs: StrictBool | None = Field(None, description="Of the sampled tokens, as they were sampled.")
     top_logprobs: NoTopLogprobs = None
-    seed: Seed | None = Field(None, description=f"At temperature 0 nothing is drawn, and it holds. Else: {WISHED}")
+    seed: Whole | None = Field(None, description=f"At temperature 0 nothing is drawn, and it holds. Else: {WISHED}")
     stop: Stop | None = Field(None, description="The answer ends before any of these.")
-    top_k: Annotated[int, Field(ge=-1, le=MOST_INT), JSON_NUMBER] | None = Field(None, description=WISHED)
+    top_k: Whole | None = Field(None, description=WISHED)
     tools: Annotated[list[GivenTool], Field(max_length=128)] | None = None
     tool_choice: ToolChoice = None
     functions: NoFunctions = None
@@ -232,6 +233,11 @@ class ChatRequest(Given):
         return [] if self.tool_choice == "none" else self.tools or []
 
 
+StopReason = Annotated[
+    str | None, Field(exclude_if=absent, description="The string of `stop` that ended it, by vLLM's name.")
+]
+
+
 class ChatAnswer(BaseModel):
     """`content` is null where there are only calls."""
 
@@ -260,6 +266,7 @@ class ChatChoice(BaseModel):
     index: int
     message: ChatAnswer
     finish_reason: ChatFinish
+    stop_reason: StopReason = None
     logprobs: ChoiceLogprobs | None = None
 
 
@@ -310,6 +317,7 @@ class ChunkChoice(BaseModel):
     index: int
     delta: ChatDelta
     finish_reason: ChatFinish | None = None
+    stop_reason: StopReason = None
     logprobs: ChoiceLogprobs | None = Field(None, description="Of all its tokens, in its last chunk.")
 
 

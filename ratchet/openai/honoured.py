@@ -93,14 +93,17 @@ def _text(value: Any) -> str:
     return (value if isinstance(value, str) else json.dumps(value, sort_keys=True))[:SHOWN]
 
 
-def stop_strings(given: Any) -> tuple[str, ...]:
-    """An empty one asks for nothing. Raises ValueError for what is not taken."""
+def stop_strings(given: Any, name: str = "stop") -> tuple[str, ...]:
+    """Those that a request gives, under that name. An empty one asks for nothing: it would end every answer at once.
+
+    Raises ValueError for what is not taken.
+    """
     listed = [] if given is None else [given] if isinstance(given, str) else given
     if not isinstance(listed, list | tuple) or not all(isinstance(word, str) for word in listed):
-        raise ValueError("stop must be a text or a list of texts")
+        raise ValueError(f"{name} must be a text or a list of texts")
     words = tuple(word for word in listed if word)
     if len(words) > MOST_STOPS:
-        raise ValueError(f"stop must be {MOST_STOPS} texts at most")
+        raise ValueError(f"{name} must be {MOST_STOPS} texts at most")
     if any(len(word) > LONGEST_STOP for word in words):
-        raise ValueError(f"a text of stop must have {LONGEST_STOP:,} characters at most")
+        raise ValueError(f"a text of {name} must have {LONGEST_STOP:,} characters at most")
     return words

@@ -12,21 +12,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from ratchet.conversation.messages import joined
+from ratchet.openai.honoured import stop_strings
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
-from ratchet.recorder.dialect import (
-    Asked,
-    Growth,
-    TextKind,
-    Told,
-    one_call,
-    retries,
-    wanted,
-)
+from ratchet.recorder.body import at
+from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, function_tool, one_call, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.stops import words
-from schemas.messages.base import LONGEST_STOP
 
-MOST_STOP_SEQUENCES = 64
 VERSION = "anthropic-version"
 """Its clients send this header."""
 TOO_LONG = "context_length_exceeded"
@@ -59,9 +51,14 @@ def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, f"tool_choice: {NOT_FORCED}")
-    if body.get("output_format") or (body.get("output_config") or {}).get("format"):
+    if body.get("output_format") or at(body, "output_config.format"):
         raise Refused(400, "output_config.format: the engine does not constrain its answers, ask for text")
     system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
+    thinking = body.get("thinking") or None
+    if thinking is not None and not isinstance(thinking, dict):
+        raise Refused(400, "thinking: an object is needed")
+    if at(body, "thinking.type") == "disabled":
+        thinking = None
     return Asked(
         messages=[*system, *(one for message in messages for one in _messages(message))],
         tools=[_tool(tool) for tool in body.get("tools") or ()],
@@ -71,17 +68,15 @@ def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         retry=retries(headers),
         streamed=bool(body.get("stream")),
         one_call=one_call(body),
-        wants=wanted(body),
+        wants=wanted(body, reasoning_effort=at(body, "output_config.effort") or thinking),
     )
 
 
 def _stop_sequences(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Raises Refused where looking for them would take longer than the answer."""
-    given = words(body.get("stop_sequences"))
-    if len(given) > MOST_STOP_SEQUENCES or any(len(word) > LONGEST_STOP for word in given):
-        said = f"{MOST_STOP_SEQUENCES} texts of {LONGEST_STOP:,} characters at most"
-        raise Refused(400, f"stop_sequences: {said}")
-    return given
+    try:
+        return stop_strings(body.get("stop_sequences"), "stop_sequences")
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
 
 
 def models(*names: str) -> dict[str, Any]:
@@ -180,7 +175,7 @@ def _text(content: Any) -> str:
         return content or ""
     if other := next((part.get("type") for part in _listed(content) if part.get("type") != "text"), None):
         raise Refused(400, f"messages: a block is {other!r}; this model reads text only")
-    return "\n".join(str(part.get("text", "")) for part in content)
+    return joined(str(part.get("text", "")) for part in content)
 
 
 def _listed(content: Any) -> list[Mapping[str, Any]]:
@@ -199,14 +194,7 @@ def _call(block: Mapping[str, Any]) -> dict[str, Any]:
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if (kind := tool.get("type") or "custom") != "custom":
         raise Refused(400, f"tools: {kind!r} is run by no one here: tools with an input_schema are taken")
-    if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise Refused(400, "tools: a tool has no name")
-    function = {
-        "name": tool.get("name"),
-        "description": tool.get("description"),
-        "parameters": tool.get("input_schema"),
-    }
-    return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
+    return function_tool(tool, "input_schema")
 
 
 def _blocks(answer: Told) -> Iterator[tuple[str, dict[str, Any]]]:

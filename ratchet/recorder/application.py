@@ -29,7 +29,7 @@ from ratchet.openai.honoured import DIFFERENT, REFUSED, refusal, stop_strings
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder import anthropic, responses
 from ratchet.recorder.body import read, with_known_roles
-from ratchet.recorder.dialect import Asked, Growth, TextKind, one_call, retries, wanted
+from ratchet.recorder.dialect import Asked, Growth, TextKind, function_tool, one_call, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import Answer, RecordedRollout
 
@@ -124,7 +124,7 @@ async def chat(request: Request, rollout: RecordedRollout) -> Response:
     choice = {
         "index": 0,
         "message": {"refusal": None} | answer.message,
-        "finish_reason": _finish(answer),
+        **_ended(answer),
         "logprobs": _logprobs(answer, rollout) if body.get("logprobs") else None,
     }
     return JSONResponse(head | {"object": "chat.completion", "choices": [choice], "usage": _usage(answer)})
@@ -177,11 +177,15 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
     if choice not in CHOICES:
         raise Refused(400, NOT_FORCED, param="tool_choice")
     for tool in tools:
-        if not _is_function(tool):
+        if tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
             raise Refused(400, f"a tool is {tool.get('type')!r}: functions with a name are taken", param="tools")
+        function_tool(tool["function"])
     for name in REFUSED:
         if why := refusal(name, body.get(name)):
             raise Refused(400, why, param=name)
+    for name in ("audio", "function_call"):
+        if why := next((why for message in messages if (why := refusal(name, message.get(name)))), None):
+            raise Refused(400, why, param="messages")
     try:
         stop = stop_strings(body.get("stop"))
     except ValueError as error:
@@ -197,12 +201,6 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         one_call=one_call(body),
         wants=wanted(body),
     )
-
-
-def _is_function(tool: Mapping[str, Any]) -> bool:
-    function = tool.get("function")
-    name = function.get("name") if isinstance(function, dict) else None
-    return tool.get("type") == "function" and isinstance(name, str) and bool(name)
 
 
 async def _told(work: Awaitable[Answer]) -> Answer:
@@ -256,8 +254,8 @@ async def _events(
 
     begun = json.dumps(chunk)[:-1]
 
-    def event(delta: dict[str, Any], finish: str | None = None, told: dict[str, Any] | None = None) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": told}
+    def event(delta: dict[str, Any], **ended: Any) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": None} | ended
         return f'data: {begun}, "choices": [{json.dumps(choice)}]}}\n\n'
 
     def grown(answer: Answer) -> dict[str, Any]:
@@ -278,14 +276,15 @@ async def _events(
         calls = [{"index": index} | call for index, call in enumerate(answer.message.get("tool_calls", ()))]
         if calls:
             yield event({"tool_calls": calls})
-        yield event({}, _finish(answer), _logprobs(answer, logprobs) if logprobs else None)
+        yield event({}, **_ended(answer), logprobs=_logprobs(answer, logprobs) if logprobs else None)
         if with_usage:
             yield f"data: {json.dumps(chunk | {'choices': [], 'usage': _usage(answer)})}\n\n"
         yield "data: [DONE]\n\n"
 
 
-def _finish(answer: Answer) -> str | None:
-    return "tool_calls" if answer.parsed.calls else answer.finish
+def _ended(answer: Answer) -> dict[str, Any]:
+    ended = {"finish_reason": "tool_calls" if answer.parsed.calls else answer.finish}
+    return ended if answer.stopped_at is None else ended | {"stop_reason": answer.stopped_at}
 
 
 def _usage(answer: Answer) -> dict[str, int]:

@@ -15,7 +15,7 @@ from ratchet.recorder.refused import Refused
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SAMPLING = ("temperature", "top_p")
 """Of the Work's; what a client asks for besides is in vain."""
-NUMBERS = (*SAMPLING, "top_k", "seed", "presence_penalty", "frequency_penalty")
+NUMBERS = (*SAMPLING, "presence_penalty", "frequency_penalty")
 ROLES = ("system", "developer", "user", "assistant", "tool")
 Shape = tuple[str, Callable[[Any], bool]]
 
@@ -32,13 +32,18 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and value == int(value)
+
+
 OBJECT: Shape = ("an object", _is_object)
 OBJECTS: Shape = ("a list of objects", lambda value: _is_list_of(value, dict))
 TEXT: Shape = ("a text", lambda value: isinstance(value, str))
 TEXTS: Shape = ("a list of texts", lambda value: _is_list_of(value, str))
 NUMBER: Shape = ("a number", _is_number)
 FLAG: Shape = ("true or false", lambda value: isinstance(value, bool))
-COUNT: Shape = ("a positive number", lambda value: type(value) is int and value > 0)
+WHOLE: Shape = ("a whole number", _is_whole)
+COUNT: Shape = ("a positive number", lambda value: _is_whole(value) and value > 0)
 SHAPES: Mapping[str, Shape] = (
     {
         "tools": OBJECTS,
@@ -46,6 +51,7 @@ SHAPES: Mapping[str, Shape] = (
         "stop_sequences": TEXTS,
         "include": TEXTS,
         "stream_options": OBJECT,
+        "stream_options.include_usage": FLAG,
         "response_format": OBJECT,
         "text": OBJECT,
         "text.format": OBJECT,
@@ -57,10 +63,14 @@ SHAPES: Mapping[str, Shape] = (
         "parallel_tool_calls": FLAG,
         "logit_bias": OBJECT,
         "reasoning_effort": TEXT,
+        "reasoning.effort": TEXT,
+        "output_config.effort": TEXT,
         "verbosity": TEXT,
+        "text.verbosity": TEXT,
     }
     | dict.fromkeys(LIMITS, COUNT)
     | dict.fromkeys(NUMBERS, NUMBER)
+    | dict.fromkeys(("top_k", "seed"), WHOLE)
 )
 """By the names of fields; those that are null or absent have any."""
 
@@ -78,10 +88,10 @@ def read(raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Refused(400, "the body is not a JSON object")
     for name, (shape, fits) in SHAPES.items():
-        value = _at(body, name)
+        value = at(body, name)
         if value is not None and not fits(value):
             raise Refused(400, f"{name} must be {shape}", param=name)
-    return body
+    return body | {name: int(body[name]) for name in LIMITS if body.get(name) is not None}
 
 
 def with_known_roles(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -96,7 +106,8 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def _at(body: Mapping[str, Any], name: str) -> Any:
+def at(body: Mapping[str, Any], name: str) -> Any:
+    """The field of that name, dots between those of an object in an object; None where there is none."""
     value: Any = body
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None

@@ -13,6 +13,7 @@ from ratchet.openai.honoured import wishes
 from ratchet.openai.tools import REQUIRED, choice_of
 from ratchet.recorder.body import SAMPLING
 from ratchet.recorder.parsing import Parsed
+from ratchet.recorder.refused import Refused
 from schemas.messages.response import FinishReason
 
 TextKind = Literal["reasoning", "content"]
@@ -27,7 +28,8 @@ class Asked:
     be another, and the rollout cut."""
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    retry: bool = False
+    retry: int = 0
+    """How often its client says that it sent this before."""
     streamed: bool = True
     """Whether anybody is told of the answer before it is whole."""
     one_call: bool = False
@@ -79,19 +81,33 @@ class Growth:
                 yield kind, more
 
 
-def retries(headers: Mapping[str, str]) -> bool:
-    """Whether a client's SDK says that it sends a request again: those of OpenAI and Anthropic count."""
+def retries(headers: Mapping[str, str]) -> int:
+    """How often a client's SDK sent a request before, by its own count. It is all that those of OpenAI and Anthropic
+    say of it: unless they are told to, they send no Idempotency-Key."""
     count = headers.get("x-stainless-retry-count", "0")
-    return count.isdecimal() and int(count) > 0
+    return int(count) if count.isdecimal() and len(count) < 10 else 0
 
 
-def wanted(body: Mapping[str, Any]) -> dict[str, float | str]:
-    """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced."""
-    given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes(body)
+def wanted(body: Mapping[str, Any], **more: Any) -> dict[str, float | str]:
+    """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced. `more`:
+    what a chat completion's fields go by in another dialect."""
+    given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes({**body, **more})
     wants: dict[str, float | str] = {
         name: value if isinstance(value, str) else float(value) for name, value in given.items()
     }
     return wants | ({"tool_choice": REQUIRED} if choice_of(body.get("tool_choice")) == REQUIRED else {})
+
+
+def function_tool(given: Mapping[str, Any], parameters: str = "parameters") -> dict[str, Any]:
+    """Of a function as it is offered, with what its `parameters` go by. Raises Refused."""
+    kinds = {"name": str, "description": str, parameters: Mapping}
+    told = {name: given[name] for name in kinds if given.get(name) is not None}
+    if other := next((name for name, value in told.items() if not isinstance(value, kinds[name])), None):
+        raise Refused(400, f"tools: {other} of a function is {told[other]!r:.80}", param="tools")
+    if not told.get("name"):
+        raise Refused(400, "tools: a function has no name", param="tools")
+    names = {parameters: "parameters"}
+    return {"type": "function", "function": {names.get(name, name): value for name, value in told.items()}}
 
 
 def one_call(body: Mapping[str, Any]) -> bool:

@@ -15,8 +15,8 @@ from contextlib import aclosing
 from typing import Any
 
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
-from ratchet.recorder.body import with_known_roles
-from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, one_call, retries, wanted
+from ratchet.recorder.body import at, with_known_roles
+from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, function_tool, one_call, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 
 STATELESS = (
@@ -42,7 +42,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         raise Refused(400, "truncation: a history is never cut here, it must be disabled", param="truncation")
     if other := [name for name in body.get("include") or () if name not in INCLUDED]:
         raise Refused(400, f"include: {other[0]!r} is not known here", param="include")
-    if ((body.get("text") or {}).get("format") or {}).get("type", "text") != "text":
+    if at(body, "text.format.type") not in (None, "text"):
         raise Refused(400, "the engine does not constrain its answers: ask for text", param="text.format")
     choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
@@ -58,7 +58,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         retry=retries(headers),
         streamed=bool(body.get("stream")),
         one_call=one_call(body),
-        wants=wanted(body),
+        wants=wanted(body, reasoning_effort=at(body, "reasoning.effort"), verbosity=at(body, "text.verbosity")),
     )
 
 
@@ -245,10 +245,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
         raise Refused(
             400, f"tools: {tool.get('type')!r} is run by no one here: function tools are taken", param="tools"
         )
-    if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise Refused(400, "tools: a function has no name", param="tools")
-    function = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
-    return {"type": "function", "function": function}
+    return function_tool(tool)
 
 
 def _parts(answer: Told) -> Iterator[tuple[str, Any]]:

@@ -6,10 +6,11 @@ is decided by the tokens so far alone, so what is kept is the policy's own, as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from ratchet.recorder.decoding import Decoding
-from schemas.messages.base import LONGEST_STOP, MOST_STOPS
+from schemas.messages.base import MOST_STOPS
+from schemas.messages.response import Sample
 
 
 class Stops:
@@ -44,6 +45,22 @@ def before(text: str, words: Sequence[str] | None) -> tuple[str, str | None]:
     return text[:end], word
 
 
+def ended(samples: Sequence[Sample], words: Sequence[str] | None) -> tuple[Sample, ...]:
+    """As they are scored, told and logged, whoever made them: a text ends before the first of the strings. One that had
+    to be cut loses its tokens, for which of them wrote the rest is not known here, and so teaches nothing. What a
+    program printed is its own: the strings are those of its calls of the model.
+    """
+    return tuple(_ended(sample, words) for sample in samples)
+
+
+def _ended(sample: Sample, words: Sequence[str] | None) -> Sample:
+    told, word = before(sample.text, words if sample.program is None and sample.segments is None else None)
+    if word is None:
+        return sample
+    without = dict.fromkeys(("completion_ids", "logprobs", "token_texts"))
+    return sample.model_copy(update={"text": told, "finish_reason": "stop", "stopped_at": word} | without)
+
+
 def places(text: str, words: Sequence[str]) -> list[tuple[int, str]]:
     """Where each of the stop strings that are in it first is."""
     return [(at, word) for word in words if (at := text.find(word)) >= 0]
@@ -56,12 +73,6 @@ def held_back(text: str, words: Sequence[str]) -> int:
     return next((size for size in ends if any(text[-size:] == word[:size] != word for word in words)), 0)
 
 
-def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    """An empty one asks for nothing: it would end every answer at once."""
-    given = () if stop is None else (stop,) if isinstance(stop, str) else stop
-    return tuple(word for word in given if word)
-
-
 def for_engine(words: Sequence[str]) -> tuple[str, ...]:
-    """Of them as many as a request holds; whoever asks looks for all of them itself."""
-    return tuple(word for word in words if len(word) <= LONGEST_STOP)[:MOST_STOPS]
+    """Of a Work's and a call's as many as a request holds; whoever asks looks for all of them itself."""
+    return tuple(words[:MOST_STOPS])

@@ -117,7 +117,7 @@ def utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
-MOST_STOPS = 4
+MOST_STOPS = 16
 LONGEST_STOP = 1024
 """Characters."""
 StopStrings = Annotated[

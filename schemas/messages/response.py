@@ -153,6 +153,9 @@ class Sample(Record):
         None, description="Natural log of the probability each token was actually sampled with."
     )
     finish_reason: FinishReason | None = None
+    stopped_at: str | None = Field(
+        None, exclude_if=absent, description="Of the strings of `sampling.stop` the one that it ended before."
+    )
     segments: tuple[Segment, ...] | None = Field(
         None, min_length=1, description="Of a conversation: every sampled token in exactly one of them."
     )

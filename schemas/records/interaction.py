@@ -77,6 +77,9 @@ class Interaction(Message):
     logprobs: tuple[float, ...] | None = None
     sampling: Sampling
     finish_reason: FinishReason | None = None
+    stopped_at: str | None = Field(
+        None, exclude_if=absent, description="Of the strings of `sampling.stop` the one that it ended before."
+    )
     segments: tuple[Segment, ...] | None = Field(
         None, exclude_if=absent, description="Of a conversation, in place of the ids and log-probabilities above."
     )

@@ -20,6 +20,7 @@ from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
 from ratchet.logs.best_answer import NOT_THERE
 from ratchet.logs.names import is_rescoring
+from ratchet.recorder.stops import ended
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
@@ -281,7 +282,8 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
         task_id=response.task_id,
         prompt=work.input,
         answers=tuple(
-            Answer(sample.text, sample.finish_reason, sample.artifact, spent_on(sample)) for sample in response.samples
+            Answer(told.text, told.finish_reason, told.artifact, spent_on(sample))
+            for sample, told in zip(response.samples, ended(response.samples, work.sampling.stop), strict=True)
         ),
         reference=work.reference,
         criteria=work.criteria,

@@ -45,8 +45,8 @@ class EchoEngine:
         text = request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content
         if request.adapter is not None:
             text = f"{request.adapter}: {text}"
-        told, _ = before(text, request.sampling.stop)
-        return Generation((Sample(text=told, finish_reason="stop"),) * request.sampling.n)
+        told, word = before(text, request.sampling.stop)
+        return Generation((Sample(text=told, finish_reason="stop", stopped_at=word),) * request.sampling.n)
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
         """The last turn, one token at a time, as sure as can be: what stands behind the last token that is as the first

@@ -98,8 +98,8 @@ class ScriptedEngine(EchoEngine):
         says = self._script.says(request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content)
         drawn = says * request.sampling.n if request.sampling.temperature == 0 else ()
         texts = [name + (drawn[0] if drawn else self._chance.choice(says)) for _ in range(request.sampling.n)]
-        told = (before(text, request.sampling.stop)[0] for text in texts)
-        return Generation(tuple(Sample(text=text, finish_reason="stop") for text in told))
+        told = (before(text, request.sampling.stop) for text in texts)
+        return Generation(tuple(Sample(text=text, finish_reason="stop", stopped_at=word) for text, word in told))
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
         """Goes on with a beginning of an answer that stands there already; what begins none, such as the template's own

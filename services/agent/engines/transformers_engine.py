@@ -243,14 +243,16 @@ class TransformersEngine:
         if isinstance(answer, EngineError):
             return answer
         tokenizer = self._parts[0].tokenizer
+        told = [before(completion_text(tokenizer, list(one.ids)), asked.sampling.stop) for one in answer]
         samples = (
             Sample(
-                text=before(completion_text(tokenizer, list(one.ids)), asked.sampling.stop)[0],
+                text=text,
                 completion_ids=one.ids,
                 logprobs=one.logprobs,
                 finish_reason=one.finish_reason,
+                stopped_at=word,
                 token_texts=token_texts(tokenizer, one.ids) if with_texts else None,
             )
-            for one in answer
+            for one, (text, word) in zip(answer, told, strict=True)
         )
         return Generation(tuple(samples), asked.prompt_ids)

@@ -193,8 +193,9 @@ class VllmEngine:
         else:
             end = {}
         texts = token_texts(self._tokenizer, ids) if request.token_texts else None
-        told, _ = before(self._text_of(ids), stop)
-        return sample.model_copy(update={"text": told, "completion_ids": ids, "token_texts": texts} | end)
+        told, word = before(self._text_of(ids), stop)
+        kept = {"text": told, "completion_ids": ids, "token_texts": texts, "stopped_at": word}
+        return sample.model_copy(update=kept | end)
 
     def _text_of(self, ids: Sequence[int]) -> str:
         return completion_text(self._tokenizer, list(ids))

@@ -22,6 +22,7 @@ from ratchet.http.work import while_connected
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.completions import Model, ModelList
 from ratchet.recorder import anthropic
+from ratchet.recorder.dialect import retries
 from ratchet.service.errors import RatchetError
 from services.orchestrator.api.chat_answer import chunks
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
@@ -30,7 +31,6 @@ from services.orchestrator.api.chat_task import unknown_model
 ROUTE = "POST /v1/chat/completions"
 KEEP_ALIVE_S = 10.0
 ONE_PAGE = "Of Anthropic's clients. No effect: all are on one page."
-RETRY_COUNT = "x-stainless-retry-count"
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The answer; with `stream`, chunks of it as server-sent events, the last one `[DONE]`.",
@@ -54,7 +54,7 @@ def chat_router(service: ChatService) -> APIRouter:
     ) -> Any:
         """Answer a conversation. The call becomes a task, the answer is the best of its group."""
         key = None if idempotency_key is None else id_from_key(caller, ROUTE, idempotency_key)
-        question = Question(body, caller.name, key=key, is_retry=request.headers.get(RETRY_COUNT, "0") != "0")
+        question = Question(body, caller.name, key=key, is_retry=retries(request.headers) > 0)
         task_id = await service.ask(question)
         headers = task_headers(task_id)
         if body.stream:

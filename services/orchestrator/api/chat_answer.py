@@ -24,7 +24,6 @@ from ratchet.openai.chat import (
 )
 from ratchet.openai.tools import CallDelta, answered_calls
 from ratchet.recorder.parsing import Parsed, PlainParser, installed_parsers
-from ratchet.recorder.stops import before
 from schemas.messages.task import Tool
 from schemas.records.interaction import Interaction
 
@@ -55,6 +54,7 @@ def completion(lines: Sequence[Interaction], wanted: Wanted) -> ChatCompletion:
                 index=index,
                 message=answer,
                 finish_reason=_finish(line, answer),
+                stop_reason=line.stopped_at,
                 logprobs=_logprobs(line) if wanted.logprobs else None,
             )
             for index, (line, answer) in enumerate(zip(chosen, answers, strict=True))
@@ -78,7 +78,8 @@ def chunks(whole: ChatCompletion, *, usage: bool) -> Iterator[ChatChunk]:
             calls = [CallDelta(index=number, **dict(call)) for number, call in enumerate(answer.tool_calls)]
             yield _chunk(head, index, ChatDelta(tool_calls=calls))
         last = choice is whole.choices[-1]
-        end = ChunkChoice(index=index, delta=ChatDelta(), finish_reason=choice.finish_reason, logprobs=choice.logprobs)
+        ended = choice.model_dump(include={"finish_reason", "stop_reason", "logprobs"})
+        end = ChunkChoice(index=index, delta=ChatDelta(), **ended)
         yield ChatChunk(**head, choices=[end], ratchet=whole.ratchet if last else None)
     if usage:
         yield ChatChunk(**head, choices=[], usage=whole.usage)
@@ -100,7 +101,7 @@ def tells_tokens(lines: Sequence[Interaction]) -> bool:
 
 
 def _answer(line: Interaction, choice: int, wanted: Wanted) -> ChatAnswer:
-    said = parsed(_told(line)[0], line.tools or ())
+    said = parsed(line.response or "", line.tools or ())
     calls = said.calls[:1] if wanted.one_call else said.calls
     ids = [_call_id(line, choice, number) for number in range(len(calls))]
     return ChatAnswer(
@@ -110,23 +111,13 @@ def _answer(line: Interaction, choice: int, wanted: Wanted) -> ChatAnswer:
     )
 
 
-def _told(line: Interaction) -> tuple[str, str | None]:
-    """And the stop string that it ends before where an agent of another make did not know of it.
-
-    What a program printed ends where the program ended it: the strings are those of its calls of the model.
-    """
-    return before(line.response or "", line.sampling.stop if line.program is None else None)
-
-
 def _call_id(line: Interaction, choice: int, number: int) -> str:
     """The same whenever the answer is asked for again."""
     return f"call_{hashlib.sha256(f'{choice} {number} {line.sample} {line.task_id}'.encode()).hexdigest()[:24]}"
 
 
 def _finish(line: Interaction, answer: ChatAnswer) -> ChatFinish:
-    if answer.tool_calls:
-        return "tool_calls"
-    return "stop" if _told(line)[1] is not None else line.finish_reason or "stop"
+    return "tool_calls" if answer.tool_calls else line.finish_reason or "stop"
 
 
 def _logprobs(line: Interaction) -> ChoiceLogprobs:

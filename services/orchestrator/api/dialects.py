@@ -7,7 +7,7 @@ honours, and refuse by name what it refuses. Their shapes are their vendors': th
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from ratchet.http.problem import Fault, Problem
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from ratchet.http.work import while_connected
 from ratchet.openai.chat import ChatCompletion, ChatRequest
+from ratchet.openai.honoured import WISHES
 from ratchet.recorder import anthropic, responses
 from ratchet.recorder.body import read
 from ratchet.recorder.dialect import Asked, retries
@@ -35,8 +36,27 @@ from services.orchestrator.api.chat_service import ChatService, Question, task_h
 ASKED_FOR_NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
 READ = ("model", "stream", "temperature", "top_p", "tools", "tool_choice", "metadata")
 """Fields of both."""
-OF_MESSAGES = ("messages", "system", "max_tokens", "stop_sequences", "top_k", "cache_control", "service_tier")
+OF_MESSAGES = (
+    "messages",
+    "system",
+    "max_tokens",
+    "stop_sequences",
+    "top_k",
+    "thinking",
+    "output_config.effort",
+    "output_config.format",
+    "cache_control",
+    "service_tier",
+)
 OF_RESPONSES = (
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "text.format",
+    "text.verbosity",
+    "reasoning.effort",
+    "reasoning.summary",
+    "reasoning.generate_summary",
     "user",
     "parallel_tool_calls",
     "include",
@@ -58,13 +78,13 @@ class Chosen:
     finish: FinishReason
     prompt_tokens: int
     sampled_tokens: int
-    stopped_at: None = None
+    stopped_at: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """`taken`: fields that it reads, or that are harmless; any other is refused unless it asks for nothing. `harmless`:
-    fields with the values that change nothing. `names`: what parameters of a chat are called here."""
+    """`taken`: fields that it reads, or that are harmless; any other is refused unless it asks for nothing. `names`:
+    what parameters of a chat are called here."""
 
     path: str
     read: Callable[[Mapping[str, Any], Mapping[str, str]], Asked]
@@ -73,13 +93,12 @@ class Dialect:
     events: Callable[[Mapping[str, Any], str, Chosen, AsyncGenerator[Chosen, None]], AsyncIterator[str]]
     failed: Callable[[dict[str, Any]], str]
     taken: frozenset[str]
-    harmless: Mapping[str, tuple[Any, ...]]
     names: Mapping[str, str]
 
 
 def _of_messages(body: Mapping[str, Any]) -> dict[str, Any]:
     metadata = body.get("metadata")
-    return {"user": metadata.get("user_id") if isinstance(metadata, dict) else None, "top_k": body.get("top_k")}
+    return {"user": metadata.get("user_id") if isinstance(metadata, dict) else None}
 
 
 def _of_responses(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,8 +113,7 @@ MESSAGES = Dialect(
     events=lambda body, model, first, rest: anthropic.events(model, first, rest),
     failed=lambda error: f"event: error\ndata: {json.dumps(anthropic.error_object(error))}\n\n",
     taken=frozenset((*READ, *OF_MESSAGES)),
-    harmless={"thinking": ({"type": "disabled"},)},
-    names={"stop": "stop_sequences", "user": "metadata.user_id"},
+    names={"stop": "stop_sequences", "user": "metadata.user_id", "reasoning_effort": "output_config.effort"},
 )
 RESPONSES = Dialect(
     path="/v1/responses",
@@ -104,16 +122,13 @@ RESPONSES = Dialect(
     whole=lambda body, model, told: responses.response(responses.begun(model, body), told),
     events=lambda body, model, first, rest: responses.events(responses.begun(model, body), first, rest),
     failed=lambda error: f"data: {json.dumps({'error': error})}\n\n",
-    taken=frozenset((*READ, "input", "instructions", "max_output_tokens", *OF_RESPONSES)),
-    harmless={
-        "text": (
-            {"verbosity": "medium"},
-            {"format": {"type": "text"}},
-            {"format": {"type": "text"}, "verbosity": "medium"},
-        ),
-        "reasoning": ({"effort": None, "summary": None}, {"effort": None}, {"summary": None}),
+    taken=frozenset((*READ, *OF_RESPONSES)),
+    names={
+        "messages": "input",
+        "max_tokens": "max_output_tokens",
+        "reasoning_effort": "reasoning.effort",
+        "verbosity": "text.verbosity",
     },
-    names={"messages": "input", "max_tokens": "max_output_tokens"},
 )
 
 
@@ -146,7 +161,7 @@ async def _answered(
     except Refused as error:
         raise _problem(dialect, error) from None
     key = None if idempotency_key is None else id_from_key(caller, f"POST {dialect.path}", idempotency_key)
-    question = Question(chat, caller.name, key=key, is_retry=retries(request.headers))
+    question = Question(chat, caller.name, key=key, is_retry=retries(request.headers) > 0)
     task_id = await service.ask(question)
     headers = task_headers(task_id)
     if chat.stream:
@@ -166,8 +181,8 @@ async def _answered(
 def chat_request(dialect: Dialect, body: Mapping[str, Any], headers: Mapping[str, str]) -> ChatRequest:
     """Raises Refused, PromptRefused, RequestValidationError."""
     asked = dialect.read(body, headers)
-    for name, value in body.items():
-        if not (name in dialect.taken or value in ASKED_FOR_NOTHING or value in dialect.harmless.get(name, ())):
+    for name, value in _fields(body, {name.partition(".")[0] for name in dialect.taken if "." in name}):
+        if not (name in dialect.taken or value in ASKED_FOR_NOTHING):
             raise Refused(400, f"{name}: this fleet does not do that, or does not know it", param=name)
     given: dict[str, Any] = {
         "model": body.get("model"),
@@ -181,12 +196,19 @@ def chat_request(dialect: Dialect, body: Mapping[str, Any], headers: Mapping[str
         "parallel_tool_calls": False if asked.one_call else None,
         "stream": body.get("stream"),
     }
-    given |= dialect.chat(body)
+    given |= {name: asked.wants.get(name) for name in WISHES} | dialect.chat(body)
     try:
         return ChatRequest.model_validate(given)
     except ValidationError as error:
         faults = [fault | {"loc": ("body", *_place(dialect, fault["loc"]))} for fault in error.errors()]
         raise RequestValidationError(faults, body={"model": None, **body}) from None
+
+
+def _fields(body: Mapping[str, Any], objects: Container[str]) -> Iterator[tuple[str, Any]]:
+    """Names and values; of those fields that are `objects` of fields themselves, theirs."""
+    for name, value in body.items():
+        inner = value if name in objects and isinstance(value, dict) else None
+        yield from [(name, value)] if inner is None else [(f"{name}.{one}", it) for one, it in inner.items()]
 
 
 def chosen(answer: ChatCompletion) -> Chosen:
@@ -202,6 +224,7 @@ def chosen(answer: ChatCompletion) -> Chosen:
         finish="stop" if choice.finish_reason == "tool_calls" else choice.finish_reason,
         prompt_tokens=usage.prompt_tokens,
         sampled_tokens=usage.completion_tokens,
+        stopped_at=choice.stop_reason,
     )
 
 

@@ -197,6 +197,7 @@ def any_scored(line: AuditedTask) -> bool:
 
 def _response(work: Work, lines: Sequence[Interaction], deadline: datetime) -> Response:
     """What the auditor is sent: the answers, and neither whose they are nor what anybody thought of them."""
+    as_they_are = work.sampling.model_copy(update={"stop": None})
     blind = {"deadline": deadline, "reply_to": None, "correlation_id": None, "arm": Arm(sequence=work.arm.sequence)}
     samples = tuple(
         Sample(text=line.response or "", finish_reason=line.finish_reason, artifact=line.artifact) for line in lines
@@ -207,7 +208,7 @@ def _response(work: Work, lines: Sequence[Interaction], deadline: datetime) -> R
         agent_id=lines[0].agent_id,
         metadata=Metadata(timestamp=lines[0].timestamp),
         samples=samples,
-        work=work.model_copy(update=blind),
+        work=work.model_copy(update=blind | {"sampling": as_they_are}),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Literal
 
+from ratchet.recorder.stops import ended
 from ratchet.service.errors import Reject, one_line
 from schemas.messages.response import Response, Sample
 from schemas.messages.reward import NOT_MENTIONED, Reward, SampleScore
@@ -45,6 +46,7 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
     if not response.samples:
         return [ending(work, "failed", response.error or "the agent gave no answer", now)]
     scores = _aligned(reward, len(response.samples))
+    samples = ended(response.samples, work.sampling.stop)
     of_group = _of(work) | {
         "agent_id": response.agent_id,
         "adapter_version": work.arm.adapter_version,
@@ -69,6 +71,7 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
                 "logprobs": sample.logprobs,
                 "token_texts": sample.token_texts,
                 "finish_reason": sample.finish_reason,
+                "stopped_at": sample.stopped_at,
                 "segments": sample.segments,
                 "sample_status": sample.status,
                 "sample_says": sample.says,
@@ -83,7 +86,7 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
                 "place": score.place,
             }
         )
-        for index, (sample, score) in enumerate(zip(response.samples, scores, strict=True))
+        for index, (sample, score) in enumerate(zip(samples, scores, strict=True))
     ]
 
 
@@ -155,7 +158,7 @@ def completed_response(draft: Response, work: Work) -> Response:
     return draft.model_copy(
         update={
             "work": work,
-            "samples": draft.samples or (Sample(text=draft.response),),
+            "samples": ended(draft.samples or (Sample(text=draft.response),), work.sampling.stop),
             "sampling": draft.sampling or work.sampling,
             "adapter_version": work.arm.adapter_version,
         }

@@ -91,9 +91,9 @@ def test_a_retry_gets_the_call_it_made_and_never_forks() -> None:
     conversation = Conversation(template("smollm2"))
     call = conversation.ask(ASKED)
 
-    assert conversation.ask(ASKED, retry=True) is call
+    assert conversation.ask(ASKED, retry=1) is call
     say(conversation, call, "A coin.")
-    assert conversation.ask(ASKED, retry=True) is call
+    assert conversation.ask(ASKED, retry=2) is call
     assert (conversation.replayed, len(conversation.calls), dict(conversation.breaks)) == (2, 1, {})
 
 
@@ -106,10 +106,23 @@ def test_a_retry_gets_no_answer_that_its_client_has_gone_on_from(name: str) -> N
     conversation.answer(first, thought, codec().encode("A coin."), [-1.0] * len(codec().encode("A coin.")))
     say(conversation, conversation.ask([*ASKED, thought, further("Sure?")]), "Yes.")
 
-    again = conversation.ask(ASKED, retry=True)
+    again = conversation.ask(ASKED, retry=1)
 
-    assert again is not first and conversation.ask(ASKED, retry=True) is again
+    assert again is not first and conversation.ask(ASKED, retry=2) is again
     assert conversation.replayed == 1
+
+
+def test_the_same_asked_twice_and_sent_again_twice_is_answered_twice() -> None:
+    """A client counts its tries: the second that says to be the first is of the other request."""
+    conversation = Conversation(template("smollm2"))
+    calls = [conversation.ask(ASKED), conversation.ask(ASKED)]
+    for call in calls:
+        say(conversation, call, "A coin.")
+
+    again = [conversation.ask(ASKED, retry=1) for _ in range(3)]
+
+    assert again[:2] == calls[::-1] and again[2] not in calls
+    assert conversation.ask(ASKED, retry=2) is again[2]
 
 
 def test_a_retry_of_what_was_aborted_is_a_new_call() -> None:
@@ -117,7 +130,7 @@ def test_a_retry_of_what_was_aborted_is_a_new_call() -> None:
     call = conversation.ask(ASKED)
     conversation.abort(call, codec().encode("A c"), [-1.0] * len(codec().encode("A c")))
 
-    again = conversation.ask(ASKED, retry=True)
+    again = conversation.ask(ASKED, retry=1)
     say(conversation, again, "A coin.")
 
     assert again is not call and again.prompt_ids == call.prompt_ids

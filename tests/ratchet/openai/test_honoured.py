@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
 import pytest
+from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from ratchet.openai.chat import ChatRequest
 from ratchet.openai.honoured import DIFFERENT, HARMLESS, HONOURED, REFUSED, WISHES
 from ratchet.recorder.application import Recorder
+from ratchet.recorder.body import read
 from ratchet.recorder.engine import ScriptedEngine
+from ratchet.recorder.refused import Refused
 from ratchet.recorder.rollout import RecordedRollout
+from services.orchestrator.api.dialects import MESSAGES, RESPONSES, Dialect, chat_request
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 
 ASKED: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "x"}]}
 TOOL = {"type": "function", "function": {"name": "look"}}
+ODD_TOOLS = [
+    [{"type": "function", "function": {"name": "look"} | more}] for more in ({"parameters": "x"}, {"description": 5})
+]
+CALLED = {"role": "assistant", "content": "x", "function_call": {"name": "look", "arguments": "{}"}}
 VALUES: dict[str, list[Any]] = {
     "model": ["small"],
-    "messages": [ASKED["messages"], [], None, ["x"]],
+    "messages": [ASKED["messages"], [], None, ["x"], [*ASKED["messages"], CALLED, *ASKED["messages"]]],
     "n": [1, 2],
     "temperature": [0, 0.5, "hot"],
     "top_p": [0.5],
-    "max_tokens": [1, 0, "many"],
+    "max_tokens": [1, 1.0, 0, "many"],
     "max_completion_tokens": [1, 0.5],
     "stream": [False, "no"],
-    "stream_options": [{"include_usage": True}, 5],
-    "stop": ["", "x", [], ["a", "", "b"], list("abcd"), list("abcde"), [7], 7, ["x" * 1024], "x" * 1025],
-    "tools": [[], [TOOL], ["look"], [{"type": "custom"}], [{"type": "function", "function": {"name": ""}}]],
+    "stream_options": [{"include_usage": True}, {"include_usage": "x"}, 5],
+    "stop": ["", "x", [], ["a", "", "b"], list("abcde"), ["x"] * 17, [7], 7, ["x" * 1024], "x" * 1025],
+    "tools": [[], [TOOL], ["look"], [{"type": "custom"}], [{"type": "function", "function": {"name": ""}}], *ODD_TOOLS],
     "tool_choice": ["auto", "none", "required", {"type": "any"}, "look", {"type": "function"}],
     "parallel_tool_calls": [True, False, "no"],
     "logprobs": [True, False, "yes"],
     "user": ["ann"],
     "metadata": [{"task_type": "sort"}],
-    "seed": [7, 0, "x", 10**400],
-    "top_k": [5, "x"],
+    "seed": [7, 0, "x", 1.5, 10**400],
+    "top_k": [5, -2, 1.5, "x"],
     "presence_penalty": [0, 0.0, 0.5, "x"],
     "frequency_penalty": [0, -0.5],
     "logit_bias": [{}, {"5": 0.5}, 5],
@@ -67,12 +76,21 @@ def by_the_public_front(body: dict[str, Any]) -> Told:
         return False, {"why": ours[0].removeprefix("this fleet does not do that: ")} if ours else {}
 
 
-async def by_the_recorder(body: dict[str, Any]) -> Told:
+def of_a_dialect_by_the_public_front(dialect: Dialect, body: dict[str, Any]) -> Told:
+    try:
+        return True, dict(chat_request(dialect, read(json.dumps(body).encode()), {}).overruled)
+    except Refused as error:
+        return False, {"why": str(error)}
+    except RequestValidationError:
+        return False, {}
+
+
+async def by_the_recorder(body: dict[str, Any], path: str = "/v1/chat/completions") -> Told:
     engine = ScriptedEngine(lambda prompt: [*codec().encode("Yes."), SPECIAL.index("<|im_end|>")])
     rollout, recorder = RecordedRollout(template("qwen2_5"), engine, model="small"), Recorder()
     headers = {"authorization": f"Bearer {recorder.begin(rollout)}"}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(recorder.application()), base_url="http://at") as http:
-        reply = await http.post("/v1/chat/completions", json=body, headers=headers)
+        reply = await http.post(path, json=body, headers=headers)
     if not reply.is_success:
         assert (reply.status_code, len(engine.seen)) == (400, 0)
         return False, {"why": reply.json()["error"]["message"]}
@@ -101,6 +119,71 @@ async def test_what_one_front_takes_or_refuses_the_other_does_too() -> None:
             assert front[0] or name not in HARMLESS
             taken += front[0]
     assert taken > 40
+
+
+THINKING = {"type": "enabled", "budget_tokens": 9}
+OF_DIALECTS: tuple[tuple[Dialect, list[dict[str, Any]]], ...] = (
+    (
+        MESSAGES,
+        [
+            *({"stop_sequences": value} for value in ([], ["a", ""], ["x"] * 17, ["x" * 1025], "x")),
+            *({"thinking": value} for value in ({}, {"type": "disabled"}, {"type": "adaptive"}, THINKING, "much")),
+            *({"output_config": value} for value in ({}, {"effort": "low"}, {"effort": 5}, {"format": {"type": "x"}})),
+            *(
+                {"tools": [{"name": "look"} | more]}
+                for more in ({}, {"input_schema": 5}, {"description": 5}, {"name": ""})
+            ),
+            *({"top_k": value} for value in (5, -2, 1.5, "x")),
+            *(
+                {"messages": [{"role": "user", "content": value}]}
+                for value in ("x", [], None, 5, ["x"], [{"type": "image"}])
+            ),
+            *({"max_tokens": value} for value in (1.0, 0, None, "x")),
+        ],
+    ),
+    (
+        RESPONSES,
+        [
+            *(
+                {"reasoning": value}
+                for value in ({}, {"effort": "low", "summary": "auto"}, {"effort": None}, {"effort": 5})
+            ),
+            *(
+                {"text": value}
+                for value in ({"verbosity": "low"}, {"verbosity": 5}, {"format": {"type": "json_object"}}, 5)
+            ),
+            *(
+                {"tools": [{"type": "function", "name": "look"} | more]}
+                for more in ({}, {"parameters": 5}, {"name": None})
+            ),
+            *({"input": value} for value in ("x", [], None, 5, [{"role": "x", "content": "x"}], [{"type": "x"}])),
+            *({name: value} for name in ("store", "background", "previous_response_id") for value in (True, None)),
+        ],
+    ),
+)
+
+
+async def test_in_the_other_dialects_they_take_the_same_and_wish_for_the_same_by_one_name() -> None:
+    wished = []
+    for dialect, changes in OF_DIALECTS:
+        for change in changes:
+            body = {"model": "small", "max_tokens": 9} if dialect is MESSAGES else {"model": "small", "input": "x"}
+            body |= {"messages": ASKED["messages"]} if dialect is MESSAGES else {}
+            front = of_a_dialect_by_the_public_front(dialect, body | change)
+            recorded = await by_the_recorder(body | change, dialect.path)
+            assert front[0] == recorded[0], (change, front, recorded)
+            assert not front[0] or front[1] == recorded[1], (change, front, recorded)
+            assert front[0] or not front[1] or front == recorded, (change, front, recorded)
+            wished += list(front[1].items()) if front[0] else []
+    assert wished == [
+        ("reasoning_effort", '{"type": "adaptive"}'),
+        ("reasoning_effort", '{"budget_tokens": 9, "type": "enabled"}'),
+        ("reasoning_effort", "low"),
+        ("top_k", 5),
+        ("top_k", -2),
+        ("reasoning_effort", "low"),
+        ("verbosity", "low"),
+    ]
 
 
 async def test_where_they_differ_the_reason_holds() -> None:

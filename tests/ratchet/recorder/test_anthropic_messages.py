@@ -195,7 +195,7 @@ async def test_a_count_of_tokens_is_that_of_the_call_and_makes_none() -> None:
         assert (len(rollout.conversation.calls), rollout.conversation.breaks) == (2, {})
         assert (refused.status_code, refused.json()["type"]) == (400, "error")
         assert late.status_code != 200 and "its time is over" in late.json()["error"]["message"]
-        assert long.status_code == 400 and "stop_sequences: 64 texts" in long.json()["error"]["message"]
+        assert long.status_code == 400 and "a text of stop_sequences must have 1,024" in long.json()["error"]["message"]
 
 
 def test_a_rollout_counts_tokens_so_often_as_its_calls_allow() -> None:

@@ -241,7 +241,7 @@ def of_client(kind: type[openai.APIStatusError], **given: Any) -> Callable[..., 
         of_client(openai.BadRequestError, tool_choice={"type": "function", "function": {"name": "look"}}),
         of_client(openai.BadRequestError, tools=["look"]),
         of_client(openai.BadRequestError, stop=[7]),
-        of_client(openai.BadRequestError, stop=list("abcde")),
+        of_client(openai.BadRequestError, stop=["x"] * 17),
         of_client(openai.BadRequestError, response_format="json"),
         of_client(openai.BadRequestError, response_format={"type": "json_object"}),
         of_client(openai.BadRequestError, logprobs=True, top_logprobs=3),
@@ -265,9 +265,10 @@ async def test_what_is_not_honoured_is_refused_by_name(kind: type[openai.APIStat
 
 async def test_the_works_own_stop_strings_end_every_call() -> None:
     async with house("one two. three", "one, two. three", stop=(". ",)) as at:
-        for stop, said in ((None, "one two"), (["; ", ", "], "one")):
+        for stop, said, word in ((None, "one two", ". "), (["; ", ", "], "one", ", ")):
             told = await at.ask(stop=stop)
             assert (told.choices[0].message.content, told.choices[0].finish_reason) == (said, "stop")
+            assert told.choices[0].stop_reason == word
         assert at.engine.stops == [(". ",), (". ", "; ", ", ")]
         at.assert_recorded()
 

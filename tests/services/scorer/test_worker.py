@@ -249,3 +249,14 @@ def test_the_auditor_has_settings_of_its_own_in_the_place_of_the_scorers() -> No
 def test_anchors_that_are_scored_again_ask_for_a_verdict_each(experiment_id: str | None, fresh: bool) -> None:
     work = WORK.model_copy(update={"arm": Arm(sequence=3, experiment_id=experiment_id)})
     assert request_of(RESPONSE, work).fresh is fresh
+
+
+def test_an_answer_is_scored_up_to_its_stop_string_and_its_tokens_are_all_spent() -> None:
+    work = WORK.model_copy(update={"sampling": Sampling(stop=("b",))})
+    uncut = Sample(text="abc", finish_reason="length", completion_ids=(1, 2, 3))
+    printed = Sample(text="abc", finish_reason="length", program="mine")
+
+    answers = request_of(RESPONSE.model_copy(update={"samples": (uncut, printed)}), work).answers
+
+    assert [(one.text, one.finish_reason) for one in answers] == [("a", "stop"), ("abc", "length")]
+    assert answers[0].spent.tokens == 3

@@ -111,6 +111,7 @@ async def test_an_answer_ends_before_a_stop_string_and_keeps_the_tokens_that_wro
         (told,) = await answers(bench, GenerationRequest("hello", stopping))
         (sample,) = told.samples
         assert (sample.text, sample.finish_reason) == (said.text.partition(word)[0], "stop")
+        assert (sample.stopped_at, said.stopped_at) == (word, None)
         if bench.tokens:
             ids, tokenizer = list(said.completion_ids or ()), load_tokenizer(bench.model)
             kept = next(n for n in range(1, 9) if word in completion_text(tokenizer, ids[:n]))

@@ -38,7 +38,7 @@ async def test_one_users_turn_is_the_task_of_the_queue_and_a_conversation_reache
     tmp_path: Path,
 ) -> None:
     async with chatting(tmp_path) as chat:
-        parts = [{"type": "text", "text": "and "}, {"type": "text", "text": "now?"}]
+        parts = [{"type": "text", "text": "and"}, {"type": "text", "text": "now?"}]
         turns: list[Any] = [
             {"role": "developer", "content": "be short"},
             {"role": "user", "content": "hello"},
@@ -53,7 +53,7 @@ async def test_one_users_turn_is_the_task_of_the_queue_and_a_conversation_reache
             ChatMessage(role="system", content="be short"),
             ChatMessage(role="user", content="hello"),
             ChatMessage(role="assistant", content="hi"),
-            ChatMessage(role="user", content="and now?"),
+            ChatMessage(role="user", content="and\nnow?"),
         )
 
 
@@ -148,7 +148,7 @@ JSON = {"content-type": "application/json"}
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 REFUSED: list[dict[str, Any]] = [
     {"seed": "seven"},
-    {"stop": list("abcde")},
+    {"stop": ["x"] * 17},
     {"tools": [{"type": "function", "function": {"name": ""}}]},
     {"tool_choice": {"type": "function", "function": {"name": "f"}}},
     {"functions": [{"name": "f"}]},
@@ -186,8 +186,10 @@ async def test_an_answer_ends_before_a_stop_string_whoever_gave_it(tmp_path: Pat
         if stream:
             chunks = [chunk async for chunk in answer]
             assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "the be"
+            assert chunks[-1].choices[0].stop_reason == "st o"
         else:
-            assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("the be", "stop")
+            (choice,) = answer.choices
+            assert (choice.message.content, choice.finish_reason, choice.stop_reason) == ("the be", "stop", "st o")
         await chat.ask("x")
 
         assert [work.sampling.stop for work in chat.works] == [(" one", "st o"), None]

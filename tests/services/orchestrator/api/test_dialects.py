@@ -51,6 +51,23 @@ async def test_a_conversation_by_messages_is_a_session_whose_calls_pass_to_the_c
         assert one.session_id == other.session_id is not None
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stop_sequence_that_was_found_is_told_as_the_recorder_tells_it(tmp_path: Path, stream: bool) -> None:
+    async with chatting(tmp_path) as chat:
+        chat.texts = ("no", "one two three", "no")
+        given = MESSAGES | {"stop_sequences": ["", "three", " two"], "stream": stream}
+
+        reply = await chat.http.post("/v1/messages", json=given)
+
+        told = (
+            json.loads(reply.text.split("event: message_delta\ndata: ")[1].partition("\n")[0])["delta"]
+            if stream
+            else (reply.json())
+        )
+        assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", " two")
+        assert "three" not in reply.text
+
+
 async def test_a_conversation_by_responses_is_put_together_by_openais_client(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         chat.texts = ("no", TOLD, "no")
@@ -59,7 +76,8 @@ async def test_a_conversation_by_responses_is_put_together_by_openais_client(tmp
             "instructions": "Be brief.",
             "tools": [{"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": None}],
         }
-        first = await chat.openai.responses.create(input=[ASKED], metadata={"task_id": "mine"}, **given)
+        wished: Any = {"reasoning": {"effort": "low", "summary": "auto"}, "text": {"verbosity": "low"}}
+        first = await chat.openai.responses.create(input=[ASKED], metadata={"task_id": "mine"}, **wished, **given)
         assert [item.type for item in first.output] == ["reasoning", "message", "function_call"]
         result = {"type": "function_call_output", "call_id": first.output[2].call_id, "output": "30"}  # type: ignore[union-attr]
         history: Any = [ASKED, *[item.model_dump() for item in first.output], result]
@@ -69,7 +87,9 @@ async def test_a_conversation_by_responses_is_put_together_by_openais_client(tmp
             last = await stream.get_final_response()
 
         assert (last.output_text, last.status, last.model) == ("Yes, 30 degrees.", "completed", "small@v1.0.0")
-        assert chat.works[0].task_id == "mine" == first.ratchet["task_id"]  # type: ignore[attr-defined]
+        told = first.ratchet  # type: ignore[attr-defined]
+        assert chat.works[0].task_id == "mine" == told["task_id"]
+        assert told["overruled"] == {"reasoning_effort": "low", "verbosity": "low"}
         assert chat.works[0].session_id == chat.works[1].session_id is not None
 
 
@@ -77,11 +97,12 @@ REFUSED: tuple[tuple[dict[str, Any], int, str], ...] = (
     ({"model": "none"}, 404, "does not exist"),
     ({"model": None}, 400, "model: must be a text"),
     ({"colour": "red"}, 400, "colour: this fleet does not do that"),
-    ({"stop_sequences": list("abcde")}, 400, "stop_sequences: "),
+    ({"stop_sequences": ["x"] * 17}, 400, "stop_sequences must be 16 texts at most"),
     ({"temperature": 9}, 400, "temperature: must be less"),
     ({"tool_choice": {"type": "tool", "name": "weather"}}, 400, "tool_choice"),
     ({"messages": []}, 400, "one at least"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 9}}, 400, "thinking: "),
+    ({"thinking": "much"}, 400, "thinking: "),
+    ({"output_config": {"pace": "slow"}}, 400, "output_config.pace: this fleet does not do that"),
     ({"metadata": {"user_id": "x" * 201}}, 400, "metadata.user_id: must have at most 200 characters"),
 )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.logs.best_answer import result_of
+from ratchet.logs.lessons import teaches_nothing
 from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage
@@ -145,6 +146,23 @@ def test_a_conversation_is_logged_with_its_segments_and_shown_turn_by_turn() -> 
         ("assistant", "that", 2, 2, 0.5),
     ]
     assert (shown.tokens, shown.ended, shown.program) == (2, "limit", "looker")
+
+
+def test_an_answer_ends_before_a_stop_string_whoever_gave_it_and_a_programs_as_the_program_ended_it() -> None:
+    ids = {"completion_ids": (1, 2), "logprobs": (-0.5, -0.25)}
+    uncut = Sample(text="ab\ncd", finish_reason="length", token_texts=("ab\n", "cd"), **ids)  # type: ignore[arg-type]
+    ours = Sample(text="ab", finish_reason="stop", stopped_at="\n", **ids)  # type: ignore[arg-type]
+    printed = Sample(text="ab\ncd", finish_reason="length", program="mine")
+    work = WORK.model_copy(update={"sampling": Sampling(n=3, stop=("d", "\n"))})
+    response = RESPONSE.model_copy(update={"samples": (uncut, ours, printed)})
+
+    lines = settle(REWARD, response, work, NOW)
+    (drafted,) = completed_response(Response(task_id="t-1", response="ab\ncd", agent_id="other"), work).samples
+
+    told = [(line.response, line.finish_reason, line.stopped_at, line.sampled_tokens) for line in lines]
+    assert told == [("ab", "stop", "\n", None), ("ab", "stop", "\n", 2), ("ab\ncd", "length", None, None)]
+    assert (teaches_nothing(lines[0]), lines[0].token_texts) == ("there are no tokens of it", None)
+    assert (drafted.text, drafted.stopped_at) == ("ab", "\n")
 
 
 def test_an_artifact_and_the_parts_of_a_score_are_logged_and_the_best_ones_artifact_is_the_users() -> None:
