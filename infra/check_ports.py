@@ -31,12 +31,12 @@ def is_taken(port: int) -> bool:
 
 def advice(target: str, base: int, amqp: int) -> str | None:
     """What to say of the taken ports; None where all are free, or are no ports: `ratchet demo` says so."""
-    if not (1024 <= base < 60_000 and 1024 <= amqp < 60_000):
+    if not (1024 <= base < 65_000 and 1024 <= amqp < 65_000):
         return None
     taken = [str(port) for port in wanted(base, amqp) if is_taken(port)]
     if not taken:
         return None
-    while base < 60_000 and amqp < 60_000 and any(map(is_taken, wanted(base, amqp))):
+    while base < 65_000 and amqp < 65_000 and any(map(is_taken, wanted(base, amqp))):
         base, amqp = base + STEP, amqp + STEP
     return f"taken: port {', port '.join(taken)}. Free them, or: make {target} PORT_BASE={base} AMQP_PORT={amqp}"
 
