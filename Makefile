@@ -12,19 +12,23 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-real demo-tools demo-sandboxed test check setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
+.PHONY: demo demo-real demo-tools demo-sandboxed ports test check setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
 
-demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
+demo: ports setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo $(PORTS)
 
-demo-real: setup  ## The same with a real language model, fetched once (93 MB): some twenty minutes on two cores.
+demo-real: ports setup  ## The same with a real language model, fetched once (93 MB): some twenty minutes on two cores.
 	$(BIN)/ratchet demo --real --seed $(SEED) $(PORTS)
 
-demo-tools: setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
+demo-tools: ports setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
 	$(BIN)/ratchet demo --tools --seed $(SEED) $(PORTS)
 
-demo-sandboxed: setup  ## The same agent as a program of the runner, each rollout in a sandbox, paid by hidden tests: ten minutes.
+demo-sandboxed: ports setup  ## The same agent as a program of the runner, each rollout in a sandbox, paid by hidden tests: ten minutes.
 	$(BIN)/ratchet demo --tools --sandboxed --seed $(SEED) $(PORTS)
+
+ports:  # taken ones are told of before set-up takes minutes; after it `ratchet demo` tells
+	@test -e .venv/ready || ! command -v $(PYTHON) > /dev/null || \
+		$(PYTHON) infra/check_ports.py $(or $(firstword $(MAKECMDGOALS)),demo) $(or $(PORT_BASE),8700) $(or $(AMQP_PORT),5673)
 
 test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests

@@ -1,7 +1,8 @@
-"""`ratchet dead-letters`: see what could not be handled and why, and send it back once the cause is mended."""
+"""`ratchet dead-letters`: see what could not be handled and why; send it back once that is mended, or put it away."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -13,27 +14,36 @@ from ratchet.bus.claim_store import FOLDER, waiting_on_disk
 from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
 from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST, DEAD, LOST
 from ratchet.bus.dead_letters.letter import DeadLetter
+from ratchet.bus.dead_letters.selection import Selection
+from ratchet.cli.adapters.here import operator
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, print_raw, say, say_error
+from ratchet.cli.terminal import AsJson, CommandError, ExitCode, UsageError, out, print_json, print_raw, say, say_error
 
 dead_letters = typer.Typer()
 
 Unroutable = Annotated[bool, typer.Option("--unroutable", help="Instead, what was sent to a name that no queue has.")]
+Queue = Annotated[str | None, typer.Option(help="Only those that failed in this queue, as `list` names it.")]
+Matching = Annotated[str | None, typer.Option(help="Only those whose reason has this text in it.")]
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
 @dead_letters.command("list")
 def list_(
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many, from the oldest on.")] = 50,
+    queue: Queue = None,
+    matching: Matching = None,
     unroutable: Unroutable = False,
     json: AsJson = False,
 ) -> None:
     """List the dead letters, the oldest first; nothing is taken out."""
     access = FleetAccess.here()
-    letters, _ = _service(access, unroutable).oldest(limit)
+    wanted, service = Selection(queue=queue, matching=matching), _service(access, unroutable)
+    letters = service.oldest(limit)[0] if wanted == Selection() else _fitting(service, wanted)[:limit]
     if json:
         print_json([letter.as_dict() for letter in letters])
     elif not letters:
-        out.print("No unroutable messages." if unroutable else "No dead letters.")
+        such = "" if wanted == Selection() else " of that kind"
+        out.print(f"No unroutable messages{such}." if unroutable else f"No dead letters{such}.")
     else:
         _print_table(letters)
     if not json and not unroutable and (waiting := waiting_on_disk(access.logs_dir)):
@@ -65,29 +75,79 @@ def show(
 @dead_letters.command()
 def requeue(
     letter_id: Annotated[str | None, typer.Argument(help="Its id, as `list` shows it.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    queue: Queue = None,
+    matching: Matching = None,
+    all_: All = False,
     one_at_a_time: Annotated[
         bool, typer.Option("--one-at-a-time", help="All, each only after the last was taken and killed nobody.")
     ] = False,
     unroutable: Unroutable = False,
+    json: AsJson = False,
 ) -> None:
     """Send dead letters back to the queue they failed in. Each leaves here only when the broker has it there.
 
     An unroutable message goes to the queue it was sent to, once there is one.
     """
-    if (letter_id is None) == (not (all_ or one_at_a_time)):
-        raise typer.BadParameter("give either an id, or --all, or --one-at-a-time")
-    access = FleetAccess.here()
-    sent, stayed = _service(access, unroutable).send_back(
-        lambda letter: letter_id in (None, letter.id), one_at_a_time=one_at_a_time, say=say
-    )
+    wanted = _selection([letter_id] if letter_id else [], queue, matching, everything=all_ or one_at_a_time)
+    sent, stayed = _service(FleetAccess.here(), unroutable).send_back(wanted, one_at_a_time=one_at_a_time, say=say)
     if letter_id and not sent and not stayed:
         raise _no_such(letter_id, unroutable)
-    out.print(f"{len(sent)} sent back")
+    if json:
+        print_json({"sent": len(sent), "stayed": [stays._asdict() for stays in stayed]})
+    else:
+        out.print(f"{len(sent)} sent back")
     for stays in stayed:
         say_error(f"stays: {stays.id}: {stays.reason}")
     if stayed:
         raise typer.Exit(ExitCode.FAILED)
+
+
+@dead_letters.command()
+def dismiss(
+    reason: Annotated[str, typer.Option(help="Why: it is kept with each letter, under your name.")],
+    letter_ids: Annotated[list[str] | None, typer.Argument(help="Their ids, as `list` shows them.")] = None,
+    queue: Queue = None,
+    matching: Matching = None,
+    all_: All = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask where several are meant.")] = False,
+    unroutable: Unroutable = False,
+    json: AsJson = False,
+) -> None:
+    """Put dead letters away that nobody needs: out of the queue, whole into dismissed_letters.jsonl of the logs folder.
+
+    Look at them first: `list`, `show`. Dismissed once more, a letter is where it was, and the exit code is 0 again.
+    """
+    wanted = _selection(letter_ids or [], queue, matching, everything=all_)
+    if not reason.strip():
+        raise UsageError("--reason is empty: say why nobody needs them")
+    service = _service(FleetAccess.here(), unroutable)
+    if not yes and not wanted.ids:
+        _ask(len(_fitting(service, wanted)), "unroutable messages" if unroutable else "dead letters")
+    gone = service.dismiss(wanted, operator(), reason.strip())
+    missing = sorted(wanted.ids.difference(gone))
+    if json:
+        print_json({"dismissed": len(gone), "missing": missing, "file": str(service.dismissals.path)})
+    else:
+        kept = f", whole in {service.dismissals.path}" if gone else ""
+        out.print(f"{len(gone)} dismissed{kept}", markup=False)
+    if missing:
+        raise _no_such(missing[0], unroutable)
+
+
+def _selection(letter_ids: list[str], queue: str | None, matching: str | None, *, everything: bool) -> Selection:
+    if bool(letter_ids) == (everything or queue is not None or matching is not None):
+        raise typer.BadParameter("say which: an id; or --queue, --matching or both; or --all")
+    return Selection(frozenset(letter_ids), queue, matching)
+
+
+def _fitting(service: DeadLetterService, wanted: Selection) -> list[DeadLetter]:
+    return [letter for letter in service.listing().letters if wanted(letter)]
+
+
+def _ask(count: int, what: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(f"this dismisses {count:,} {what}: add --yes where nobody can be asked")
+    typer.confirm(f"Dismiss {count:,} {what}?", abort=True, err=True)
 
 
 def _service(access: FleetAccess, unroutable: bool) -> DeadLetterService:

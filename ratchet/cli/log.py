@@ -19,12 +19,13 @@ from ratchet.cli.task_id import whole_id
 from ratchet.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
 from ratchet.logs.leadership import UNFENCED, Fence, Leadership
 from ratchet.logs.names import INTERACTIONS, active_path, is_own
-from ratchet.logs.reader import Line, end_of_log, follow, read, tail_position
+from ratchet.logs.reader import Line, LogReader, end_of_log, file_starts, follow, read, tail_position
 from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.retention.pruner import Pruned, Pruner
 from ratchet.logs.rows import AnswerRow, question
+from ratchet.logs.segments import Position
 from ratchet.logs.trajectories import TrajectoryFolder
 from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
@@ -124,17 +125,27 @@ SHOWN_CHARS = 60
 def last_rows(
     folder: Path, count: int, agent: str | None, *, own: bool = True
 ) -> tuple[list[tuple[str, AnswerRow]], int]:
-    """The last `count` samples (of that agent), each as the line and decoded, and where the log ends."""
-    window = count
-    while True:
-        start = tail_position(folder, INTERACTIONS, window) if window else None
-        lines = list(read(folder, INTERACTIONS, start)) if start is not None else []
-        rows = deque(_rows(lines, agent, own=own), maxlen=count)
-        if len(rows) == count or start in (0, None) or len(lines) < window:
-            break
-        window *= 4
-    end = lines[-1].end if lines else end_of_log(folder, INTERACTIONS)
-    return list(rows), end
+    """The last `count` samples (of that agent), each as the line and decoded, and where the log ends.
+
+    No more than these are held in memory, however far back they lie.
+    """
+    if not count:
+        return [], end_of_log(folder, INTERACTIONS)
+    reader = LogReader(folder, INTERACTIONS, begin := tail_position(folder, INTERACTIONS, count))
+    rows = deque(_rows(reader.lines(), agent, own=own), maxlen=count)
+    for start in file_starts(folder, INTERACTIONS):
+        if start < begin and len(rows) < count:
+            before = _rows(_lines_between(folder, start, begin), agent, own=own)
+            rows.extendleft(reversed(deque(before, maxlen=count - len(rows))))
+            begin = start
+    return list(rows), reader.position
+
+
+def _lines_between(folder: Path, start: Position, stop: Position) -> Iterator[Line]:
+    for line in read(folder, INTERACTIONS, start):
+        if line.position >= stop:
+            return
+        yield line
 
 
 def follow_rows(folder: Path, start: int, agent: str | None, *, own: bool) -> Iterator[tuple[str, AnswerRow]]:

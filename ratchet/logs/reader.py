@@ -35,6 +35,7 @@ __all__ = [
     "Record",
     "active_tail",
     "end_of_log",
+    "file_starts",
     "follow",
     "read",
     "read_json",
@@ -107,14 +108,19 @@ def follow(
 
 def tail_position(folder: Path, name: str, count: int) -> Position:
     """Where the last `count` lines start, or the oldest there is. Reads no more of the log than it needs."""
-    sealed = sealed_segments(folder, name)
-    starts = sorted({sealed_end(sealed), *(segment.start for segment in sealed)}, reverse=True)
+    starts = file_starts(folder, name)
     for start in starts:
         lines = LogReader(folder, name, start, on_bad=lambda bad: None).whole_lines()
         last = deque((line.position for line in lines), maxlen=count)
         if len(last) == count:
             return last[0]
     return starts[-1]
+
+
+def file_starts(folder: Path, name: str) -> list[Position]:
+    """Where the active file and each sealed segment begin, the newest first."""
+    sealed = sealed_segments(folder, name)
+    return sorted({sealed_end(sealed), *(segment.start for segment in sealed)}, reverse=True)
 
 
 def active_tail(folder: Path, name: str, count: int, most_bytes: int = TAIL_BYTES) -> list[bytes]:

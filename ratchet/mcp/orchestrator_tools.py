@@ -9,7 +9,7 @@ from pydantic import Field
 from ratchet.mcp.call import Call, prompt_json
 from ratchet.mcp.tool_table import Effect, ToolTable
 from schemas.api.adapters import AgentView, Reason, VersionDetail
-from schemas.api.dead_letters import DeadLetters, Requeued
+from schemas.api.dead_letters import DeadLetters, Dismissed, Requeued
 from schemas.api.experiments import ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
 from schemas.api.programs import ProgramsCompared, ProgramsStanding
@@ -47,6 +47,8 @@ RightAnswer = Annotated[
 ]
 Criteria = Annotated[str | None, Field(description="What a good answer is, for scorers that judge.")]
 MaxTokens = Annotated[int | None, Field(ge=1, description="Tokens an answer may have.")]
+LetterIds = Annotated[list[str] | None, Field(min_length=1, max_length=1000, description="From list_dead_letters.")]
+FailedIn = Annotated[str | None, Field(description="All that failed in this queue, instead of ids.")]
 TaskType = Annotated[Identifier | None, Field(description="Tasks of one type are compared with each other.")]
 
 
@@ -358,16 +360,23 @@ def list_dead_letters(cursor: Cursor = None, limit: Limit = 20) -> Call:
 
 
 @TOOLS.tool("POST /v1/dead-letters/requeue", Requeued, "Requeue dead letters", Effect.ADDS)
-def requeue_dead_letters(
-    ids: Annotated[
-        list[str] | None, Field(min_length=1, max_length=1000, description="From list_dead_letters.")
-    ] = None,
-    queue: Annotated[str | None, Field(description="All that failed in this queue, instead of ids.")] = None,
-) -> Call:
+def requeue_dead_letters(ids: LetterIds = None, queue: FailedIn = None) -> Call:
     """Send dead letters back to the queue they failed in, after what made them fail is mended: by id, or all of a
     queue. What was done already is not done twice.
     """
     return Call(body={"ids": ids, "queue": queue})
+
+
+@TOOLS.tool("POST /v1/dead-letters/dismiss", Dismissed, "Dismiss dead letters", Effect.REMOVES)
+def dismiss_dead_letters(
+    reason: Annotated[Reason, Field(description="Why: it is kept with each letter, under your name.")],
+    ids: LetterIds = None,
+    queue: FailedIn = None,
+) -> Call:
+    """Put dead letters away that nobody needs: by id, or all of a queue. Each is kept whole in a file of the logs
+    folder, with the reason, but does not come back by itself. Read them, and ask the user first.
+    """
+    return Call(body={"ids": ids, "queue": queue, "reason": reason})
 
 
 @TOOLS.tool("GET /v1/status", Status, "Show the fleet at a glance", Effect.READS)

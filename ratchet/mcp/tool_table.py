@@ -22,6 +22,7 @@ class Effect(Enum):
     ADDS = "adds work; called twice, it may add it twice"
     SETS = "sets something that can be set back; called twice is called once"
     REPLACES = "changes which adapter answers the users"
+    REMOVES = "puts something away for good; called twice is called once"
 
     @property
     def reads(self) -> bool:
@@ -59,7 +60,7 @@ class ToolSpec:
         return ToolAnnotations(
             title=self.title,
             read_only_hint=self.effect.reads,
-            destructive_hint=self.effect is Effect.REPLACES,
+            destructive_hint=self.effect in (Effect.REPLACES, Effect.REMOVES),
             idempotent_hint=self.effect is not Effect.ADDS,
             open_world_hint=False,
         )

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from schemas.api.adapters import Reason
 from schemas.api.page import Page
 from schemas.messages.base import Record
 
@@ -28,7 +29,7 @@ class DeadLetterView(Record):
 class DeadLetters(Page[DeadLetterView]):
     """The oldest first; what came or left since the page before does no harm to the order.
 
-    At most 10,000 are listed, fewer where they are long: send those back, and the rest comes into view.
+    At most 10,000 are listed, fewer where they are long: send those back or dismiss them, and the rest comes into view.
     """
 
     total: int = Field(ge=0, description="How many there are in all.")
@@ -43,8 +44,8 @@ class DeadLetterDetail(DeadLetterView):
     advice: str = Field(description="What to do about it.")
 
 
-class RequeueRequest(Record):
-    """Which go back to the queue they failed in: these, or all that failed in that queue."""
+class Which(Record):
+    """These letters, or all that failed in that queue."""
 
     ids: list[str] = Field(default_factory=list, max_length=1000)
     queue: str | None = Field(None, description="As in the letter's field `queue`.")
@@ -56,6 +57,16 @@ class RequeueRequest(Record):
         return self
 
 
+class RequeueRequest(Which):
+    """Which go back to the queue they failed in: these, or all that failed in that queue."""
+
+
+class DismissRequest(Which):
+    """Which nobody needs: these, or all that failed in that queue."""
+
+    reason: Reason = Field(description="Why: it is kept with each letter, under the caller's name.")
+
+
 class Stayed(Record):
     id: str
     reason: str
@@ -64,3 +75,13 @@ class Stayed(Record):
 class Requeued(Record):
     sent: int = Field(ge=0, description="Letters that are back in their queue.")
     stayed: list[Stayed] = Field(description="Letters that were asked for and stay, with the reason.")
+
+
+class Dismissed(Record):
+    """The same call again finds the same."""
+
+    dismissed: int = Field(
+        ge=0,
+        description="Letters that left the queue for `dismissed_letters.jsonl`; of `ids`, also earlier ones.",
+    )
+    stayed: list[Stayed] = Field(description="Letters that were asked for and not found, with the reason.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,18 +20,18 @@ from ratchet.cli.fleet.options import FleetOptions
 from ratchet.service.settings import FleetSettings
 from schemas.messages.task import Task
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
+from tests.acceptance.scoring import scored
 from tests.ratchet.cli.started import started
 
 SAMPLES = 2
 GROUPS = 40
-BY_VERSION = {
-    "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
+DECIDES_SOON = {
     "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
     "RATCHET_PROBATION_UNITS": "40",
     "RATCHET_HOLDBACK": "0.3",
     "RATCHET_WATCH_SHARE": "0",
-    "QUALITY": json.dumps({"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}),
 }
+BY_VERSION = DECIDES_SOON | scored({"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2})
 """A fleet whose versions are worth what is said there, and which decides soon."""
 
 

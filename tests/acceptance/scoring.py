@@ -9,6 +9,7 @@ import json
 import os
 import re
 import zlib
+from collections.abc import Mapping
 
 NOISE = 0.1
 
@@ -20,3 +21,8 @@ def by_version(prompt: object, answer: str, reference: str | None, criteria: str
     """The echo engine puts the adapter's served name before its answer; the noise is that of the text."""
     match = _SERVED_NAME.match(answer)
     return _QUALITY[match.group(1) if match else "v1.0.0"] + NOISE * (zlib.crc32(answer.encode()) / 2**31 - 1.0)
+
+
+def scored(quality: Mapping[str, float]) -> dict[str, str]:
+    """The environment of a fleet whose versions are worth that."""
+    return {"RATCHET_SCORER": "python:tests.acceptance.scoring:by_version", "QUALITY": json.dumps(quality)}

@@ -13,6 +13,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.service.settings import FleetSettings
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.ratchet_command import ForkedRatchet
+from tests.acceptance.scoring import scored
 from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.adapters.making_decisions import decided
 from tests.waiting import wait_until
@@ -22,13 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
-    return start_fleet(
-        environment={
-            "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
-            "RATCHET_GOLDEN_FROM_TRAFFIC": "false",
-            "QUALITY": json.dumps({"v1.0.0": 0.3, "v1.0.1": 0.6}),
-        }
-    )
+    return start_fleet(environment=scored({"v1.0.0": 0.3, "v1.0.1": 0.6}) | {"RATCHET_GOLDEN_FROM_TRAFFIC": "false"})
 
 
 def test_two_versions_are_held_against_each_other_and_the_release_has_it_beside_its_card(fleet: Fleet) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,19 +19,14 @@ from schemas.records.evidence import Evidence
 from schemas.records.registry import AgentAdapters
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.ledger import Ledger
+from tests.acceptance.loops import DECIDES_SOON
+from tests.acceptance.scoring import scored
 from tests.acceptance.traffic import MOST_OPEN, Traffic, traffic
 from tests.ratchet.adapters.making_adapters import published
 
 pytestmark = pytest.mark.broker
 
 AGENT = "small"
-LEARNING = {
-    "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
-    "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
-    "RATCHET_PROBATION_UNITS": "40",
-    "RATCHET_HOLDBACK": "0.3",
-    "RATCHET_WATCH_SHARE": "0",
-}
 PROMOTION = 4
 """The decisions about a version: register, validate, start_experiment, promote."""
 STEPS_OF_A_PROMOTION = ("decision-written", "decision-synced", "registry-written", "registry-renamed")
@@ -98,7 +92,7 @@ async def open_house(
     async with AsyncExitStack() as stack:
 
         async def opened(quality: dict[str, float]) -> House:
-            fleet = start_fleet(environment=LEARNING | {"QUALITY": json.dumps(quality)})
+            fleet = start_fleet(environment=DECIDES_SOON | scored(quality))
             stack.callback(fleet.kill)
             return House(fleet, await stack.enter_async_context(traffic(fleet)))
 

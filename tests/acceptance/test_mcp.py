@@ -185,9 +185,11 @@ async def dead_letters(ask: Asking, fleet: Fleet) -> None:
     letters = await ask.until(lambda page: page["items"], "list_dead_letters")
     (letter,) = letters["items"]
     sent = await ask("requeue_dead_letters", ids=[letter["id"]])
+    await ask.until(lambda page: page["items"], "list_dead_letters")
+    gone = await ask("dismiss_dead_letters", ids=[letter["id"]], reason=WHY)
 
     assert "input: Field required" in letter["reason"]
-    assert sent["sent"] == 1
+    assert sent["sent"] == gone["dismissed"] == 1
 
 
 async def training(ask: Asking) -> None:

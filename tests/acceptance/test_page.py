@@ -409,7 +409,14 @@ def test_a_training_is_watched_while_it_goes(visit: Visit, learned: Fleet) -> No
     assert visit.loads == 1
 
 
-def test_dead_letters_are_read_and_sent_back(visit: Visit, learned: Fleet) -> None:
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "on a phone"])
+def test_dead_letters_are_read_sent_back_and_dismissed(browser: Browser, learned: Fleet, size: Size) -> None:
+    with visiting(browser, origin(learned), size=size) as visit:
+        move_dead_letters(visit, learned)
+        assert faults(visit.page) == visit.complaints() == []
+
+
+def move_dead_letters(visit: Visit, learned: Fleet) -> None:
     page = visit.page
     visit.go("dead-letters")
     with pika.BlockingConnection(pika.URLParameters(learned.amqp_url)) as connection:
@@ -422,8 +429,15 @@ def test_dead_letters_are_read_and_sent_back(visit: Visit, learned: Fleet) -> No
     page.keyboard.press("Escape")
     page.get_by_role("button", name=re.compile("Requeue all of .*tasks")).click()
     page.get_by_role("dialog").get_by_role("button", name="Requeue").click()
-
     visit.wait_for("1 letter sent back")
+
+    page.locator("tbody").get_by_role("button", name="Dismiss").click(timeout=30_000)
+    assert faults(page) == []
+    page.get_by_role("dialog").get_by_label("Reason").fill("a sender's test")
+    page.get_by_role("dialog").get_by_role("button", name="Dismiss").click()
+
+    visit.wait_for("1 letter dismissed")
+    visit.wait_for("No dead letters")
 
 
 def test_more_dead_letters_than_a_page_holds_are_a_click_away(visit: Visit, learned: Fleet) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import time
 from collections.abc import Callable
 
@@ -19,6 +18,7 @@ from ratchet.cli.demo.real.time_left import TimeLeft
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
 from tests.acceptance.loops import access_to
+from tests.acceptance.scoring import scored
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
@@ -26,13 +26,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 @pytest.fixture
 def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
     return start_fleet(
-        environment={
-            "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
+        environment=scored({"v1.0.0": 0.3, "v1.0.1": 0.6})
+        | {
             "RATCHET_GOLDEN_FROM_TRAFFIC": "false",
             "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
             "RATCHET_PROBATION_UNITS": "20",
             "RATCHET_WATCH_SHARE": "0",
-            "QUALITY": json.dumps({"v1.0.0": 0.3, "v1.0.1": 0.6}),
         }
     )
 

@@ -1,4 +1,4 @@
-"""The dead letters for a service: each call opens a connection, looks or sends back, and closes it. Blocks.
+"""The dead letters for a service: each call opens a connection, looks, sends back or dismisses, and closes it. Blocks.
 
 Call it one at a time: a look holds letters in hand, and another at the same time would not see them.
 """
@@ -12,10 +12,12 @@ from pathlib import Path
 
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.claim_store import FOLDER, ClaimStore
+from ratchet.bus.dead_letters.dismissals import Dismissals
 from ratchet.bus.dead_letters.kinds import DEAD, Kind
 from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.bus.dead_letters.listing import Listing
 from ratchet.bus.dead_letters.queue import DeadLetterQueue, Held, Stays
+from ratchet.bus.dead_letters.selection import Selection
 from ratchet.bus.retry_policy import MAX_ATTEMPTS
 
 MOST_LISTED = 10_000
@@ -28,10 +30,11 @@ LISTING_GOOD_FOR_S = 30.0
 class DeadLetterService:
     """All raise BusError without a broker, DeadLetterError where the queue is not there."""
 
-    def __init__(self, amqp_url: str, namespace: str, kind: Kind = DEAD, *, logs_dir: Path | None = None) -> None:
-        """`logs_dir` is where letters refer to whose message no broker takes."""
+    def __init__(self, amqp_url: str, namespace: str, kind: Kind = DEAD, *, logs_dir: Path) -> None:
+        """In `logs_dir` lie the messages no broker takes, to which letters refer, and what was dismissed."""
         self._amqp_url = amqp_url
-        self._store = ClaimStore(logs_dir / FOLDER) if logs_dir is not None else None
+        self._store = ClaimStore(logs_dir / FOLDER)
+        self.dismissals = Dismissals(logs_dir)
         self._namespace = namespace
         self._kind = kind
 
@@ -63,6 +66,17 @@ class DeadLetterService:
         """Ids of those that are back in their queues, confirmed; and those that were wanted and stay."""
         with self._queue() as queue:
             return queue.requeue(wanted, one_at_a_time=one_at_a_time, say=say)
+
+    def dismiss(self, wanted: Selection, who: str, reason: str) -> list[str]:
+        """Ids of those that are on disk and no longer in their queue, those of `wanted.ids` that were before too.
+
+        Raises DiskFull, JournalError: those it could not write stay, and the same call again goes on with them.
+        """
+        with self._queue() as queue:
+            gone = queue.dismiss(wanted, lambda held: self.dismissals.keep(held, who, reason))
+        if missing := wanted.ids.difference(gone):
+            gone += missing.intersection(self.dismissals.ids())
+        return gone
 
     @contextmanager
     def _queue(self) -> Iterator[DeadLetterQueue]:

@@ -7,10 +7,12 @@ killed its consumers, or was too old) have its `x-death` record.
 from __future__ import annotations
 
 import hashlib
+import math
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from ratchet.bus.amqp.forwarding import CLAIM
 from ratchet.bus.amqp.frames import Properties
@@ -104,3 +106,27 @@ def _moment(at: Any) -> str | None:
 def beginning(body: bytes) -> str:
     text = body[:SHOWN].decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else "·" for char in text)
+
+
+def text_or_base64(body: bytes) -> tuple[str, Literal["utf-8", "base64"]]:
+    """A body for JSON, and what it is written in."""
+    try:
+        return body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return b64encode(body).decode(), "base64"
+
+
+def plain(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """AMQP's values as JSON: what JSON does not know becomes text."""
+    return {name: _plain(value) for name, value in headers.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return plain(value)
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    is_json = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_json else str(value)

@@ -1,7 +1,8 @@
-"""Look into a queue of dead letters without taking anything out, and send letters back to the queues they are for.
+"""Look into a queue of dead letters without taking anything out, send letters back to the queues they are for, and
+put away what nobody needs.
 
 A letter leaves the queue only after the broker has confirmed its copy in the queue it goes back to: a crash in between
-leaves both, and every handler of the fleet is idempotent.
+leaves both, and every handler of the fleet is idempotent. One that is dismissed leaves it only once it is on disk.
 """
 
 from __future__ import annotations
@@ -113,6 +114,17 @@ class DeadLetterQueue:
                     say(f"{held.letter.id} taken from {held.letter.queue}")
         return sent, stayed
 
+    def dismiss(self, wanted: Callable[[DeadLetter], bool], keep: Callable[[Held], None]) -> list[str]:
+        """Take out every letter that is wanted, each once `keep` has it on disk. Returns their ids."""
+        gone = list[str]()
+        with self._connection.channel() as channel:
+            for held in self._hold(channel, None):
+                if wanted(held.letter):
+                    keep(held)
+                    self._take_out(channel, held)
+                    gone.append(held.letter.id)
+        return gone
+
     def _hold(self, channel: BlockingChannel, limit: int | None, within_s: float | None = None) -> Iterator[Held]:
         """What is in the queue now; what arrives meanwhile is left for the next look."""
         count = self._depth(channel)
@@ -167,10 +179,13 @@ class DeadLetterQueue:
             return self._kind.absent.format(queue=queue)
         except NackError:
             return f"the queue {queue} does not take it (full): try later"
-        channel.basic_ack(held.tag)
-        if held.claim is not None and self._store is not None:
-            self._store.remove(held.claim)
+        self._take_out(channel, held)
         return None
+
+    def _take_out(self, channel: BlockingChannel, held: Held) -> None:
+        channel.basic_ack(held.tag)
+        if held.claim is not None and held.missing is None and self._store is not None:
+            self._store.remove(held.claim)
 
     def _consumers(self, letter: DeadLetter) -> int:
         """Raises DeadLetterError where its queue is there and nobody would take it."""

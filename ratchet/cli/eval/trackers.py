@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from ratchet.service.errors import one_line
 
@@ -26,20 +31,34 @@ def give_to_trackers(
     """
     if not environment.get("RATCHET_TRAINER_REPORT_TO", "").strip():
         return None
-    try:
-        ended = subprocess.run(
-            [*command, "--evaluation", str(evaluation)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=most_s,
-            env=environment,
-        )
-    except subprocess.TimeoutExpired:
-        return f"the trackers did not take the evaluation within {most_s:.0f} s"
-    if ended.returncode == 0:
+    with subprocess.Popen(
+        [*command, "--evaluation", str(evaluation)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    ) as trainer:
+        try:
+            said, complaints = trainer.communicate(timeout=most_s)
+        except subprocess.TimeoutExpired:
+            return f"the trackers did not take the evaluation within {most_s:.0f} s"
+        finally:
+            end(trainer)
+    if trainer.returncode == 0:
         return None
-    faults = [json.loads(line)["warning"] for line in ended.stdout.splitlines()]
-    last = (ended.stderr.strip().splitlines() or [f"its process ended with {ended.returncode}"])[-1]
+    faults = [json.loads(line)["warning"] for line in said.splitlines()]
+    last = (complaints.strip().splitlines() or [f"its process ended with {trainer.returncode}"])[-1]
     return "; ".join(faults) or f"no tracker got the evaluation: {one_line(last)}"
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """It, its session, and what it started in sessions of their own, as trackers' clients do. Blocks for a moment."""
+    with suppress(psutil.NoSuchProcess):
+        for helper in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                helper.kill()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,23 +1,23 @@
-"""/v1/dead-letters: what could not be handled, one letter whole, and the way back.
+"""/v1/dead-letters: what could not be handled, one letter whole, the way back, and the way out.
 
 Reading holds letters in hand, so one caller reads at a time. It has a bound (DeadLetterService), and whoever sends
-letters back waits for one reader at most, however many want to read.
+letters back or dismisses them waits for one reader at most, however many want to read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path
-from pydantic import JsonValue
 
 from ratchet.bus.dead_letters.dead_letter_service import BROWSE_S, DeadLetterService, advice
-from ratchet.bus.dead_letters.letter import DeadLetter
+from ratchet.bus.dead_letters.letter import plain, text_or_base64
 from ratchet.bus.dead_letters.listing import Listing, Place
-from ratchet.bus.dead_letters.queue import Held, Stays
+from ratchet.bus.dead_letters.queue import Held
+from ratchet.bus.dead_letters.selection import Selection
+from ratchet.http.access.guard import CallerOf
 from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.work import Threads
@@ -25,6 +25,8 @@ from schemas.api.dead_letters import (
     DeadLetterDetail,
     DeadLetters,
     DeadLetterView,
+    Dismissed,
+    DismissRequest,
     Requeued,
     RequeueRequest,
     Stayed,
@@ -33,7 +35,7 @@ from schemas.api.dead_letters import (
 LetterId = Annotated[str, Path(max_length=64, description="As in the list.")]
 T = TypeVar("T")
 GONE = "it is not among the dead letters (any more)"
-TOO_DEEP = f"it lies deeper than one look of {BROWSE_S:g} s: send some of the others back first"
+TOO_DEEP = f"it lies deeper than one look of {BROWSE_S:g} s: send some of the others back first, or dismiss them"
 
 
 def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRouter:
@@ -63,13 +65,9 @@ def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRout
     @router.post("/v1/dead-letters/requeue", responses=problems(422, 503))
     async def requeue(asked: RequeueRequest) -> Requeued:
         """Send letters back to the queues they failed in. Each leaves here only when the broker has it there."""
-        ids = set(asked.ids)
-
-        def wanted(letter: DeadLetter) -> bool:
-            return letter.id in ids or (asked.queue is not None and letter.queue == asked.queue)
-
-        sent, stayed = await in_broker.send_back(wanted)
-        missing = ids - {*sent, *(stays.id for stays in stayed)}
+        wanted = Selection(frozenset(asked.ids), asked.queue)
+        sent, stayed = await in_broker.change(lambda: service.send_back(wanted))
+        missing = wanted.ids - {*sent, *(stays.id for stays in stayed)}
         return Requeued(
             sent=len(sent),
             stayed=[
@@ -77,6 +75,14 @@ def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRout
                 *(Stayed(id=letter_id, reason=GONE) for letter_id in sorted(missing)),
             ],
         )
+
+    @router.post("/v1/dead-letters/dismiss", responses=problems(422, 503))
+    async def dismiss(asked: DismissRequest, caller: CallerOf) -> Dismissed:
+        """Take letters out that nobody needs: each is in dismissed_letters.jsonl, whole, before it leaves."""
+        wanted = Selection(frozenset(asked.ids), asked.queue)
+        gone = await in_broker.change(lambda: service.dismiss(wanted, caller.name, asked.reason))
+        missing = sorted(wanted.ids.difference(gone))
+        return Dismissed(dismissed=len(gone), stayed=[Stayed(id=letter_id, reason=GONE) for letter_id in missing])
 
     return router
 
@@ -114,13 +120,15 @@ class _DeadLetters:
 
         return await _to_its_end(read())
 
-    async def send_back(self, wanted: Callable[[DeadLetter], bool]) -> tuple[list[str], list[Stays]]:
-        async def send() -> tuple[list[str], list[Stays]]:
+    async def change(self, made: Callable[[], T]) -> T:
+        """What takes letters out."""
+
+        async def make() -> T:
             async with self._turn:
                 self._known = None
-                return await self._threads.run(self._service.send_back, wanted)
+                return await self._threads.run(made)
 
-        return await _to_its_end(send())
+        return await _to_its_end(make())
 
 
 async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
@@ -128,24 +136,6 @@ async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 def detail(held: Held) -> DeadLetterDetail:
-    try:
-        body, encoding = held.body.decode(), "utf-8"
-    except UnicodeDecodeError:
-        body, encoding = b64encode(held.body).decode(), "base64"
+    body, encoding = text_or_base64(held.body)
     shown = held.letter.as_dict() | {"body": body, "encoding": encoding, "advice": advice(held.letter)}
     return DeadLetterDetail.model_validate(shown | {"headers": plain(held.properties.headers or {})})
-
-
-def plain(headers: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """AMQP headers as JSON: what JSON does not know becomes text."""
-    return {name: _plain(value) for name, value in headers.items()}
-
-
-def _plain(value: Any) -> JsonValue:
-    if isinstance(value, Mapping):
-        return plain(value)
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
 from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.dead_letters.dismissals import FILE
 from ratchet.bus.topology import UNROUTABLE, fleet_topology
 from tests.acceptance.ratchet_command import ForkedRatchet
 
@@ -59,3 +61,30 @@ def test_the_unroutable_is_listed_shown_and_sent_on(
     assert ratchet("dead-letters", "list", "--unroutable").out == "No unroutable messages.\n"
     gone = ratchet("dead-letters", "show", listed["id"], "--unroutable")
     assert (gone.code, "ratchet dead-letters list --unroutable" in gone.err) == (1, True)
+
+
+def test_what_nobody_needs_is_dismissed_by_what_its_reason_says_and_kept(
+    channel: BlockingChannel, amqp_url: str, namespace: str, tmp_path: Path
+) -> None:
+    ratchet = ForkedRatchet(tmp_path, {"RATCHET_AMQP_URL": amqp_url, "RATCHET_NAMESPACE": namespace})
+    lasting = BasicProperties(delivery_mode=2)
+    for name in ("misspelt", "work.echo"):
+        channel.basic_publish(f"{namespace}ratchet", namespace + name, b"for " + name.encode(), lasting)
+    (listed,) = ratchet("dead-letters", "list", "--unroutable", "--matching", "MISSPELT", "--json").json
+    dismiss = ("dead-letters", "dismiss", "--unroutable", "--reason", "a typo")
+
+    # when nobody can be asked whether several are meant
+    unasked = ratchet(*dismiss, "--matching", "misspelt")
+    # then none goes
+    assert (unasked.code, "dismisses 1 unroutable messages: add --yes" in unasked.err) == (2, True)
+
+    done = ratchet(*dismiss, "--matching", "misspelt", "--yes", "--json").json
+    again = ratchet(*dismiss, listed["id"], "--json").json
+    assert done == again == {"dismissed": 1, "missing": [], "file": str(tmp_path / "logs" / FILE)}
+    (line,) = (json.loads(line) for line in Path(done["file"]).read_text().splitlines())
+    assert (line["reason"], line["letter"]["body"], line["letter"]["id"]) == ("a typo", "for misspelt", listed["id"])
+
+    # and the other stays
+    (left,) = ratchet("dead-letters", "list", "--unroutable", "--json").json
+    assert left["beginning"] == "for work.echo"
+    assert ratchet(*dismiss, "no-such-letter").code == 1

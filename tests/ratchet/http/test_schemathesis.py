@@ -53,6 +53,8 @@ def made_sense_of(case: schemathesis.Case) -> None:
             case.body["score"] = 1.0
         if case.path.endswith("/requeue"):
             case.body = {"queue": "tasks"}
+        if case.path.endswith("/dismiss"):
+            case.body = {"queue": "tasks", "reason": "no use"}
     for name in ("cursor", "agent_id", "wait_s"):
         case.query.pop(name, None)
     case.headers.pop("idempotency-key", None)  # equal examples come with other content

@@ -52,6 +52,7 @@ ROLES = {
     "queues": {VIEWER, OPERATOR},
     "list_dead_letters": {VIEWER, OPERATOR},
     "requeue_dead_letters": {OPERATOR},
+    "dismiss_dead_letters": {OPERATOR},
     "fleet_status": {VIEWER, OPERATOR},
     "give_feedback": {SUBMITTER, OPERATOR},
     "generate": {SUBMITTER, OPERATOR},
@@ -119,6 +120,7 @@ def test_each_is_marked_by_what_it_does() -> None:
     marked = {effect: {spec.name for spec in SPECS if spec.effect is effect} for effect in Effect}
 
     assert marked[Effect.REPLACES] == {"promote", "rollback", "promote_program", "rollback_program"}
+    assert marked[Effect.REMOVES] == {"dismiss_dead_letters"}
     assert marked[Effect.SETS] == {"freeze", "unfreeze", "reanchor"}
     adding = {"submit_task", "deliberate", "requeue_dead_letters", "give_feedback", "start_training", "try_program"}
     assert marked[Effect.ADDS] == adding

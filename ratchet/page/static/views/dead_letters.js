@@ -1,4 +1,4 @@
-// Dead letters: what could not be handled, why, and the way back to the queue it failed in.
+// Dead letters: what could not be handled, why, the way back to the queue it failed in, and the way out.
 import { call } from "../core/api.js";
 import { bytes, count, moment, NONE, plural } from "../core/format.js";
 import { html, useState } from "../core/html.js";
@@ -20,7 +20,7 @@ export function DeadLetters({ query }) {
   const [shown, setShown] = useState(null);
   const [asked, setAsked] = useState(null);
   const [told, setTold] = useState(null);
-  const sent = (answer) => {
+  const done = (answer) => {
     setTold(answer);
     letters.reload();
   };
@@ -39,7 +39,7 @@ export function DeadLetters({ query }) {
           <${Pager} view="dead-letters" query=${query} next=${next} first="First" more="More" /><//>
       </div>`}<//>
     ${shown && html`<${Letter} id=${shown} onClose=${() => setShown(null)} />`}
-    ${asked && html`<${Requeue} ...${asked} sent=${sent} onClose=${() => setAsked(null)} />`}`;
+    ${asked && html`<${Move} ...${asked} done=${done} onClose=${() => setAsked(null)} />`}`;
 }
 
 function Nothing() {
@@ -50,7 +50,8 @@ function Nothing() {
 }
 
 function Told({ answer }) {
-  return html`<div class="banner" role="status"><b>${plural(answer.sent, "letter")} sent back</b>
+  const did = "sent" in answer ? [answer.sent, "sent back"] : [answer.dismissed, "dismissed"];
+  return html`<div class="banner" role="status"><b>${plural(did[0], "letter")} ${did[1]}</b>
     ${answer.stayed.length > 0 &&
       html`<span>${plural(answer.stayed.length, "letter")} stayed: ${answer.stayed[0].reason}</span>`}</div>`;
 }
@@ -76,10 +77,12 @@ function columns(operator, show, ask) {
           {
             title: "",
             class: "n",
-            cell: (one) =>
+            cell: (one) => html`<div class="moves">${
               one.queue &&
               html`<button aria-label="Requeue ${one.id}"
-                onClick=${() => ask({ ids: [one.id], from: one.queue })}>Requeue</button>`,
+                onClick=${() => ask({ kind: "requeue", ids: [one.id], from: one.queue })}>Requeue</button>`
+            }<button aria-label="Dismiss ${one.id}"
+              onClick=${() => ask({ kind: "dismiss", ids: [one.id] })}>Dismiss</button></div>`,
           },
         ]
       : []),
@@ -88,18 +91,35 @@ function columns(operator, show, ask) {
 
 function ByQueue({ items, ask }) {
   const queues = [...new Set(items.map((one) => one.queue).filter(Boolean))].sort();
-  return html`<div class="tools">${queues.map((queue) =>
-    html`<button key=${queue} onClick=${() => ask({ queue, from: queue })}>Requeue all of ${queue}</button>`)}</div>`;
+  const all = (kind, queue) => html`<button key=${kind + queue}
+    onClick=${() => ask({ kind, queue, from: queue })}>${MOVES[kind].action} all of ${queue}</button>`;
+  return html`<div class="moves">${queues.map((queue) => [all("requeue", queue), all("dismiss", queue)])}</div>`;
 }
 
-function Requeue({ ids, queue, from, sent, onClose }) {
-  const act = async () =>
-    sent(await call("v1/dead-letters/requeue", { method: "POST", body: ids ? { ids } : { queue } }));
-  const what = ids ? "This letter" : "Every letter that failed there";
-  return html`<${Confirm} title=${ids ? `Requeue ${ids[0]}?` : `Requeue all of ${from}?`} action="Requeue" act=${act}
-    onClose=${onClose}>
-    <p>${what} goes back to <b>${from}</b> and is tried again. It leaves here only when the
-      broker has it there. What fails again comes back.</p>
+const MOVES = {
+  requeue: {
+    action: "Requeue",
+    says: (what, from) => html`<p>${what} goes back to <b>${from}</b> and is tried again. It leaves here only when the
+      broker has it there. What fails again comes back.</p>`,
+  },
+  dismiss: {
+    action: "Dismiss",
+    danger: true,
+    placeholder: "Why does nobody need it?",
+    says: (what) => html`<p>${what} leaves the queue and is not tried again. It is kept whole
+      in <code>dismissed_letters.jsonl</code> of the logs folder, with the reason and your name.</p>`,
+  },
+};
+
+function Move({ kind, ids, queue, from, done, onClose }) {
+  const { action, danger, placeholder, says } = MOVES[kind];
+  const act = async (reason) => {
+    const body = { ...(ids ? { ids } : { queue }), ...(placeholder && { reason }) };
+    done(await call(`v1/dead-letters/${kind}`, { method: "POST", body }));
+  };
+  return html`<${Confirm} title="${action} ${ids ? ids[0] : `all of ${from}`}?" action=${action} danger=${danger}
+    reason=${placeholder} act=${act} onClose=${onClose}>
+    ${says(ids ? "This letter" : "Every letter that failed there", from)}
   <//>`;
 }
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from ratchet.cli.eval.trackers import give_to_trackers
+from ratchet.cli.eval.trackers import end, give_to_trackers
+from tests.waiting import wait_until
 
 EVALUATION = Path("held_out-1.json")
 
@@ -43,3 +46,21 @@ def test_a_tracker_that_hangs_is_not_waited_for_without_end() -> None:
     found = give_to_trackers(EVALUATION, {"RATCHET_TRAINER_REPORT_TO": "wandb"}, hangs, most_s=1.0)
 
     assert found == "the trackers did not take the evaluation within 1 s"
+
+
+def test_a_tracker_s_helpers_end_with_its_process() -> None:
+    command = ["sh", "-c", "setsid sleep 600 & echo $!; sleep 600 & echo $!; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        helpers = [psutil.Process(int(process.stdout.readline())) for _ in range(2)]
+
+        end(process)
+
+    wait_until(lambda: not any(map(runs, helpers)), "their end")
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -14,7 +14,9 @@ from ratchet.cli.result import find_task, result
 from ratchet.cli.task_id import whole_id
 from ratchet.logs.journal import Journal
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
+from ratchet.logs.reader import end_of_log
 from ratchet.logs.rows import AnswerRow
+from ratchet.logs.segments import sealed_segments
 from ratchet.service.errors import Ambiguous
 
 
@@ -101,9 +103,22 @@ def test_the_tail_of_one_agent_goes_back_as_far_as_it_must(tmp_path: Path) -> No
     rare = [sample("rare1", 0, 0.5, "coder"), sample("rare2", 0, 0.5, "coder")]
     write(tmp_path, INTERACTIONS, [*rare, *(sample(f"t{n}", 0, 0.5) for n in range(30))])
 
-    rows, _ = last_rows(tmp_path, 5, "coder")
+    rows, end = last_rows(tmp_path, 5, "coder")
 
     assert [row.task_id for _, row in rows] == ["rare1", "rare2"]
+    assert end == end_of_log(tmp_path, INTERACTIONS)
+
+
+def test_the_tail_reads_no_segment_before_those_it_takes_from(tmp_path: Path) -> None:
+    others = [sample(f"t{n}", 0, 0.5) for n in range(15)]
+    write(
+        tmp_path, INTERACTIONS, [sample("rare1", 0, 0.5, "coder"), *others, sample("rare2", 0, 0.5, "coder"), *others]
+    )
+    sealed_segments(tmp_path, INTERACTIONS)[0].path.write_bytes(b"damaged")
+
+    rows, _ = last_rows(tmp_path, 1, "coder")
+
+    assert [row.task_id for _, row in rows] == ["rare2"]
 
 
 def test_the_fleets_own_samples_are_in_the_tail_where_they_are_asked_for(tmp_path: Path) -> None:

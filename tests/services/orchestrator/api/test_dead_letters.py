@@ -1,10 +1,12 @@
-"""/v1/dead-letters on a real broker: seen whole, and sent back by id or by queue."""
+"""/v1/dead-letters on a real broker: seen whole, and sent back or dismissed by id or by queue."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,10 +16,14 @@ from pika.spec import BasicProperties
 
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
+from ratchet.bus.dead_letters.dismissals import FILE, MOST_BYTES
 from ratchet.bus.retry_policy import ATTEMPTS, BY, QUEUE, REASON
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, fleet_topology
+from ratchet.http.access.guard import caller
+from ratchet.http.access.roles import Caller, Role
 from ratchet.http.problem import Problem
 from ratchet.http.work import Threads
+from ratchet.service.errors import DiskFull
 from services.orchestrator.api.dead_letters import dead_letters_router
 
 pytestmark = pytest.mark.broker
@@ -35,9 +41,13 @@ def connection(amqp_url: str, namespace: str) -> Iterator[BlockingConnection]:
 
 
 @pytest.fixture
-async def api(amqp_url: str, namespace: str, connection: BlockingConnection) -> AsyncIterator[httpx.AsyncClient]:
+async def api(
+    amqp_url: str, namespace: str, connection: BlockingConnection, tmp_path: Path
+) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI()
-    app.include_router(dead_letters_router(DeadLetterService(amqp_url, namespace), Threads("test")))
+    service = DeadLetterService(amqp_url, namespace, logs_dir=tmp_path)
+    app.include_router(dead_letters_router(service, Threads("test")))
+    app.dependency_overrides[caller] = lambda: Caller("anna", Role.OPERATOR)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         yield client
 
@@ -82,6 +92,48 @@ async def test_letters_are_listed_shown_whole_and_sent_back(
     assert (await api.get("/v1/dead-letters")).json()["total"] == 0
     channel = connection.channel()
     assert channel.basic_get(namespace + RESPONSES, auto_ack=True)[2] == b"three"
+
+
+async def test_what_is_dismissed_lies_whole_on_disk_and_the_same_call_again_finds_the_same(
+    api: httpx.AsyncClient, connection: BlockingConnection, namespace: str, tmp_path: Path
+) -> None:
+    for body in (b"one", b"\xff\x00", b"three"):
+        bury(connection, namespace, body)
+    ids = {one["beginning"]: one["id"] for one in (await api.get("/v1/dead-letters")).json()["items"]}
+    asked = {"ids": [ids["one"], "000000000000"], "reason": "a test of the sender's"}
+
+    one = (await api.post("/v1/dead-letters/dismiss", json=asked)).json()
+    again = (await api.post("/v1/dead-letters/dismiss", json=asked)).json()
+    rest = (await api.post("/v1/dead-letters/dismiss", json={"queue": namespace + RESPONSES, "reason": "too"})).json()
+
+    assert (one["dismissed"], [stays["id"] for stays in one["stayed"]]) == (1, ["000000000000"])
+    assert again == one
+    assert rest == {"dismissed": 2, "stayed": []}
+    assert (await api.get("/v1/dead-letters")).json()["total"] == 0
+    lines = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
+    assert [(line["who"], line["reason"]) for line in lines] == [
+        ("anna", "a test of the sender's"),
+        *[("anna", "too")] * 2,
+    ]
+    letters = {line["letter"]["id"]: line["letter"] for line in lines}
+    text, binary = letters[ids["one"]], letters[ids[r"\xff·"]]
+    assert (text["body"], text["encoding"], binary["body"], binary["encoding"]) == ("one", "utf-8", "/wA=", "base64")
+    assert (text["properties"]["message_id"], text["properties"]["headers"]["odd"]) == ("m", r"\xff")
+
+
+async def test_without_a_reason_or_room_on_disk_nothing_is_dismissed(
+    api: httpx.AsyncClient, connection: BlockingConnection, namespace: str, tmp_path: Path
+) -> None:
+    bury(connection, namespace, b"one")
+    every = {"queue": namespace + RESPONSES}
+    assert (await api.post("/v1/dead-letters/dismiss", json=every | {"reason": " "})).status_code == 422
+    with (tmp_path / FILE).open("wb") as file:
+        file.truncate(MOST_BYTES)
+
+    with pytest.raises(DiskFull, match="move it elsewhere"):
+        await api.post("/v1/dead-letters/dismiss", json=every | {"reason": "no use"})
+
+    assert (await api.get("/v1/dead-letters")).json()["total"] == 1
 
 
 async def test_more_letters_than_a_page_holds_are_paged_through_while_the_queue_changes(
@@ -139,9 +191,11 @@ async def test_what_is_not_there_and_what_is_not_asked_clearly(api: httpx.AsyncC
     assert (gone.json()["sent"], gone.json()["stayed"][0]["id"]) == (0, "a")
 
 
-def test_the_advice_says_how_often_it_failed(connection: BlockingConnection, amqp_url: str, namespace: str) -> None:
+def test_the_advice_says_how_often_it_failed(
+    connection: BlockingConnection, amqp_url: str, namespace: str, tmp_path: Path
+) -> None:
     bury(connection, namespace, b"again and again", attempts=8)
 
-    (letter,), _ = DeadLetterService(amqp_url, namespace).oldest(1)
+    (letter,), _ = DeadLetterService(amqp_url, namespace, logs_dir=tmp_path).oldest(1)
 
     assert advice(letter).startswith("It failed 8 times")

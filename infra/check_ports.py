@@ -1,0 +1,45 @@
+"""Before `make demo` installs for minutes: are its ports free? `python3 infra/check_ports.py demo 8700 5673`.
+
+Runs before there is an environment, so on the standard library alone, on any Python 3. Once it is there, `ratchet demo`
+looks itself: at the broker's other ports too, and at who holds them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+SERVICES = (0, 10, 50, 60)
+"""Of orchestrator, agent, scorer and trainer, from the base on."""
+STEP = 100
+
+
+def wanted(base: int, amqp: int) -> list[int]:
+    return [*(base + service for service in SERVICES), *([] if os.environ.get("RATCHET_AMQP_URL") else [amqp])]
+
+
+def is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def advice(target: str, base: int, amqp: int) -> str | None:
+    """What to say of the taken ports; None where all are free, or are no ports: `ratchet demo` says so."""
+    if not (1024 <= base < 65_000 and 1024 <= amqp < 65_000):
+        return None
+    taken = [str(port) for port in wanted(base, amqp) if is_taken(port)]
+    if not taken:
+        return None
+    while base < 65_000 and amqp < 65_000 and any(map(is_taken, wanted(base, amqp))):
+        base, amqp = base + STEP, amqp + STEP
+    return f"taken: port {', port '.join(taken)}. Free them, or: make {target} PORT_BASE={base} AMQP_PORT={amqp}"
+
+
+if __name__ == "__main__":
+    sys.exit(advice(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

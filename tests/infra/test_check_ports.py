@@ -1,0 +1,30 @@
+"""What `make demo` says of taken ports before it installs anything."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from infra.check_ports import advice, wanted
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.plan import plan_fleet
+
+
+def test_a_taken_port_is_named_with_others_to_take() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = advice("demo-real", port, port + 5)
+
+    assert said is not None
+    assert said.startswith(f"taken: port {port}")
+    assert "make demo-real PORT_BASE=" in said
+
+
+def test_the_ports_are_those_of_the_fleet_s_services_and_its_broker() -> None:
+    options = FleetOptions()
+    planned = plan_fleet(options, Path(), None, 0.0)
+
+    assert wanted(options.port_base, options.amqp_port) == sorted(
+        {*(port for port in planned.ports if options.port_base <= port < options.port_base + 100), options.amqp_port},
+        key=lambda port: (port == options.amqp_port, port),
+    )
