@@ -14,6 +14,7 @@ from ratchet.cli.app import app
 from tests.ratchet.cli.verify.test_verify import verify
 from tests.ratchet.cli.verify.workspace_tasks import PLACES, RIGHT, SUITES, WRONG, patch, suite, task
 
+pytestmark = pytest.mark.timeout(900)
 TOOLS = {"python": "python3", "javascript": "node", "go": "go", "rust": "rustc"}
 LANGUAGES = list(TOOLS)
 
@@ -31,7 +32,6 @@ def assert_sound(told: dict[str, Any], code: int, cheats: int) -> None:
     assert {one["score"] for one in told["tried"] if one["kind"] in ("cheat", "no-op")} == {0.0}
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_hidden_cases_on_a_workspace_pay_no_cheat(tmp_path: Path, language: str) -> None:
     need(language)
@@ -44,7 +44,6 @@ def test_hidden_cases_on_a_workspace_pay_no_cheat(tmp_path: Path, language: str)
     assert [one["score"] for one in told["tried"] if one["kind"] == "answer"] == [1.0]
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_hidden_suite_with_its_control_pays_no_cheat(tmp_path: Path, language: str) -> None:
     need(language)
