@@ -22,7 +22,7 @@ BETWEEN_NAMES = re.compile(r"[/\\]")
 """As git has it, which takes both for a slash there."""
 EVERYTHING = "."
 MOST_TOLD, MOST_CHARS = 100, 300
-"""Reasons that an artifact has, and characters of a path there: what left them wrote as many and as long as it liked."""
+"""Reasons that an artifact has, and characters of a path there: a program makes as many and as long as it likes."""
 PER_FILE = 1024
 """Bytes of a patch for each file beside its lines, with its path."""
 
