@@ -78,7 +78,7 @@ async def serving(recorder: Recorder, budget: Budget, most_requests: int) -> Asy
     finally:
         over = True
         for server in await asyncio.gather(*servers, return_exceptions=True):
-            if isinstance(server, asyncio.Server):
+            if not isinstance(server, BaseException):  # uvloop's is no asyncio.Server
                 server.close()
         await _closed(state)
 

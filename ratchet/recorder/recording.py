@@ -12,12 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from ratchet.bus.amqp.forwarding import LARGEST_BODY
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import RESPONSES
 from ratchet.conversation.segments import sample_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.rollout import RecordedRollout
+from ratchet.sandbox.limits import MIB
 from ratchet.service.errors import Reject, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.base import Metadata
@@ -30,6 +32,9 @@ log = Log("recorder")
 GIVEN_UP_S = 5.0
 SAID_CHARS = 600
 """Of how a rollout ended: it stands in each line of the log, and for each rollout of a group in the Result."""
+
+ROOM_FOR_SCORES = MIB
+"""Bytes of a Reward beside the Response that it carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +107,40 @@ def response_of(
 
 
 async def publish_response(bus: Bus, response: Response, work: bytes) -> None:
-    """Returns when it is confirmed. What no message can hold is answered with an error that says so."""
+    """Returns when it is confirmed. Where no message can hold all of it, those samples that left more than their share
+    left nothing; where none can hold that, an error that says so is the answer."""
     try:
         await _publish(bus, response, work)
+        return
+    except Reject as too_large:
+        log.error("too-large", f"{too_large}: what is more than its share is left out", task_id=response.task_id)
+    try:
+        await _publish(bus, in_shares(response), work)
     except Reject as too_large:
         log.error("too-large", f"{too_large}: these rollouts are lost", task_id=response.task_id)
         error = f"what was recorded can't be sent: {too_large}"
         await _publish(bus, response.model_copy(update={"samples": (), "response": "", "error": error}), work)
 
 
+def in_shares(response: Response) -> Response:
+    """What its samples left has half of a message, each an equal share; the other half is for what was recorded."""
+    share = LARGEST_BODY // 2 // max(1, len(response.samples))
+    samples = tuple(_in_share(sample, share) for sample in response.samples)
+    return response.model_copy(update={"samples": samples, "response": samples[0].text if samples else ""})
+
+
+def _in_share(sample: Sample, share: int) -> Sample:
+    left = sample.model_copy(update={"segments": None, "completion_ids": None, "logprobs": None, "token_texts": None})
+    if (size := len(left.model_dump_json())) <= share:
+        return sample
+    says = f"what it left is {size:,} bytes, and its share of a message {share:,}"
+    artifact = sample.artifact and Artifact(left_out={".": says}, tree_sha256=sample.artifact.tree_sha256)
+    return sample.model_copy(update={"text": "", "artifact": artifact, "status": "limit", "says": says})
+
+
 async def _publish(bus: Bus, response: Response, work: bytes) -> None:
     message_id = derived_id(response.task_id, "response")
-    await bus.publish(RESPONSES, response.encode_around("work", work), type=Response.TYPE, message_id=message_id)
+    body = response.encode_around("work", work)
+    if len(body) > LARGEST_BODY - ROOM_FOR_SCORES:
+        raise Reject(f"a Response of {len(body):,} bytes is too large")
+    await bus.publish(RESPONSES, body, type=Response.TYPE, message_id=message_id)

@@ -3,7 +3,7 @@ killed as one.
 
 Version 2 where its controllers can be had in a folder we may write to; version 1, as old machines have it, for memory
 and processes, and CPU where its accounting can be had. Without either there is none, and `process_tree` measures what
-this would hold, but for the CPU of processes that nobody waited for.
+this would hold, but for the CPU of short processes that nobody waited for.
 """
 
 from __future__ import annotations

@@ -14,6 +14,23 @@ CPU_FIELDS = slice(11, 15)
 STARTED_FIELD = 19
 
 
+class CpuTime:
+    """CPU-seconds of a tree of processes that is looked at now and then; never more than it took.
+
+    A process that ends takes what it used along, unless somebody waits for it: then its parent has it. So a sum that is
+    less than before has lost what had been counted, and all it gains after that comes on top. Between its own end and
+    its parent's turn a process may be missed once, which loses nothing: the higher of two neighbouring sums counts.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._level = self.seconds = 0.0
+
+    def seen(self, sum_s: float) -> None:
+        level = max(self._before, sum_s)
+        self.seconds += max(0.0, level - self._level)
+        self._before, self._level = sum_s, level
+
+
 class Usage(NamedTuple):
     """`cpu_s` includes processes that ended and were waited for. `bytes` is resident memory, shared pages counted in
     each process that has them."""

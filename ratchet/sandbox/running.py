@@ -22,7 +22,7 @@ from ratchet.sandbox import bubblewrap, tree, workspace
 from ratchet.sandbox.cgroup import Cgroups, RunGroup
 from ratchet.sandbox.job import End, Job, Result, SandboxError
 from ratchet.sandbox.listeners import Channel
-from ratchet.sandbox.process_tree import descendants, usage
+from ratchet.sandbox.process_tree import CpuTime, descendants, usage
 
 START_WITHIN_S = 30.0
 DEAD_WITHIN_S = 10.0
@@ -212,6 +212,7 @@ class _Run:
         self._out, self._err, self._said = bytearray(), bytearray(), bytearray()
         self._to_write = memoryview(b"")
         self._cpu_s = 0.0
+        self._measured = CpuTime()
         self._peak = 0
         self._open = {self._stdout.fileno(): self._out, self._stderr.fileno(): self._err}
         self._wall_s = 0.0
@@ -303,7 +304,8 @@ class _Run:
 
     def _sampled(self, folders: Sequence[int]) -> End | None:
         used = usage(self.first)
-        self._cpu_s = max(self._cpu_s, used.cpu_s, self._group.cpu_s() if self._group else 0.0)
+        self._measured.seen(used.cpu_s)
+        self._cpu_s = max(self._cpu_s, self._measured.seconds, self._group.cpu_s() if self._group else 0.0)
         self._peak = max(self._peak, used.bytes)
         if self._cpu_s > self._job.limits.cpu_s:
             return End.CPU_TIME

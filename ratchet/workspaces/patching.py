@@ -18,7 +18,11 @@ MADE_BY_TOOLS = frozenset(
 """Folders that are no part of a patch unless the workspace has them."""
 GITS_OWN = re.compile(r"(\.git|git~1)[ .]*(:.*)?", re.IGNORECASE | re.DOTALL)
 """What some file system takes for .git: git applies no patch with a file of that name."""
+BETWEEN_NAMES = re.compile(r"[/\\]")
+"""As git has it, which takes both for a slash there."""
 EVERYTHING = "."
+MOST_TOLD, MOST_CHARS = 100, 300
+"""Reasons that an artifact has, and characters of a path there: a program makes as many and as long as it likes."""
 PER_FILE = 1024
 """Bytes of a patch for each file beside its lines, with its path."""
 
@@ -45,7 +49,7 @@ def changes(before: Tree, after: Mapping[str, TreeFile], left_out: Mapping[str, 
             told[shown(folder)] = "made by a tool"
         elif now.is_link:
             told[shown(path)] = "it is a link"
-        elif was is None and any(map(GITS_OWN.fullmatch, path.split("/"))):
+        elif was is None and any(map(GITS_OWN.fullmatch, BETWEEN_NAMES.split(path))):
             told[shown(path)] = "git takes its name for .git"
         else:
             changed.append((path, was, now))
@@ -113,6 +117,13 @@ def collected(
         except UnicodeDecodeError:
             reasons[path] = "it is no text in UTF-8"
     return files, reasons
+
+
+def told(left_out: Mapping[str, str]) -> dict[str, str]:
+    """What is said of the whole, and of the first paths; of the rest how many they are."""
+    first = sorted(left_out, key=lambda path: path != EVERYTHING)[:MOST_TOLD]
+    kept = {path if len(path) <= MOST_CHARS else f"{path[:MOST_CHARS]}…": left_out[path] for path in first}
+    return kept if len(first) == len(left_out) else {**kept, "…": f"{len(left_out) - len(first):,} more"}
 
 
 def tree_after(before: Tree, result: Result) -> Tree:

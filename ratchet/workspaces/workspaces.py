@@ -109,7 +109,8 @@ class Workspaces:
             left_out |= fitting.left_out
             patch = await self._patch(fitting.changed)
         files, reasons = patching.collected(wanted, after.tree, after.left_out, self._most_patch)
-        return Artifact(patch=patch or "", files=files, left_out=left_out | reasons, tree_sha256=before.sha256)
+        told = patching.told(left_out) | reasons
+        return Artifact(patch=patch or "", files=files, left_out=told, tree_sha256=before.sha256)
 
     async def _patch(self, changed: Sequence[git_jobs.Change]) -> str | None:
         """None where it would be too large."""

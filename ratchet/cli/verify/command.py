@@ -80,7 +80,8 @@ def _print(trial: Trial) -> None:
             out.print(Text(f"  {fault}", style="red"))
         return
     cheats = sum(one.kind == "cheat" for one in trial.tried)
-    out.print(Text(f"sound: the reference earns 1, nothing earns 0, {cheats} cheats earn 0", style="green"))
+    sound, style = ("sound, but for what is noted", "yellow") if trial.notes else ("sound", "green")
+    out.print(Text(f"{sound}: the reference earns 1, nothing earns 0, {cheats} cheats earn 0", style=style))
 
 
 def _line(one: Tried) -> Text:

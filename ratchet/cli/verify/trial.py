@@ -28,6 +28,8 @@ from schemas.messages.task import Task
 
 Kind = Literal["oracle", "answer", "no-op", "cheat"]
 LAST_LINES = 3
+ENOUGH_CONTROLS = 7
+"""With which what is the same at each run, such as a sum of the files, passes once in 256."""
 NOTHING_CHANGED = '{"files": {}}'
 LANGUAGES = ("python", "javascript", "go", "rust")
 
@@ -115,15 +117,16 @@ def known_faults(task: Task, around: Around) -> list[str]:
 
 
 def notes(task: Task) -> list[str]:
-    """Of a suite that earns something by a single control."""
+    """Of a suite that earns something by few controls."""
     suite = _plan_of(task).get("suite") or {}
     control = suite.get("control")
     count = len(control) if isinstance(control, list) else 1
-    if not suite.get("tests") or count > 1:
+    if not suite.get("tests") or count >= ENOUGH_CONTROLS:
         return []
+    controls = "one control" if count == 1 else f"{count} controls"
     return [
-        "the suite has one control: an answer that takes a sum of the tests' files for its verdict passes once in "
-        "four; with a list of controls, each wrong in its own way, half as often for each more"
+        f"the suite has {controls}: an answer that takes a sum of the tests' files for its verdict passes once in "
+        f"{2 ** (count + 1)}; each more, wrong in its own way, halves that, and {ENOUGH_CONTROLS} are enough"
     ]
 
 

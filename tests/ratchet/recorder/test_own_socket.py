@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+import uvloop
 
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.engine import ScriptedEngine
@@ -124,3 +126,16 @@ async def test_what_is_under_way_when_it_ends_ends_with_it() -> None:
     with pytest.raises(httpx.HTTPError):
         await asking
     await asyncio.wait_for(rollout.wait_idle(), 10)
+
+
+def test_its_sockets_are_closed_on_the_loop_that_services_run_on() -> None:
+    def is_closed(port: int) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+
+    async def served_for_a_while() -> None:
+        async with served() as one:
+            assert await one.status() == 200
+        await until(lambda: is_closed(one.port), "the socket is closed", 30)
+
+    uvloop.run(served_for_a_while())

@@ -21,7 +21,7 @@ from ratchet.sandbox import cgroup
 from ratchet.sandbox.bubblewrap import MOST_SIGNALS
 from ratchet.sandbox.job import MAX_FILES, End, Job, Result, SandboxError
 from ratchet.sandbox.limits import MIB, Limits
-from ratchet.sandbox.process_tree import usage
+from ratchet.sandbox.process_tree import CpuTime, usage
 from ratchet.sandbox.running import Stop, run
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.sandbox.settings import SandboxSettings
@@ -234,13 +234,30 @@ def test_a_group_counts_the_time_of_processes_that_nobody_waited_for() -> None:
         pytest.skip("no cgroup that counts CPU can be made on this machine")
     stop = Stop()
 
-    result = run(python(UNWAITED), filters(), cgroups, stop)
-    stopped = run(python(UNWAITED, limits=Limits(cpu_s=0.3)), filters(), cgroups, stop)
+    result = run(python(UNWAITED, limits=Limits(wall_s=60)), filters(), cgroups, stop)
+    stopped = run(python(UNWAITED, limits=Limits(wall_s=60, cpu_s=0.3)), filters(), cgroups, stop)
     stop.close()
 
     assert result.succeeded
     assert result.cpu_s >= 0.6
     assert stopped.end is End.CPU_TIME
+
+
+@pytest.mark.parametrize(
+    ("sums", "counted"),
+    [
+        ([0.1, 0.3, 0.3, 0.5], 0.5),
+        ([0.1, 0.4, 0.1, 0.4, 0.4], 0.4),  # missed once, between its end and its parent's turn
+        ([0.3, 0.1, 0.3, 0.1, 0.1, 0.3], 0.5),  # one that nobody waited for took 0.2 along
+        ([0.25, 0.0, 0.0, 0.25, 0.0, 0.0, 0.25, 0.0], 0.75),
+    ],
+)
+def test_time_that_was_seen_counts_though_nobody_waits_for_it(sums: list[float], counted: float) -> None:
+    time = CpuTime()
+    for one in sums:
+        time.seen(one)
+
+    assert time.seconds == pytest.approx(counted)
 
 
 def test_a_group_that_cannot_be_whole_leaves_nothing(tmp_path: Path) -> None:

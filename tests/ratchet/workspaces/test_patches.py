@@ -12,7 +12,7 @@ from ratchet.sandbox.job import End, Job, Result, TreeFile
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.workspaces.errors import PatchRefused
 from ratchet.workspaces.git_jobs import quoted
-from ratchet.workspaces.patching import Changes, changes, that_fit
+from ratchet.workspaces.patching import MOST_CHARS, MOST_TOLD, Changes, changes, that_fit, told
 from ratchet.workspaces.tree import Tree
 from ratchet.workspaces.workspaces import Workspaces
 from tests.ratchet.workspaces.conftest import Make, left, plain
@@ -111,6 +111,16 @@ def test_what_is_not_known_to_be_gone_is_as_it_was() -> None:
     assert changes(before, {}, {}).changed != []
 
 
+def test_what_is_told_is_bounded_however_much_was_left() -> None:
+    left = {f"{number:05}{'p' * 4000}": "it is a link" for number in range(20_000)} | {".": "too many"}
+
+    found = told(left)
+
+    assert (len(found), found["."], found["…"]) == (MOST_TOLD + 1, "too many", "19,901 more")
+    assert max(map(len, found)) == MOST_CHARS + 1
+    assert told({"a": "it is a link"}) == {"a": "it is a link"}
+
+
 def test_links_and_what_tools_make_are_left_out_and_said() -> None:
     before = Tree(plain({"a": "1", "kept/node_modules/x.js": "1"}))
     after = before.files | plain(
@@ -129,7 +139,7 @@ def test_links_and_what_tools_make_are_left_out_and_said() -> None:
 
 async def test_what_git_takes_for_its_own_folder_spoils_no_patch(workspaces: Workspaces) -> None:
     before = Tree({"a": TreeFile(b"1\n")})
-    odd = ("GIT~1", "x/git~1 ", ".GIT/config", "x/.git. .", ".git::$INDEX_ALLOCATION/x")
+    odd = ("GIT~1", "x/git~1 ", ".GIT/config", "x/.git. .", ".git::$INDEX_ALLOCATION/x", "x\\.git", "y/git~1\\z")
     after = {"a": TreeFile(b"2\n"), ".github/a": TreeFile(b"3\n"), **dict.fromkeys(odd, TreeFile(b"4\n"))}
 
     artifact = await workspaces.artifact(before, Result(End.EXITED, "", 0, tree=after))

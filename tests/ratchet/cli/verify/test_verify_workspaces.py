@@ -11,9 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from ratchet.cli.app import app
+from ratchet.cli.verify.trial import notes
+from schemas.messages.task import Task
 from tests.ratchet.cli.verify.test_verify import verify
 from tests.ratchet.cli.verify.workspace_tasks import PLACES, RIGHT, SUITES, WRONG, patch, suite, task
 
+pytestmark = pytest.mark.timeout(900)
 TOOLS = {"python": "python3", "javascript": "node", "go": "go", "rust": "rustc"}
 LANGUAGES = list(TOOLS)
 
@@ -31,7 +34,6 @@ def assert_sound(told: dict[str, Any], code: int, cheats: int) -> None:
     assert {one["score"] for one in told["tried"] if one["kind"] in ("cheat", "no-op")} == {0.0}
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_hidden_cases_on_a_workspace_pay_no_cheat(tmp_path: Path, language: str) -> None:
     need(language)
@@ -44,7 +46,6 @@ def test_hidden_cases_on_a_workspace_pay_no_cheat(tmp_path: Path, language: str)
     assert [one["score"] for one in told["tried"] if one["kind"] == "answer"] == [1.0]
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_hidden_suite_with_its_control_pays_no_cheat(tmp_path: Path, language: str) -> None:
     need(language)
@@ -98,3 +99,13 @@ def test_a_reference_that_is_no_patch_is_refused(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, ["verify", str(file)])
 
     assert run.exit_code == 2
+
+
+@pytest.mark.parametrize(("controls", "said"), [(1, "one control"), (3, "passes once in 16;"), (7, None)])
+def test_few_controls_are_noted_with_what_they_let_through(controls: int, said: str | None) -> None:
+    place, text, _ = SUITES["python"]
+    several = suite("python", control=[{place: text}] * controls)
+    found = notes(Task.model_validate({"task_id": "t", **task("python", with_cases=False, suite=several)}))
+
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]

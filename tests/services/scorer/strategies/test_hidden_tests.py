@@ -115,14 +115,14 @@ async def test_a_share_of_the_cases_is_that_share_of_the_score(tests: HiddenTest
 
 async def test_the_reason_says_how_each_case_ended_and_never_what_was_expected(tests: HiddenTests) -> None:
     text = (
-        "def add(a, b):\n    if a == 2:\n        while True: pass\n"
+        "import os\ndef add(a, b):\n    if a == 2:\n        os.abort()\n"
         "    if a < 0:\n        raise OSError(b)\n    return 'x'\n"
     )
-    one = await scored(tests, text, criteria("python", "functions", limits={"wall_s": 1.0}))
+    one = await scored(tests, text, criteria("python", "functions"))
 
     assert one.score == 0
     assert one.reason is not None
-    assert "case 1: it " in one.reason
+    assert "case 1: it was ended by SIGABRT" in one.reason
     assert "case 2: it exited with 1" in one.reason
     assert "the answer: wrong value" in one.reason
     assert "42" not in one.reason
