@@ -18,6 +18,7 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import TASKS
 from ratchet.conversation.bridge import limits_of
 from ratchet.logs.best_answer import ends_told
+from ratchet.models.without_torch import keep_torch_out
 from ratchet.recorder.agent import agent_client, served_by, template_for
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.connecting import delete_queue, own_bus
@@ -107,6 +108,7 @@ async def _until_signalled(order: RecordOrder) -> Result | None:
 
 
 def main() -> int:
+    keep_torch_out()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it has to say is raised, too
     with os.fdopen(int(sys.argv[1]), "rb") as file:

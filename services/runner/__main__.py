@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
+from ratchet.models.without_torch import keep_torch_out
 from ratchet.recorder.programs import read_programs
 from ratchet.runtime.runner import Wired, run
 from ratchet.service.errors import SettingsError
@@ -21,4 +22,5 @@ def wire() -> Wired:
 
 
 if __name__ == "__main__":
+    keep_torch_out()
     run(RunnerWorker.name, wire)

@@ -20,6 +20,7 @@ from ratchet.conversation.segments import sample_of
 from ratchet.models.toy.tools.agent.conversing import converse
 from ratchet.models.toy.tools.agent.order import AgentOrder
 from ratchet.models.toy.tools.task import Workspace, outcome, task_of
+from ratchet.models.without_torch import keep_torch_out
 from ratchet.recorder.agent import agent_client, served_by, template_for
 from ratchet.recorder.answers import RecordedAnswers
 from ratchet.recorder.application import Recorder
@@ -110,6 +111,7 @@ async def _until_stdin_ends(order: AgentOrder) -> None:
 
 
 def main() -> None:
+    keep_torch_out()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     uvloop.run(_until_stdin_ends(AgentOrder.model_validate_json(sys.stdin.buffer.readline())))
 
