@@ -79,9 +79,13 @@ def _stop_sequences(body: Mapping[str, Any]) -> tuple[str, ...]:
         raise Refused(400, str(error)) from None
 
 
+def model(name: str) -> dict[str, Any]:
+    return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+
+
 def models(*names: str) -> dict[str, Any]:
     """All on one page."""
-    data = [{"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"} for name in names]
+    data = [model(name) for name in names]
     return {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 

@@ -77,6 +77,7 @@ class Recorder:
             Route("/v1/messages/count_tokens", self._authorised(count_tokens), methods=["POST"]),
             Route("/v1/responses", self._authorised(respond), methods=["POST"]),
             Route("/v1/models", self._authorised(models)),
+            Route("/v1/models/{model}", self._authorised(model)),
         ]
         handlers = {Refused: _refused, HTTPException: _no_route, Exception: _fault}
         app = Starlette(routes=routes, exception_handlers=handlers)
@@ -106,8 +107,18 @@ class _Server(uvicorn.Server):
 async def models(request: Request, rollout: RecordedRollout) -> Response:
     if anthropic.VERSION in request.headers:
         return JSONResponse(anthropic.models(rollout.model))
-    data = [{"id": rollout.model, "object": "model", "created": 0, "owned_by": "ratchet"}]
-    return JSONResponse({"object": "list", "data": data})
+    return JSONResponse({"object": "list", "data": [_model(rollout)]})
+
+
+async def model(request: Request, rollout: RecordedRollout) -> Response:
+    if (asked := request.path_params["model"]) != rollout.model:
+        said = f"the model {asked[:128]!r} does not exist: this rollout has {rollout.model}"
+        raise Refused(404, said, param="model", code="model_not_found")
+    return JSONResponse(anthropic.model(rollout.model) if anthropic.VERSION in request.headers else _model(rollout))
+
+
+def _model(rollout: RecordedRollout) -> dict[str, Any]:
+    return {"id": rollout.model, "object": "model", "created": 0, "owned_by": "ratchet"}
 
 
 async def chat(request: Request, rollout: RecordedRollout) -> Response:

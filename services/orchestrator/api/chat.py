@@ -76,12 +76,12 @@ def chat_router(service: ChatService) -> APIRouter:
             return JSONResponse(anthropic.models(*(model.id for model in service.models())))
         return ModelList(data=service.models())
 
-    @router.get("/v1/models/{model}", responses=problems(404))
-    async def model(model: Annotated[str, InPath(max_length=128)]) -> Model:
+    @router.get("/v1/models/{model}", response_model=Model, responses=problems(404))
+    async def model(model: Annotated[str, InPath(max_length=128)], request: Request) -> Any:
         """One of them."""
         for one in service.models():
             if one.id == model:
-                return one
+                return JSONResponse(anthropic.model(one.id)) if anthropic.VERSION in request.headers else one
         raise unknown_model(model, (one.id for one in service.models()))
 
     return router

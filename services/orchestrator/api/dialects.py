@@ -27,7 +27,8 @@ from ratchet.recorder import anthropic, responses
 from ratchet.recorder.body import read
 from ratchet.recorder.dialect import Asked, retries
 from ratchet.recorder.parsing import Parsed
-from ratchet.recorder.refused import Refused
+from ratchet.recorder.refused import Refused, refused_of
+from ratchet.service.errors import PromptRefused
 from schemas.messages.response import FinishReason
 from services.orchestrator.api.chat import streamed
 from services.orchestrator.api.chat_answer import pieces
@@ -160,6 +161,8 @@ async def _answered(
         chat = chat_request(dialect, body, request.headers)
     except Refused as error:
         raise _problem(dialect, error) from None
+    except PromptRefused as error:
+        raise _problem(dialect, refused_of(error)) from None
     key = None if idempotency_key is None else id_from_key(caller, f"POST {dialect.path}", idempotency_key)
     question = Question(chat, caller.name, key=key, is_retry=retries(request.headers) > 0)
     task_id = await service.ask(question)

@@ -72,7 +72,7 @@ def compare(
     """
     if parent.expired:
         raise NotJudged(
-            f"only {parent.answered} of the {parent.tasks} golden tasks were answered by the parent, and "
+            f"{parent.answered} of the {parent.tasks} golden tasks were answered by the parent, and "
             f"{candidate.answered} by the candidate, when their time was up (RATCHET_GOLDEN_DEADLINE_S): see that "
             f"agent and scorer work and their queues are short, or give them more time"
         )

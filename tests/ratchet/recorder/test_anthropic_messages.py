@@ -212,6 +212,7 @@ async def test_who_sends_anthropics_version_gets_its_list_of_models_and_its_erro
         client.headers["anthropic-version"] = "2023-06-01"
         (model,) = (listed := (await client.get("/models")).json())["data"]
         missing = await client.get("/files")
+        assert (await client.get("/models/small")).json() == model
 
     assert (model["type"], model["id"], model["display_name"]) == ("model", "small", "small")
     assert (listed["has_more"], listed["first_id"], listed["last_id"]) == (False, "small", "small")

@@ -210,6 +210,9 @@ async def test_calls_at_the_same_time_are_branches() -> None:
 async def test_the_key_dies_with_the_rollout() -> None:
     async with house("A coin.") as at:
         assert [model.id async for model in at.client.models.list()] == ["small@v1.0.0"]
+        assert (await at.client.models.retrieve("small@v1.0.0")).id == "small@v1.0.0"
+        with pytest.raises(openai.NotFoundError, match="this rollout has"):
+            await at.client.models.retrieve("gpt-4o")
         assert at.recorder.end(at.client.api_key) is at.rollout
         with pytest.raises(openai.AuthenticationError, match="no rollout that is under way"):
             await at.ask()

@@ -124,7 +124,11 @@ async def test_what_fails_or_is_not_honoured_is_told_as_each_client_knows_it(tmp
             await chat.openai.responses.create(model="small", input="x", previous_response_id="resp_1")
         with pytest.raises(openai.BadRequestError, match="must be less") as hot:
             await chat.openai.responses.create(model="small", input="x", temperature=9)
-        assert (refused.value.param, hot.value.param) == ("previous_response_id", "temperature")
+        image: Any = [{"role": "user", "content": [{"type": "input_image"}]}]
+        with pytest.raises(openai.BadRequestError, match="reads text only") as shown:
+            await chat.openai.responses.create(model="small", input=image)
+        params = [error.value.param for error in (refused, hot, shown)]
+        assert params == ["previous_response_id", "temperature", "input"]
         chat.error = "9000 tokens"
         with pytest.raises(openai.APIError, match="9000 tokens"):
             [event async for event in await chat.openai.responses.create(model="small", input="x", stream=True)]
@@ -133,3 +137,5 @@ async def test_what_fails_or_is_not_honoured_is_told_as_each_client_knows_it(tmp
         assert (await chat.http.post("/v1/messages", json=MESSAGES)).json()["error"]["code"] == "task-failed"
         listed = (await chat.http.get("/v1/models?limit=1000", headers={"anthropic-version": "2023-06-01"})).json()
         assert (listed["data"][0]["display_name"], listed["has_more"]) == ("small", False)
+        one = (await chat.http.get("/v1/models/small", headers={"anthropic-version": "2023-06-01"})).json()
+        assert one == listed["data"][0]
