@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
+from ratchet.cli.fleet import local_broker
 from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
 from tests.quick import (
     pytest_addoption,
@@ -34,6 +35,16 @@ __all__ = [
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+
+def _ports_of_this_worker() -> range:
+    """Others look for free ones at the same time, and listen on them only later."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    size = len(local_broker.PORTS) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return local_broker.PORTS[number * size : (number + 1) * size]
+
+
+local_broker.PORTS = _ports_of_this_worker()
 
 
 @pytest.fixture(scope="session")
