@@ -61,7 +61,7 @@ def _private_node(folder: Path) -> Iterator[str]:
     broker = LocalBroker.on_free_ports(folder)
     node = broker.start()
     try:
-        broker.wait_until_ready(node)
+        broker.wait_until_ready(node, 180)
         yield broker.url
     finally:
         broker.stop(node)
