@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
+from ratchet.cli.fleet import local_broker
 from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
 from tests.quick import (
     pytest_addoption,
@@ -36,6 +37,16 @@ settings.register_profile("same", deadline=None, derandomize=True, suppress_heal
 settings.load_profile("same")
 
 
+def _ports_of_this_worker() -> range:
+    """Others look for free ones at the same time, and listen on them only later."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    size = len(local_broker.PORTS) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return local_broker.PORTS[number * size : (number + 1) * size]
+
+
+local_broker.PORTS = _ports_of_this_worker()
+
+
 @pytest.fixture(scope="session")
 def amqp_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if url := os.environ.get("RATCHET_AMQP_URL"):
@@ -50,7 +61,7 @@ def _private_node(folder: Path) -> Iterator[str]:
     broker = LocalBroker.on_free_ports(folder)
     node = broker.start()
     try:
-        broker.wait_until_ready(node)
+        broker.wait_until_ready(node, 180)
         yield broker.url
     finally:
         broker.stop(node)

@@ -15,7 +15,8 @@ from typing import Any
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-WAIT_MS = 15_000
+WAIT_MS = 60_000
+expect.set_options(timeout=WAIT_MS)
 CABLE_PULLED = "ERR_NETWORK_CHANGED"
 """Chromium breaks off what it loads when the machine gets or loses an interface, a container's too; pages go on."""
 WIDE, NARROW = (1280, 860), (390, 844)

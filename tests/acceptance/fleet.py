@@ -24,8 +24,8 @@ from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 ORCHESTRATOR, AGENT, SCORER, RUNNER = "orchestrator", "agent", "scorer", "runner"
-READY_S = 60.0
-STOP_S = 40.0
+READY_S = 120.0
+STOP_S = 60.0
 
 
 class FleetError(Exception):
@@ -79,7 +79,7 @@ class Member:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of an HTTP GET; status 0 if it does not answer."""
         try:
-            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             return error.code, error.read().decode()

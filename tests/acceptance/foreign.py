@@ -17,7 +17,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from tests.waiting import until
 
-ANSWER_S = 30.0
+ANSWER_S = 60.0
 
 Fields = dict[str, Any]
 

@@ -20,7 +20,7 @@ class Ratchet:
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 90) -> Ran:
+    def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 180) -> Ran:
         ran = subprocess.run(
             [sys.executable, "-m", "ratchet.cli", *arguments],
             cwd=self.folder,
@@ -37,6 +37,6 @@ class Ratchet:
 class ForkedRatchet(Ratchet):
     """The same, and a second of CPU less a call."""
 
-    def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 90) -> Ran:
+    def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 180) -> Ran:
         given = {"folder": self.folder, "settings": self.environment, "stdin": stdin or "", "timeout_s": timeout_s}
         return run_module("ratchet.cli", *arguments, **given)

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 PLAIN, WITH_HEADERS, TOO_LARGE = 1400, 590, 10
-ARRIVE_S = 60.0
+ARRIVE_S = 120.0
 
 DeadLetter = tuple[bytes, pika.BasicProperties]
 

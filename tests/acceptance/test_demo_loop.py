@@ -16,7 +16,7 @@ from tests.acceptance.loops import BY_VERSION, GROUPS, SAMPLES, loop_on
 from tests.acceptance.ratchet_command import Ratchet
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

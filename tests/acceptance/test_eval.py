@@ -18,7 +18,7 @@ from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.adapters.making_decisions import decided
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ async def open_house(
 Opener = Callable[[dict[str, float]], Awaitable[House]]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_a_kill_at_any_step_of_a_promotion_leaves_one_primary_and_loses_nothing(open_house: Opener) -> None:
     quality = {"v1.0.0": 0.15, "v1.0.1": 0.3, "v1.0.2": 0.45, "v1.0.3": 0.6, "v1.0.4": 0.75}
     house = await open_house(quality)
@@ -129,7 +129,7 @@ async def test_a_kill_at_any_step_of_a_promotion_leaves_one_primary_and_loses_no
     assert [check(record, house.fleet.logs).difference for record in records] == [None] * 8
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_bad_adapter_is_rolled_back_by_itself_after_few_of_its_answers(open_house: Opener) -> None:
     house = await open_house({"v1.0.0": 0.7, "v1.0.1": 0.1})
     bad = await house.train(seed=1)

@@ -23,13 +23,13 @@ from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
 from tests.ratchet.adapters.making_adapters import published
 from tests.waiting import until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 TRAINER = "trainer"
 OF_FLEET = tuple(table for table in TABLES if table.service != "runner")
 """The runner's is called where there is one (test_runner.py)."""
 WHY = "seen in the test of every tool"
-SOON_S = 30.0
+SOON_S = 60.0
 LOOK_EVERY_S = 0.2
 
 
@@ -193,7 +193,7 @@ async def dead_letters(ask: Asking, fleet: Fleet) -> None:
 
 
 async def training(ask: Asking) -> None:
-    run = await ask("start_training", agent_id="small", request_id="mcp-run", wait_s=60)
+    run = await ask("start_training", agent_id="small", request_id="mcp-run", wait_s=200)
     shown = await ask("get_run", run_id="mcp-run")
     runs = await ask("list_runs", agent_id="small")
     of_the_fleet = await ask("training_status", run_id="mcp-run")

@@ -215,7 +215,7 @@ def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(as
     asking.submit(task_id="killed-1", input="hi", samples=4, programs=["counted"])
 
     wait_until(lambda: runner.exit_code is not None, "the runner was killed", PATIENCE_S)
-    wait_until(lambda: marked(MARK) == [], "its programs died with it", 10)
+    wait_until(lambda: marked(MARK) == [], "its programs died with it")
     kept = {
         int(path.stem): json.loads(path.read_text())["text"]
         for path in (runner_folder(runner)).rglob("rollouts/*/*.json")
@@ -228,7 +228,7 @@ def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(as
     assert {number: lines[number]["response"] for number in kept} == kept
     assert len({line["response"] for line in lines}) == 4
     assert [line["sample_status"] for line in lines] == ["finished"] * 4
-    wait_until(lambda: not list(runner_folder(runner).rglob("*.json")), "nothing is kept of what is answered", 30)
+    wait_until(lambda: not list(runner_folder(runner).rglob("*.json")), "nothing is kept of what is answered")
     assert marked(MARK) == []
 
 

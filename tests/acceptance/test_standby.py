@@ -24,7 +24,7 @@ from tests.waiting import until, wait_until
 
 pytestmark = pytest.mark.broker
 
-TAKE_OVER_S = 20.0
+TAKE_OVER_S = 60.0
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class Traffic:
         self._namespace = namespace
         self._prefix = uuid.uuid4().hex[:8]
 
-    async def until(self, happened: Callable[[], bool], *, most: int = 4000, timeout_s: float = 60.0) -> int:
+    async def until(self, happened: Callable[[], bool], *, most: int = 4000, timeout_s: float = 120.0) -> int:
         """Ask in waves until it has happened; returns how many tasks that took. What is open then stays open."""
         before = len(self.asked)
         async with asyncio.timeout(timeout_s):
@@ -40,7 +40,7 @@ class Traffic:
                 await asyncio.sleep(0.01)  # real time: between waves
         return len(self.asked) - before
 
-    async def rest(self, timeout_s: float = 60.0) -> None:
+    async def rest(self, timeout_s: float = 120.0) -> None:
         """Until all that was asked is answered."""
         async with asyncio.timeout(timeout_s):
             while self.open:

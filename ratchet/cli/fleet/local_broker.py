@@ -39,8 +39,11 @@ BOUND, UNBOUND = "db", "u"
 WAL_BYTES = 8 * 1024 * 1024
 """The write-ahead log of all quorum queues: the node holds it in memory until it is full (docs/decisions/0069)."""
 
+PORTS = range(10_000, 32_000)
+"""Of which a free one is taken: below those the system gives to outgoing connections."""
 _CHANCE = random.SystemRandom()
 """Not Python's own sequence: processes that were seeded alike would ask for the same ports at the same time."""
+_GIVEN = set[int]()
 
 
 def server_folder() -> Path | None:
@@ -53,9 +56,10 @@ def server_folder() -> Path | None:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on now, below those the system gives to outgoing connections."""
-    while is_taken(port := _CHANCE.randint(10_000, 32_000)):
+    """A TCP port of the loopback that nobody listens on now; each once, for it may be a while until somebody does."""
+    while (port := _CHANCE.choice(PORTS)) in _GIVEN or is_taken(port):
         pass
+    _GIVEN.add(port)
     return port
 
 

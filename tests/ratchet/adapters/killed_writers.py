@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def started(store: RegistryStore, writer: int, told: int) -> int:
     return pid
 
 
-def look_until(end: float, store: RegistryStore, revision: int) -> int:
+def look_until(enough: Callable[[], bool], store: RegistryStore, revision: int) -> int:
     """The newest revision a reader saw."""
     while True:
         registry = store.read()
@@ -64,7 +65,7 @@ def look_until(end: float, store: RegistryStore, revision: int) -> int:
         assert sum(entry.state in PRIMARY_STATES for entry in entries) == 1, registry
         assert registry.revision >= revision, f"from {revision} back to {registry.revision}"
         revision = registry.revision
-        if time.monotonic() > end:
+        if enough():
             return revision
 
 
@@ -80,13 +81,19 @@ def main(folder: Path, kills: int) -> None:
     with (folder / "told").open("ab") as told:
         writers = [started(store, writer, told.fileno()) for writer in range(WRITERS)]
         for kill in range(kills):
-            revision = look_until(time.monotonic() + chance.uniform(0.0, LONGEST_LIFE_S), store, revision)
-            victim = kill % WRITERS
+            end, victim = time.monotonic() + chance.uniform(0.0, LONGEST_LIFE_S), kill % WRITERS
+            patient = kill // WRITERS % 2  # every other life of each lasts until it told of a write, on any machine
+
+            def enough() -> bool:
+                told_of = not patient or f".{writers[victim]} " in (folder / "told").read_text()  # noqa: B023
+                return told_of and time.monotonic() > end  # noqa: B023
+
+            revision = look_until(enough, store, revision)
             killed(writers[victim])
             writers[victim] = started(store, victim, told.fileno())
         for pid in writers:
             killed(pid)
-    look_until(0.0, store, revision)
+    look_until(lambda: True, store, revision)
     sys.stdout.write((folder / "told").read_text())
 
 

@@ -233,7 +233,7 @@ async def test_a_full_queue_holds_its_publishers_until_there_is_room(amqp_url: s
 
 
 async def test_a_queue_that_stays_full_is_a_publish_timeout_that_says_so(amqp_url: str, namespace: str) -> None:
-    bus = RabbitBus(amqp_url, short_queue(TASKS, 1), name="test", namespace=namespace, publish_timeout_s=1.0)
+    bus = RabbitBus(amqp_url, short_queue(TASKS, 1), name="test", namespace=namespace, publish_timeout_s=5.0)
     await bus.start()
     await fill(bus)
     with pytest.raises(PublishTimeout, match=rf"{TASKS}.*refused"):

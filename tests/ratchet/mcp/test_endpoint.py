@@ -90,7 +90,7 @@ async def test_waiting_is_told_and_bounded(settings: FleetSettings) -> None:
         answer = await client.call_tool("submit_task", {"input": "x", "wait_s": 2.5}, progress_callback=note)
 
     assert answer.structured_content == {"task_id": "t-1", "state": "open", "location": "/v1/tasks/t-1"}
-    assert [round(progress) for progress, _, _ in told] == [1, 2]
+    assert [round(progress) for progress, _, _ in told][:2] == [1, 2]  # a third where the answer comes late
     assert {total for _, total, _ in told} == {2.5}
     assert told[0][2] == "waiting for the result of the task: 1 s of at most 2 s"
 
@@ -101,7 +101,7 @@ async def test_a_cancelled_call_is_broken_off_in_the_service(settings: FleetSett
         calling = asyncio.create_task(client.call_tool("submit_task", {"input": "x", "wait_s": 50}))
         await toy.called.wait()
         calling.cancel()
-        await asyncio.wait_for(toy.broken_off.wait(), 5)
+        await asyncio.wait_for(toy.broken_off.wait(), 30)
         still = await client.call_tool("list_adapters")
 
     assert not still.is_error
@@ -114,7 +114,7 @@ async def test_an_older_client_that_leaves_breaks_its_call_off(settings: FleetSe
             calling = asyncio.create_task(client.call_tool("submit_task", {"input": "x", "wait_s": 50}))
             await toy.called.wait()
             calling.cancel()
-        await asyncio.wait_for(toy.broken_off.wait(), 5)
+        await asyncio.wait_for(toy.broken_off.wait(), 30)
 
 
 async def test_a_change_whose_caller_gives_up_is_not_broken_off_half_way(settings: FleetSettings) -> None:
@@ -124,7 +124,7 @@ async def test_a_change_whose_caller_gives_up_is_not_broken_off_half_way(setting
         calling = asyncio.create_task(client.call_tool("promote", promoting))
         await toy.called.wait()
         calling.cancel()
-        await asyncio.wait_for(toy.promoted.wait(), 5)
+        await asyncio.wait_for(toy.promoted.wait(), 30)
 
 
 async def test_a_training_is_followed_to_its_end(settings: FleetSettings) -> None:

@@ -38,7 +38,7 @@ def test_it_is_the_same_wherever_the_folder_lies(folder: Path, tmp_path: Path) -
 
 
 def edit(folder: Path) -> None:
-    (folder / "lib" / "a.py").write_text("a = 2")
+    (folder / "lib" / "a.py").write_text("a = 22")  # longer: the clock of files may not have ticked
 
 
 def add(folder: Path) -> None:
@@ -55,7 +55,7 @@ def may_run(folder: Path) -> None:
 
 def link_elsewhere(folder: Path) -> None:
     (folder / "link").unlink()
-    (folder / "link").symlink_to("lib/a.py")
+    (folder / "link").symlink_to("./lib/a.py")  # longer, too
 
 
 @pytest.mark.parametrize("change", [edit, add, rename, may_run, link_elsewhere])

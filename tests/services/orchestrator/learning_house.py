@@ -139,10 +139,16 @@ class LearningHouse(House):
         entry = self.adapters.versions.get(version)
         return entry.state.value if entry else "unknown"
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether an experiment takes traffic: a moment after the registry has it."""
+        return self.orchestrator._promoters[AGENT].arms.experiment is not None
+
     async def reach(self, version: str, *states: str, timeout_s: float = 20.0) -> None:
-        """Wait for the state while the replica reports."""
+        """Wait for the state while the replica reports; of a canary also for its share of the traffic."""
         for _ in range(int(timeout_s / 0.05)):
-            if self.state(version) in states:
+            if (state := self.state(version)) in states:
+                await until(lambda: state != "canary" or self.is_trying)
                 return
             if self.events:
                 await self.report()

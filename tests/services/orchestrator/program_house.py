@@ -16,7 +16,7 @@ from schemas.messages.runner_rollouts import DeclaredProgram, RunnerRollouts
 from schemas.records.registry import AgentPrograms
 from tests.services.orchestrator.house import answered, scored
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse
-from tests.waiting import settled
+from tests.waiting import settled, until
 
 QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 40, "holdback": 0.2, "watch_share": 0.0}
 
@@ -81,6 +81,7 @@ class ProgramHouse(LearningHouse):
         """Waits while the runner goes on telling."""
         for _ in range(400):
             if self.standing(name) == state:
+                await until(lambda: state != "canary" or self.is_trying)
                 return
             await self.tell()
             await settled()

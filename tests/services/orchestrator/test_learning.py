@@ -299,7 +299,7 @@ async def test_hostile_adapters_are_refused_while_users_are_answered(tmp_path: P
                 house.reach(version, "rejected"),
                 house.traffic(stop_when=lambda until=house.submitted + 20: house.submitted >= until),
             )
-            assert monotonic() - began < 5.0, one
+            assert monotonic() - began < 30.0, one
 
         reasons = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
         assert len(reasons) == len(hostile)

@@ -26,8 +26,7 @@ SAYS = {name: python(f"print({name!r}, ask('x'))", limits=limits()) for name in 
 
 WAITS = """
 import time
-while open("/bound/said").read() == "a": time.sleep(0.01)  # real time: until the test has changed it
-time.sleep(1)  # real time: the runner looks once a second
+while open("/bound/said").read() != "end": time.sleep(0.01)  # real time: until the runner has seen a change
 """
 
 
@@ -72,11 +71,19 @@ async def test_a_program_that_changed_while_others_had_their_turn_is_not_run(
     folder = passable
     (folder / "said").write_text("a")
     waits = python(WAITS, binds={"/bound": folder}, limits=limits())
+    told: list[str] = []
+
+    def hear(delivery: Delivery) -> None:
+        told.extend(one.revision for one in RunnerRollouts.decode(delivery.body).programs)
+
     async with make_house({"waits": waits}, sandbox_runs_at_once=1) as house:
-        pair = named(make_work(sampling=Sampling(n=2, max_tokens=200)), "waits", revision_of(waits))
+        await house.bus.listen(ROLLOUTS_TOPIC, hear)
+        pair = named(make_work(sampling=Sampling(n=2, max_tokens=200)), "waits", before := revision_of(waits))
         answered = asyncio.create_task(house.answered(pair))
         await until(lambda: house.worker.running().waiting == 1)
-        (folder / "said").write_text("b")
+        (folder / "said").write_text("other")
+        await until(lambda: any(revision != before for revision in told))
+        (folder / "said").write_text("end")
         first, second = (await answered).samples
 
     assert (first.status, second.status) == ("finished", "lost")

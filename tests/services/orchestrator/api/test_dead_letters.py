@@ -25,6 +25,7 @@ from ratchet.http.problem import Problem
 from ratchet.http.work import Threads
 from ratchet.service.errors import DiskFull
 from services.orchestrator.api.dead_letters import dead_letters_router
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -61,6 +62,18 @@ def bury(connection: BlockingConnection, namespace: str, body: bytes, *, attempt
     channel.close()
 
 
+async def all_back(connection: BlockingConnection, namespace: str, count: int) -> None:
+    """What a look held is in the queue again a moment after its channel was closed."""
+
+    def lie_there() -> bool:
+        channel = connection.channel()
+        found = channel.queue_declare(namespace + DEAD_LETTERS, passive=True).method.message_count
+        channel.close()
+        return bool(found == count)
+
+    await until(lie_there)
+
+
 async def test_letters_are_listed_shown_whole_and_sent_back(
     api: httpx.AsyncClient, connection: BlockingConnection, namespace: str
 ) -> None:
@@ -68,10 +81,14 @@ async def test_letters_are_listed_shown_whole_and_sent_back(
         bury(connection, namespace, body)
 
     listed = (await api.get("/v1/dead-letters", params={"limit": 2})).json()
+    await all_back(connection, namespace, 3)
     followed = (await api.get("/v1/dead-letters", params={"limit": 2, "cursor": listed["next"]})).json()
+    await all_back(connection, namespace, 3)
     everything = (await api.get("/v1/dead-letters")).json()
     ids = {one["beginning"]: one["id"] for one in everything["items"]}
+    await all_back(connection, namespace, 3)
     text = (await api.get(f"/v1/dead-letters/{ids['three']}")).json()
+    await all_back(connection, namespace, 3)
     binary = (await api.get(f"/v1/dead-letters/{everything['items'][1]['id']}")).json()
 
     assert (len(listed["items"]), listed["total"]) == (2, 3)
@@ -83,7 +100,9 @@ async def test_letters_are_listed_shown_whole_and_sent_back(
     assert (binary["body"], binary["encoding"]) == ("/wA=", "base64")
 
     asked = {"ids": [ids["three"], "000000000000"]}
+    await all_back(connection, namespace, 3)
     one = (await api.post("/v1/dead-letters/requeue", json=asked)).json()
+    await all_back(connection, namespace, 2)
     rest = (await api.post("/v1/dead-letters/requeue", json={"queue": namespace + RESPONSES})).json()
 
     assert one["sent"] == 1
@@ -144,14 +163,17 @@ async def test_more_letters_than_a_page_holds_are_paged_through_while_the_queue_
 
     first = (await api.get("/v1/dead-letters", params={"limit": 200})).json()
     gone = first["items"][0]["id"]
+    await all_back(connection, namespace, 450)
     sent = (await api.post("/v1/dead-letters/requeue", json={"ids": [gone]})).json()
     seen, cursor = first["items"], first["next"]
     while cursor:
+        await all_back(connection, namespace, 448)
         page = (await api.get("/v1/dead-letters", params={"limit": 200, "cursor": cursor})).json()
         seen, cursor = seen + page["items"], page["next"]
 
     assert (first["total"], sent["sent"], page["total"]) == (450, 2, 448)
     assert sorted(one["beginning"] for one in seen) == sorted(f"{number // 2:03d}" for number in range(450))
+    await all_back(connection, namespace, 448)
     again = (await api.get("/v1/dead-letters", params={"limit": 200})).json()
     assert again["items"][:198] == first["items"][2:]
 
