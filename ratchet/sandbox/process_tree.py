@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+MEMORY = ("VmRSS:", "VmPTE:")
+"""Of /proc/PID/status, in KiB."""
+SOCKET_BYTES = 256 * 1024
+"""That a socket inside holds of what nobody has read, but for TCP: syscalls.py keeps its buffers as they are."""
 CPU_FIELDS = slice(11, 15)
 """utime, stime, cutime and cstime."""
 STARTED_FIELD = 19
@@ -32,8 +35,8 @@ class CpuTime:
 
 
 class Usage(NamedTuple):
-    """`cpu_s` includes processes that ended and were waited for. `bytes` is resident memory, shared pages counted in
-    each process that has them."""
+    """`cpu_s` includes processes that ended and were waited for. `bytes` is resident memory and what the kernel
+    needs to map it, shared pages counted in each process that has them."""
 
     cpu_s: float
     bytes: int
@@ -45,8 +48,22 @@ def usage(root: int) -> Usage:
     for pid in descendants(root):
         with suppress(OSError, ValueError, IndexError):
             cpu += sum(map(int, _fields(pid)[CPU_FIELDS]))
-            memory += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return Usage(cpu / TICKS, memory * PAGE)
+            status = Path(f"/proc/{pid}/status").read_text().splitlines()
+            memory += sum(int(line.split()[1]) for line in status if line.startswith(MEMORY))
+    return Usage(cpu / TICKS, memory * 1024)
+
+
+def held_by_sockets(pid: int) -> int:
+    """Bytes at most, in the network of a process: they are the kernel's, and in no process's memory."""
+    place, held = Path(f"/proc/{pid}/net"), 0
+    with suppress(OSError, ValueError, IndexError):
+        held += SOCKET_BYTES * int((place / "sockstat").read_text().split()[2])
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError, ValueError):
+            for line in (place / name).read_text().splitlines()[1:]:
+                sent, received = line.split()[4].split(":")
+                held += int(sent, 16) + int(received, 16)
+    return held
 
 
 def started(pid: int) -> str:

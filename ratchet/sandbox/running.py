@@ -22,7 +22,7 @@ from ratchet.sandbox import bubblewrap, tree, workspace
 from ratchet.sandbox.cgroup import Cgroups, RunGroup
 from ratchet.sandbox.job import End, Job, Result, SandboxError
 from ratchet.sandbox.listeners import Channel
-from ratchet.sandbox.process_tree import CpuTime, descendants, usage
+from ratchet.sandbox.process_tree import CpuTime, descendants, held_by_sockets, usage
 
 START_WITHIN_S = 30.0
 DEAD_WITHIN_S = 10.0
@@ -309,7 +309,7 @@ class _Run:
         self._peak = max(self._peak, used.bytes)
         if self._cpu_s > self._job.limits.cpu_s:
             return End.CPU_TIME
-        if self._group is None and used.bytes > self._job.limits.memory_bytes:
+        if self._group is None and max(used.bytes, held_by_sockets(self.first)) > self._job.limits.memory_bytes:
             return End.MEMORY
         if self._group is not None and self._group.ran_out_of_memory():
             return End.MEMORY

@@ -65,8 +65,12 @@ NEW_NAMESPACES = 0x7E020080
 """The flags of clone that make a namespace: NEWTIME to NEWNET. clone3 hides its flags behind a pointer: ENOSYS."""
 TERMINAL_INPUT = (termios.TIOCSTI, 0x541C, termios.TIOCSETD)
 """ioctls that type into a terminal (TIOCSTI, TIOCLINUX) or set its line discipline."""
+BUFFER_SIZES = (7, 8)
+"""SO_SNDBUF and SO_RCVBUF of SOL_SOCKET, wishes that the kernel bounds anyway: they are taken and change nothing, for
+what is in a socket is in no process's memory, and may be some megabytes in each where it is asked for."""
+SOL_SOCKET = 1
 LOW_32_BITS = 0xFFFFFFFF
-"""All of an ioctl's number that the kernel looks at."""
+"""All of an ioctl's number, or of an option's, that the kernel looks at."""
 
 
 @cache
@@ -89,12 +93,19 @@ def filters() -> tuple[bytes, ...]:
     _allow(allowed, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, NEW_NAMESPACES, 0))
     for call, mode in (("mknod", 1), ("mknodat", 2)):
         _allow(allowed, call, pyseccomp.Arg(mode, pyseccomp.MASKED_EQ, stat.S_IFMT(LOW_32_BITS), stat.S_IFIFO))
-    typing = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    refined = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
     for number in TERMINAL_INPUT:
-        typing.add_rule(
+        refined.add_rule(
             pyseccomp.ERRNO(errno.EPERM), "ioctl", pyseccomp.Arg(1, pyseccomp.MASKED_EQ, LOW_32_BITS, number)
         )
-    return _program(allowed), _program(typing)
+    for option in BUFFER_SIZES:
+        refined.add_rule(
+            pyseccomp.ERRNO(0),
+            "setsockopt",
+            pyseccomp.Arg(1, pyseccomp.MASKED_EQ, LOW_32_BITS, SOL_SOCKET),
+            pyseccomp.Arg(2, pyseccomp.MASKED_EQ, LOW_32_BITS, option),
+        )
+    return _program(allowed), _program(refined)
 
 
 def _allow(filter: object, name: str, *arguments: object) -> None:

@@ -74,7 +74,29 @@ def test_as_many_files_go_in_as_may_and_no_more_are_open(run_here: Direct) -> No
         python(code, files={**files, "more": b""})
 
 
+IN_SOCKETS = """
+import os, signal, socket
+for _ in range(2): os.fork()
+kept = []
+try:
+    while True:
+        for one in (pair := socket.socketpair()):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+            one.setblocking(False)
+            try:
+                while True: one.send(bytes(1 << 15))
+            except BlockingIOError: pass
+        kept.append(pair)
+except OSError: signal.pause()
+"""
+IN_PAGE_TABLES = """
+import mmap, signal
+kept = mmap.mmap(-1, 1 << 38, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+for at in range(0, 1 << 38, 1 << 21): kept[at]
+signal.pause()
+"""
 SMALL = Limits(wall_s=60, cpu_s=20, memory_bytes=128 * MIB, output_bytes=10_000, files=500)
+KERNELS = Limits(wall_s=60, cpu_s=60, memory_bytes=128 * MIB)
 ENDS: dict[str, tuple[str, Limits, End]] = {
     "hangs": ("import signal; signal.pause()", Limits(wall_s=0.3), End.WALL_TIME),
     "ignores every signal it can": (
@@ -103,6 +125,8 @@ ENDS: dict[str, tuple[str, Limits, End]] = {
         SMALL,
         End.FILES,
     ),
+    "has the kernel's memory in sockets": (IN_SOCKETS, KERNELS, End.MEMORY),
+    "has the kernel's memory in page tables": (IN_PAGE_TABLES, KERNELS, End.MEMORY),
     "crashes": ("import os; os.kill(os.getpid(), 11)", SMALL, End.SIGNALLED),
     "kills all it can": ("import os; os.kill(-1, 9)", SMALL, End.EXITED),
 }
