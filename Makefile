@@ -8,7 +8,7 @@ WORKERS ?= 3
 SEED ?= 1
 PORTS = $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(AMQP_PORT),--amqp-port $(AMQP_PORT))
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -46,6 +46,7 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	@echo 'installing the Python packages: one to three minutes, more where torch brings CUDA along' >&2
 	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
 	$(PIP) --editable '.[all,test]'
+	$(BIN)/python -m compileall -qq --workers 0 .venv/lib || true  # on all cores, where pip takes one; some files are no Python
 	touch $@
 
 .venv/browser: .venv/ready infra/setup-browser.sh  # for the tests of the web page alone
