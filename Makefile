@@ -9,7 +9,7 @@ SEED ?= 1
 PORTS = $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(AMQP_PORT),--amqp-port $(AMQP_PORT))
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
-# A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
+# A file's tests stay together, for they share a fleet; in the order of tests/conftest.py, where what takes long begins.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo demo-real demo-tools demo-sandboxed test check setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
@@ -27,7 +27,7 @@ demo-sandboxed: setup  ## The same agent as a program of the runner, each rollou
 	$(BIN)/ratchet demo --tools --sandboxed --seed $(SEED) $(PORTS)
 
 test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests
 
 check: setup  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
 	$(BIN)/ruff format --check --quiet

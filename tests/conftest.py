@@ -17,9 +17,9 @@ from hypothesis import settings
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
 from tests.quick import (
+    leave_out_what_needs_much,
     pytest_addoption,
     pytest_collection_finish,
-    pytest_collection_modifyitems,
     pytest_configure,
     pytest_ignore_collect,
 )
@@ -27,13 +27,21 @@ from tests.quick import (
 __all__ = [
     "pytest_addoption",
     "pytest_collection_finish",
-    "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_ignore_collect",
 ]
 
+LONG = ("tests/test_house.py", "tests/services/trainer/run/")
+"""Beside tests/acceptance, which comes first anyway."""
+
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes long begins, so that no worker is left with it at the end."""
+    leave_out_what_needs_much(config, items)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture(scope="session")
