@@ -16,7 +16,7 @@ from mcp import Client
 
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER, Fleet
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.packages import copy_packages
 from tests.processes import marked, sockets_elsewhere
 from tests.programs import REPOSITORY
@@ -106,7 +106,7 @@ class Asking:
             "RATCHET_LOGS_DIR": str(fleet.logs),
         }
         self.folder = folder
-        self.ratchet = Ratchet(folder, settings)
+        self.ratchet = ForkedRatchet(folder, settings)
 
     def submit(self, **task: Any) -> None:
         """Without waiting for the result."""
