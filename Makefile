@@ -8,8 +8,8 @@ WORKERS ?= 3
 SEED ?= 1
 PORTS = $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(AMQP_PORT),--amqp-port $(AMQP_PORT))
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
-# A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
+# A file's tests stay together, for they share a fleet; in the order of tests/conftest.py, where what takes long begins.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo demo-real demo-tools demo-sandboxed ports test check setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
@@ -31,7 +31,7 @@ ports:  # taken ones are told of before set-up takes minutes; after it `ratchet 
 		$(PYTHON) infra/check_ports.py $(or $(firstword $(MAKECMDGOALS)),demo) $(or $(PORT_BASE),8700) $(or $(AMQP_PORT),5673)
 
 test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests
 
 check: setup  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
 	$(BIN)/ruff format --check --quiet
@@ -50,6 +50,7 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	@echo 'installing the Python packages: one to three minutes, more where torch brings CUDA along' >&2
 	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
 	$(PIP) --editable '.[all,test]'
+	$(BIN)/python -m compileall -qq --workers 0 .venv/lib || true  # on all cores, where pip takes one; some files are no Python
 	touch $@
 
 .venv/browser: .venv/ready infra/setup-browser.sh  # for the tests of the web page alone

@@ -18,9 +18,9 @@ from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UN
 from ratchet.cli.fleet import local_broker
 from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
 from tests.quick import (
+    leave_out_what_needs_much,
     pytest_addoption,
     pytest_collection_finish,
-    pytest_collection_modifyitems,
     pytest_configure,
     pytest_ignore_collect,
 )
@@ -28,10 +28,12 @@ from tests.quick import (
 __all__ = [
     "pytest_addoption",
     "pytest_collection_finish",
-    "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_ignore_collect",
 ]
+
+LONG = ("tests/test_house.py", "tests/services/trainer/run/")
+"""Beside tests/acceptance, which comes first anyway."""
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
@@ -45,6 +47,12 @@ def _ports_of_this_worker() -> range:
 
 
 local_broker.PORTS = _ports_of_this_worker()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes long begins, so that no worker is left with it at the end."""
+    leave_out_what_needs_much(config, items)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path == FLEETS or HEAVY_LIBRARIES & libraries(imported) else None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def leave_out_what_needs_much(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick"):
         needy = {item for item in items if isinstance(item, pytest.Function) and _needs_much(item)}
         config.hook.pytest_deselected(items=list(needy))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sysconfig
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,7 +16,8 @@ from mcp import Client
 
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER, Fleet
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet
+from tests.packages import copy_packages
 from tests.processes import marked, sockets_elsewhere
 from tests.programs import REPOSITORY
 from tests.waiting import wait_until
@@ -55,16 +55,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """With the file of programs and what they bind; below a folder that every user may pass."""
     place = Path(tempfile.mkdtemp(prefix="ratchet-programs-", dir="/var/tmp"))
     place.chmod(0o755)
+    (place / "agent").mkdir()
     for name, text in {"client.py": OPENAI, "counted.py": COUNTED}.items():
-        (place / name).write_text(text)
-    packages = sysconfig.get_path("purelib")
+        (place / "agent" / name).write_text(text)
+    copy_packages(place / "packages", ["openai"])
     (place / "programs.toml").write_text(f"""
 [agents.small]
 programs = ["client", "counted", "shell", "waits"]
 
 [programs.client]
 command = ["python3", "/agent/client.py"]
-binds = {{ "/agent" = ".", "/packages" = "{packages_with_openai(packages)}" }}
+binds = {{ "/agent" = "agent", "/packages" = "packages" }}
 environment = {{ PYTHONPATH = "/packages" }}
 
 [programs.waits]
@@ -72,17 +73,10 @@ command = ["python3", "-c", "import signal; signal.pause()", "{MARK}"]
 
 [programs.counted]
 command = ["python3", "/agent/counted.py", "{MARK}"]
-binds = {{ "/agent" = "." }}
+binds = {{ "/agent" = "agent" }}
 """)
     yield place
     shutil.rmtree(place)
-
-
-def packages_with_openai(own: str) -> str:
-    """Where the client is installed that these tests import."""
-    import openai
-
-    return str(Path(openai.__file__).parents[1]) or own
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +106,7 @@ class Asking:
             "RATCHET_LOGS_DIR": str(fleet.logs),
         }
         self.folder = folder
-        self.ratchet = Ratchet(folder, settings)
+        self.ratchet = ForkedRatchet(folder, settings)
 
     def submit(self, **task: Any) -> None:
         """Without waiting for the result."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pydantic
 import pytest
 
 from ratchet.models.toy.tools.tokenizer import tool_tokenizer
@@ -29,6 +28,7 @@ from services.agent.engines.scripted import Script, ScriptedEngine
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
+from tests.packages import copy_packages
 from tests.programs import REPOSITORY
 from tests.services.runner.conftest import MakeHouse
 
@@ -48,21 +48,22 @@ class EachInTurn(random.Random):
         return seq[(self.drawn[str(seq)] - 1) % len(seq)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tools_here() -> Iterator[Callable[[Program], Program]]:
-    """What `ratchet programs install` would put there is taken from this process's own packages, of the same Python."""
+    """What `ratchet programs install` would put there is copied from this process's packages, of the same Python."""
     folder = Path(tempfile.mkdtemp(prefix="ratchet-tools-", dir="/var/tmp"))
     folder.chmod(0o755)
     packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-    (folder / packages).mkdir(parents=True)
+    copy_packages(folder / packages, inside.TOOLS_REQUIRE)
     (folder / "bin").mkdir()
     (folder / "bin/python").symlink_to("/usr/bin/python3")
     (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    binds = {inside.TOOLS_ENVIRONMENT: folder}
-    binds[f"{inside.TOOLS_ENVIRONMENT}/{packages}"] = Path(pydantic.__file__).parents[1]
 
     def equipped(program: Program) -> Program:
-        given = {"binds": binds | inside.tools_packages() | program.binds, "data": inside.tools_files() | program.data}
+        given = {
+            "binds": {inside.TOOLS_ENVIRONMENT: folder} | inside.tools_packages() | program.binds,
+            "data": inside.tools_files() | program.data,
+        }
         return program.model_copy(update=given)
 
     yield equipped
