@@ -115,7 +115,7 @@ def dismiss(
 ) -> None:
     """Put dead letters away that nobody needs: out of the queue, whole into dismissed_letters.jsonl of the logs folder.
 
-    Look at them first: `list`, `show`. Dismissed once more, a letter is where it was, and the exit code is 0 again.
+    Look at them first: `list`, `show`. One that was dismissed before stays so, and the exit code is 0 all the same.
     """
     wanted = _selection(letter_ids or [], queue, matching, everything=all_)
     service = _service(FleetAccess.here(), unroutable)
