@@ -44,11 +44,14 @@ class AdapterService:
 
     def promote(self, version: str, reason: str) -> Registry:
         """Raises NotFound, AdapterError, NotAllowed and the other errors of the registry."""
-        return self._decide(Promote(version=version), reason, self._checked(version))
+        evidence = self._checked(version)
+        return self._decide(Promote(version=version), reason, evidence)
 
     def roll_back(self, version: str | None, to: str | None, reason: str) -> Registry:
         """`version` None: the primary, unless there is a candidate too (Ambiguous). Raises as `promote`."""
         version = version or self._only_choice()
+        if version not in self.agent.versions:
+            raise NotFound(f"agent {self.agent_id} has no version {version!r}: ratchet adapters list")
         target = None if version == self.agent.candidate else to or self.agent.previous
         evidence = self._checked(target) if target else {}
         return self._decide(RollBack(version=version, to=to), reason, evidence)

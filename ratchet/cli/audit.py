@@ -59,7 +59,9 @@ def audits_in(folder: Path) -> list[Path]:
     """One folder for each process that wrote. Raises UsageError if there is none."""
     found = sorted(path.parent for path in folder.glob(f"*/{active_path(Path(), NAME).name}"))
     if not found:
-        raise UsageError(f"there is no audit in {folder}: nothing was changed or refused over the API yet, or --dir")
+        raise UsageError(
+            f"there is no audit in {folder}: nothing was changed or refused over the API yet, or --dir names another"
+        )
     return found
 
 

@@ -15,7 +15,7 @@ from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advi
 from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST, DEAD, LOST
 from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.bus.dead_letters.selection import Selection
-from ratchet.cli.adapters.here import operator
+from ratchet.cli.adapters.here import given, operator
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import AsJson, CommandError, ExitCode, UsageError, out, print_json, print_raw, say, say_error
 
@@ -104,7 +104,7 @@ def requeue(
 
 @dead_letters.command()
 def dismiss(
-    reason: Annotated[str, typer.Option(help="Why: it is kept with each letter, under your name.")],
+    reason: Annotated[str, typer.Option(help="Why: it is kept with each letter, under your name.", callback=given)],
     letter_ids: Annotated[list[str] | None, typer.Argument(help="Their ids, as `list` shows them.")] = None,
     queue: Queue = None,
     matching: Matching = None,
@@ -115,21 +115,20 @@ def dismiss(
 ) -> None:
     """Put dead letters away that nobody needs: out of the queue, whole into dismissed_letters.jsonl of the logs folder.
 
-    Look at them first: `list`, `show`. Dismissed once more, a letter is where it was, and the exit code is 0 again.
+    Look at them first: `list`, `show`. One that was dismissed before stays so, and the exit code is 0 all the same.
     """
     wanted = _selection(letter_ids or [], queue, matching, everything=all_)
-    if not reason.strip():
-        raise UsageError("--reason is empty: say why nobody needs them")
     service = _service(FleetAccess.here(), unroutable)
     if not yes and not wanted.ids:
-        _ask(len(_fitting(service, wanted)), "unroutable messages" if unroutable else "dead letters")
-    gone = service.dismiss(wanted, operator(), reason.strip())
+        _ask(len(_fitting(service, wanted)), "unroutable message" if unroutable else "dead letter")
+    gone = service.dismiss(wanted, operator(), reason)
     missing = sorted(wanted.ids.difference(gone))
     if json:
         print_json({"dismissed": len(gone), "missing": missing, "file": str(service.dismissals.path)})
-    else:
-        kept = f", whole in {service.dismissals.path}" if gone else ""
-        out.print(f"{len(gone)} dismissed{kept}", markup=False)
+    elif gone:
+        out.print(f"{len(gone)} dismissed, kept whole in {service.dismissals.path}", markup=False)
+    elif not missing:
+        out.print("Nothing to dismiss.")
     if missing:
         raise _no_such(missing[0], unroutable)
 
@@ -145,9 +144,10 @@ def _fitting(service: DeadLetterService, wanted: Selection) -> list[DeadLetter]:
 
 
 def _ask(count: int, what: str) -> None:
+    meant = f"{count:,} {what}{'' if count == 1 else 's'}"
     if not sys.stdin.isatty():
-        raise UsageError(f"this dismisses {count:,} {what}: add --yes where nobody can be asked")
-    typer.confirm(f"Dismiss {count:,} {what}?", abort=True, err=True)
+        raise UsageError(f"this would dismiss {meant}: add --yes where nobody can be asked")
+    typer.confirm(f"Dismiss {meant}?", abort=True, err=True)
 
 
 def _service(access: FleetAccess, unroutable: bool) -> DeadLetterService:

@@ -28,7 +28,7 @@ def take_pictures(browser: Browser, origin: str, folder: Path, watched_ms: int =
     with visiting(browser, origin, size=TALL, theme="dark") as visit:
         names.append(_shot(visit, folder, "overview", "page-overview-dark", watched_ms))
         visit.go("experiments")
-        visit.page.locator("tr", has_text="canary").first.locator("a").first.click()
+        visit.page.locator("tr", has_text="canary").filter(has_text="promoted").first.locator("a").first.click()
         visit.wait_for("Evidence")
         names.append(_taken(visit, folder, "page-experiment-dark", watched_ms))
     with visiting(browser, origin, size=NARROW) as visit:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pika
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.adapters.select_connection import SelectConnection
+from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
 from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAuthenticationError
 from pika.frame import Header, decode_frame
 from pika.spec import FRAME_HEADER, BasicProperties
@@ -69,6 +70,11 @@ def parameters(url: str) -> pika.URLParameters:
 
 
 def unreachable(url: str, error: BaseException) -> BrokerUnreachable:
+    if isinstance(error, AMQPConnectorStackTimeout):
+        return BrokerUnreachable(
+            f"the broker at {without_password(url)} takes a connection and says nothing: it hangs, or has too much "
+            f"to do. Look at its log and its machine; if it does not come back, restart it: it loses nothing"
+        )
     refused = isinstance(error, ProbableAuthenticationError)
     why = "it refuses the user or password" if refused else "nobody answers"
     return BrokerUnreachable(
@@ -81,7 +87,7 @@ def connected(url: str) -> Iterator[BlockingConnection]:
     """Raises BrokerUnreachable; an error of the broker within the block becomes a BusError."""
     try:
         connection = BlockingConnection(parameters(url), _impl_class=_Connection)
-    except (AMQPConnectionError, OSError) as error:
+    except (AMQPConnectionError, AMQPConnectorStackTimeout, OSError) as error:
         raise unreachable(url, error) from None
     try:
         yield connection

@@ -100,6 +100,6 @@ def advice(letter: DeadLetter) -> str:
     if (letter.attempts or 0) >= MAX_ATTEMPTS:
         return f"It failed {letter.attempts} times. Mend what the reason names, then send it back."
     return (
-        "It was refused, and will be refused again as it is: have its sender mend it and send it anew. If the reason "
-        "is about the fleet (an agent, a setting), mend that and send this one back."
+        "It was refused, and will be refused again as it is: have its sender mend it and send it anew, and dismiss "
+        "this one. If the reason is about the fleet (an agent, a setting), mend that and send this one back."
     )

@@ -59,5 +59,5 @@ LOST = Kind(
 )
 ADVICE_ON_LOST = (
     "There was no queue of that name. If it is misspelt, have its sender mend it and send it anew. If its agent was "
-    "not in RATCHET_AGENTS, add and start it, then: `ratchet dead-letters requeue --unroutable`."
+    "not in RATCHET_AGENTS, add and start it, then: `ratchet dead-letters requeue --all --unroutable`."
 )

@@ -22,7 +22,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
 from ratchet.adapters.verification import verified
 from ratchet.cli.adapters.export import export
-from ratchet.cli.adapters.here import Agent, Version, adapter_service_here, operator
+from ratchet.cli.adapters.here import Agent, Reason, Version, adapter_service_here, operator
 from ratchet.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
 from ratchet.cli.eval.view import render_evaluation
 from ratchet.cli.fleet.at_a_glance import at_a_glance, held_up
@@ -35,8 +35,6 @@ from schemas.records.registry import Registry
 
 adapters = typer.Typer()
 adapters.command()(export)
-
-Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.")]
 
 
 @adapters.command("list")

@@ -16,6 +16,16 @@ Agent = Annotated[str | None, typer.Option(help="Which agent's; the fleet's firs
 Version = Annotated[str, typer.Argument(help="As in v1.0.3; v1.0.0 is the base model.")]
 
 
+def given(reason: str) -> str:
+    """What `--reason` says. Raises BadParameter where it says nothing."""
+    if not (said := reason.strip()):
+        raise typer.BadParameter("it is empty: say why")
+    return said
+
+
+Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.", callback=given)]
+
+
 def adapter_service_here(agent_id: str | None) -> AdapterService:
     """`agent_id` None: the fleet's first agent. Raises SettingsError, NotFound."""
     settings = FleetSettings.read()

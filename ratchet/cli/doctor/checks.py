@@ -220,7 +220,7 @@ def dead_letters_check(depths: Sequence[QueueDepth]) -> Check:
 
 def unroutable_check(depths: Sequence[QueueDepth]) -> Check:
     if count := _waiting(depths, UNROUTABLE):
-        says = f"{count:,} were sent to a name that no queue has"
+        says = f"{count:,} {'was' if count == 1 else 'were'} sent to a name that no queue has"
         return Check("unroutable", "warn", says, "ratchet dead-letters list --unroutable")
     return Check("unroutable", "ok", "none")
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from ratchet.adapters.adapter_service import chosen_agents
 from ratchet.adapters.program_service import ProgramService, programs_standing
 from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.adapters.here import Agent, operator
+from ratchet.cli.adapters.here import Agent, Reason, operator
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.programs.comparison import NONE_YET, comparison
 from ratchet.cli.programs.standing import render_standing
@@ -33,7 +33,6 @@ File = Annotated[
 ]
 
 Name = Annotated[str, typer.Argument(metavar="PROGRAM", help="Its name in the file that declares it.")]
-Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.")]
 
 
 @programs.command("list")

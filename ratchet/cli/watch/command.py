@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 from pika.adapters.blocking_connection import BlockingConnection
+from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
 from pika.exceptions import AMQPError
 from rich.live import Live
 
@@ -132,7 +133,7 @@ class WatchSource:
             if self._connection is None or not self._connection.is_open:
                 self._connection = BlockingConnection(parameters(self._access.amqp_url))
             depths = tuple(queue_depths(self._connection, self._access.topology, self._access.namespace))
-        except (AMQPError, OSError) as error:
+        except (AMQPError, AMQPConnectorStackTimeout, OSError) as error:
             self.broker_fault = str(unreachable(self._access.amqp_url, error))
             trouble.append(self.broker_fault)
             return ()

@@ -216,3 +216,15 @@ def test_a_fleet_without_adapters_runs_the_base_model(ratchet: Ratchet) -> None:
     assert ratchet("adapters", "list", "--json").json["small"]["primary"] == "v1.0.0"
     assert ratchet("adapters", "verify").code == 0
     assert "nothing before v1.0.0" in ratchet("adapters", "rollback", "--reason", "x").err
+
+
+@pytest.mark.parametrize("move", ["promote", "rollback"])
+def test_what_is_no_version_and_an_empty_reason_are_refused_in_a_sentence(
+    store: RegistryStore, ratchet: Ratchet, move: str
+) -> None:
+    mistyped, unsaid = ratchet("adapters", move, "v9", "--reason", "x"), ratchet("adapters", "freeze", "--reason", " ")
+
+    assert (mistyped.code, unsaid.code) == (2, 2)
+    assert "agent small has no" in mistyped.err and "'v9'" in mistyped.err
+    assert "say why" in unsaid.err
+    assert len(list(store.ledger.read())) == 6
