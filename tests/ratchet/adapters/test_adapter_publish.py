@@ -103,10 +103,11 @@ def save_until_killed(folder, started):
         published(folder)
 
 def main(folder, kills, chance):
-    published(folder)
-    began = time.monotonic()
-    published(folder)
-    one_save = time.monotonic() - began
+    one_save = 1.0
+    for _ in range(6):  # the quickest: others' work doesn't make all of them slow
+        began = time.monotonic()
+        published(folder)
+        one_save = min(one_save, time.monotonic() - began)
     in_the_middle = checked = 0
     saves, started = os.pipe()
     for _ in range(kills):
@@ -136,7 +137,7 @@ def test_a_save_killed_120_times_never_leaves_a_visible_half_adapter(tmp_path: P
     # when a process that saves without end is killed 120 times, at any moment (the script checks after each)
     kills = rounds(120, quick=30)
     script = [sys.executable, "-c", KILLED_SAVES, str(tmp_path), str(kills)]
-    ended = subprocess.run(script, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(script, capture_output=True, text=True, timeout=200, check=False)
     # then all was whole, though many a kill came in the middle of a save
     assert ended.returncode == 0, ended.stderr
     assert int(ended.stdout) >= rounds(20, quick=1)

@@ -19,7 +19,7 @@ def test_a_run_whose_starter_was_killed_while_it_was_set_up_is_ended_by_the_next
 ) -> None:
     monkeypatch.setattr(half_started, "PREFIX", "of-a-test-")  # or whoever opens a sandbox meanwhile sweeps it
     command = [sys.executable, "-m", "tests.ratchet.sandbox.killed_starter", half_started.PREFIX]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=True)
     left = int(killed.stdout.split()[0])
     ours = subprocess.Popen(
         ["bwrap", "--ro-bind", "/", "/", "sh", "-c", "read word", half_started.owner()], stdin=subprocess.PIPE

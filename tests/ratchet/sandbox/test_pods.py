@@ -79,7 +79,7 @@ def in_a_pod(isolation: str, wrong: str = "") -> str:
         "allowed": json.loads((ROOT / container_profile.PLACE).read_text())["syscalls"][0]["names"],
     }
     command = [sys.executable, "-m", "tests.ratchet.sandbox.in_a_pod", json.dumps(asked)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     return run.stdout + run.stderr
 
 

@@ -86,7 +86,7 @@ def under_a_filter(**asked: object) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     return run.stdout + run.stderr
