@@ -108,7 +108,7 @@ async def test_a_handler_outlives_its_channel_and_its_ack_is_dropped(
         await gate.wait()
 
     handler = Recorder(hold)
-    await bus.consume(TASKS, handler, prefetch=1)
+    await bus.consume(TASKS, handler, prefetch=1, stalled_after_s=None)
     await put(bus, TASKS, b"t")
     await handler.until(1)
 
