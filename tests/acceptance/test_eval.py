@@ -43,7 +43,8 @@ def test_two_versions_are_held_against_each_other_and_the_release_has_it_beside_
     )
     store = RegistryStore.of(FleetSettings(adapters_dir=adapters, logs_dir=fleet.logs))
     decided(store, registration(published(adapters), adapters))
-    assert ratchet("adapters", "promote", "v1.0.1", "--reason", "to be evaluated").code == 0
+    promote = ("adapters", "promote", "v1.0.1", "--reason", "to be evaluated")
+    wait_until(lambda: ratchet(*promote).code == 0, "a promotion, once the gate has let it through")
     asked = [{"input": f"question {n}", "family": "odd" if n % 2 else "even"} for n in range(8)]
     lines = [json.dumps(one) for one in (*asked, asked[0])]
     (fleet.folder / "set.jsonl").write_text("\n".join(lines))
