@@ -18,6 +18,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from tests.waiting import until
 
 ANSWER_S = 60.0
+PREFETCH = 10
 
 Fields = dict[str, Any]
 
@@ -175,5 +176,5 @@ async def peer(amqp_url: str, namespace: str) -> AsyncIterator[Peer]:
     connection = await aio_pika.connect(amqp_url)
     async with connection:
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-        await channel.set_qos(prefetch_count=10)
+        await channel.set_qos(prefetch_count=PREFETCH)
         yield Peer(channel, namespace)

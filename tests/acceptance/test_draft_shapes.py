@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
-from tests.acceptance.foreign import peer
+from tests.acceptance.foreign import PREFETCH, peer
 from tests.waiting import settled
 
 pytestmark = pytest.mark.broker
@@ -153,7 +153,8 @@ async def test_rewards_that_come_before_their_responses_cost_no_step_of_the_ladd
         results = [await foreign.result(task_id) for task_id in ids]
         await foreign.purge("responses")
     assert {(result["response"], result["score"]) for result in results} == {("at last", 0.5)}
-    assert retried_rewards(foreign_scorer_fleet) == before
+    steps = retried_rewards(foreign_scorer_fleet) - before
+    assert steps <= PREFETCH, "of those in hand where the machine stood still for seconds, and of no other"
 
 
 async def test_what_goes_straight_to_the_scorers_queue_has_no_copy_and_needs_a_reward_that_carries_it(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -82,13 +81,11 @@ async def test_a_leader_that_hangs_is_replaced_and_when_it_goes_on_it_writes_not
         for name in names[1:-1]:
             await foreign.submit(name, name)
         os.kill(hanging.pid, signal.SIGSTOP)
-        stopped_at = time.monotonic()
         await foreign.submit("new", "new")
         # when the standby serves, what the other one had in hand included
         await ready(standby)
         await foreign.answer_work("foreign", lambda work: work["input"])
         answers = [await foreign.result(name) for name in names]
-        assert time.monotonic() - stopped_at < 60
         await foreign.at_rest("tasks", "rewards")
         kept = kept_in(fleet)
         # and the other one goes on

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ from ratchet.service.errors import DeadLetterError
 TAKEN_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
 ASK_EVERY_S = 0.1
+BACK_S = 5.0
+BACK_EVERY_S = 0.01
 
 
 class Held(NamedTuple):
@@ -54,8 +57,8 @@ class Stays(NamedTuple):
 class DeadLetterQueue:
     """Of dead letters or, with another `kind`, of the unroutable. `store`: where letters refer to, if it is here.
 
-    The connection is one of `ratchet.bus.amqp.short_connection.connected`. What is held and not acked is back in the
-    queue when its channel is closed.
+    The connection is one of `ratchet.bus.amqp.short_connection.connected`. What was held and stays is back in the
+    queue when a call returns: the next one, of whomever, finds it.
     """
 
     def __init__(
@@ -66,22 +69,23 @@ class DeadLetterQueue:
         self._namespace = namespace
         self._kind = kind
         self._name = namespace + kind.queue
+        self._taken_out = 0
 
     def letters(self, limit: int | None = None) -> list[tuple[DeadLetter, bytes]]:
         """The oldest `limit` letters with their bodies; they stay in the queue."""
-        with self._connection.channel() as channel:
+        with self._look() as channel:
             return [(held.letter, held.body) for held in self._hold(channel, limit)]
 
     def browse(self, most: int, within_s: float) -> Listing:
         """At most so many letters, and only those that came in that time, without their bodies; they stay."""
-        with self._connection.channel() as channel:
+        with self._look() as channel:
             total, began = self._depth(channel), time.monotonic()
             letters = [held.letter for held in self._hold(channel, most, within_s)]
             return listing(letters, max(total, len(letters)), began)
 
     def find(self, letter_id: str, within_s: float | None = None) -> Held | None:
         """That letter, for reading; it stays in the queue. Looks at all before it, or at those that come in time."""
-        with self._connection.channel() as channel:
+        with self._look() as channel:
             held_ones = self._hold(channel, None, within_s)
             return next((held for held in held_ones if held.letter.id == letter_id), None)
 
@@ -99,7 +103,7 @@ class DeadLetterQueue:
         DeadLetterError as soon as one is.
         """
         sent, stayed = list[str](), list[Stays]()
-        with self._connection.channel() as channel:
+        with self._look() as channel:
             channel.confirm_delivery()
             for held in self._hold(channel, None):
                 if not wanted(held.letter):
@@ -117,13 +121,27 @@ class DeadLetterQueue:
     def dismiss(self, wanted: Callable[[DeadLetter], bool], keep: Callable[[Held], None]) -> list[str]:
         """Take out every letter that is wanted, each once `keep` has it on disk. Returns their ids."""
         gone = list[str]()
-        with self._connection.channel() as channel:
+        with self._look() as channel:
             for held in self._hold(channel, None):
                 if wanted(held.letter):
                     keep(held)
                     self._take_out(channel, held)
                     gone.append(held.letter.id)
         return gone
+
+    @contextmanager
+    def _look(self) -> Iterator[BlockingChannel]:
+        """A channel that letters are held in. The broker puts back what stays a moment after it is closed: that is
+        waited for, though not long, for somebody else may take some out meanwhile.
+        """
+        there = self.depth() + self._taken_out
+        try:
+            with self._connection.channel() as channel:
+                yield channel
+        finally:
+            until = time.monotonic() + BACK_S
+            while self._connection.is_open and self.depth() < there - self._taken_out and time.monotonic() < until:
+                self._connection.sleep(BACK_EVERY_S)
 
     def _hold(self, channel: BlockingChannel, limit: int | None, within_s: float | None = None) -> Iterator[Held]:
         """What is in the queue now; what arrives meanwhile is left for the next look."""
@@ -184,6 +202,7 @@ class DeadLetterQueue:
 
     def _take_out(self, channel: BlockingChannel, held: Held) -> None:
         channel.basic_ack(held.tag)
+        self._taken_out += 1
         if held.claim is not None and held.missing is None and self._store is not None:
             self._store.remove(held.claim)
 

@@ -215,7 +215,7 @@ class TrainingScheduler:
     def _begin(self, why: str) -> None:
         state = self._state
         state.runs += 1
-        state.pending = f"{self._agent_id}-{self._ledger.sequence}"
+        state.pending = f"{self._agent_id}-{self._ledger.sequence}-{state.runs}"
         state.requested_at, state.requested_even_s = self._clock().timestamp(), self._even()
         state.why = why
         state.groups, state.of_others = 0, {}

@@ -54,7 +54,7 @@ class Hanging:
 
 
 def wire() -> Wired:
-    settings = FleetSettings(logs_dir=Path(tempfile.mkdtemp()), restart_stalled_s=1.0, drain_grace_s=0.1)
+    settings = FleetSettings(logs_dir=Path(tempfile.mkdtemp()), restart_stalled_s=3.0, drain_grace_s=0.1)
     bus = MemoryBus(fleet_topology(("small",)))
     return Wired(Hanging(bus, sys.argv[1]), bus, settings, 0)
 

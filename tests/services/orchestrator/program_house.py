@@ -81,7 +81,7 @@ class ProgramHouse(LearningHouse):
         """Waits while the runner goes on telling."""
         for _ in range(400):
             if self.standing(name) == state:
-                await until(lambda: state != "canary" or self.is_trying)
+                await until(lambda: self.standing(name) != "canary" or self.is_trying)
                 return
             await self.tell()
             await settled()

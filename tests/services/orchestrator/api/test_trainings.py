@@ -61,7 +61,7 @@ async def test_what_the_fleet_asked_for_waits_and_a_refusal_is_there_with_its_re
         request_id = await asked_for(fleet)
         (waiting,) = (await got(api, "/v1/trainings"))["items"]
         await fleet.refused(request_id, FEW)
-        await until(lambda: not fleet.orchestrator._promoters[AGENT].training.open_run)
+        await until(lambda: fleet.orchestrator._promoters[AGENT].training.ended_runs)
     async with house(tmp_path) as again, api_of(again) as api:
         refused = (await got(api, "/v1/trainings?state=refused"))["items"][0]
         detail = await got(api, f"/v1/trainings/{request_id}")

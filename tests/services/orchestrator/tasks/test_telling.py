@@ -50,7 +50,7 @@ async def poisoned(fleet: House, task_id: str, **fields: Any) -> None:
 async def test_a_user_who_can_not_be_told_stops_no_deadline(tmp_path: Path) -> None:
     before = untold()
     async with house(tmp_path, bus=PickyBus) as fleet:
-        soon = datetime.now(UTC) + timedelta(seconds=1)
+        soon = datetime.now(UTC) + timedelta(seconds=2)
         await poisoned(fleet, "bad", deadline=soon)
         for number in range(3):
             await fleet.submit(Task(task_id=f"good{number}", input="x", deadline=soon))

@@ -97,6 +97,26 @@ async def test_a_request_nobody_answered_within_a_day_has_failed_until_somebody_
     assert (late.state, late.view.reason, late.asked_at) == ("refused", "late", waiting.asked_at)
 
 
+async def test_two_requests_with_no_task_between_them_are_two_runs(tmp_path: Path) -> None:
+    """As where groups that were under way at the first are scored later: they bring the second."""
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    bus = MemoryBus(fleet_topology(("small",)))
+    await bus.start()
+    policy = TrainingPolicy(after_groups=1, every_s=0)
+    training = TrainingScheduler("small", bus, ledger, policy, lambda: datetime(2026, 3, 1, tzinfo=UTC), lambda: 50.0)
+    training.start()
+    for _ in range(2):
+        training._state.groups = 1
+        await training.ask_if_due(allowed=True, primary="v1.0.0")
+        outcome = {"request_id": training.pending, "agent_id": "small", "status": "refused", "reason": "too few"}
+        training.ended(AdapterTrained.model_validate(outcome))
+    await bus.stop(1.0)
+    await ledger.close()
+
+    assert len(training.ended_runs) == len(bus.published("training")) == 2
+
+
 @pytest.mark.parametrize("step_s", [86_400.0, -86_400.0, 365 * 86_400.0, -365 * 86_400.0])
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_wall_clock_that_is_set_loses_no_request_and_brings_none(
