@@ -41,8 +41,9 @@ settings.load_profile("same")
 
 def _ports_of_this_worker() -> range:
     """Others look for free ones at the same time, and listen on them only later."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    size = len(local_broker.PORTS) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count  # one made anew counts on
+    size = len(local_broker.PORTS) // count
     return local_broker.PORTS[number * size : (number + 1) * size]
 
 

@@ -46,7 +46,7 @@ def test_the_same_held_out_tasks_are_measured_by_the_hidden_verifier_alone(fleet
     with foreign_trainer(fleet) as requests:
         story = RealPerformance(access_to(fleet), place, "small", plan, loop, narrator, left, "Echo").perform()
 
-    assert [(turn.version, turn.state) for turn in story.turns] == [("v1.0.1", "stable")]
+    assert [(turn.version, turn.state) for turn in story.turns] == [("v1.0.1", "stable")], told.getvalue()
     assert story.primary == "v1.0.1"
     assert (story.books.lost, story.books.failed, story.books.logged_twice, story.dead_letters) == (0, 0, 0, 0)
     everything = story.gains["all"]
