@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -78,7 +78,7 @@ def show(
     access = FleetAccess.here()
     held = _service(access, unroutable).find(letter_id)
     if held is None:
-        raise _no_such(letter_id, unroutable)
+        raise _no_such([letter_id], unroutable)
     shown = held.letter.as_dict() | {"advice": ADVICE_ON_LOST if unroutable else advice(held.letter)}
     text = held.body.decode("utf-8", "backslashreplace")
     if json:
@@ -109,7 +109,7 @@ def requeue(
     wanted = _selection([letter_id] if letter_id else [], queue, matching, everything=all_ or one_at_a_time)
     sent, stayed = _service(FleetAccess.here(), unroutable).send_back(wanted, one_at_a_time=one_at_a_time, say=say)
     if letter_id and not sent and not stayed:
-        raise _no_such(letter_id, unroutable)
+        raise _no_such([letter_id], unroutable)
     if json:
         print_json({"sent": len(sent), "stayed": [stays._asdict() for stays in stayed]})
     else:
@@ -148,7 +148,7 @@ def dismiss(
     elif not missing:
         out.print("Nothing to dismiss.")
     if missing:
-        raise _no_such(missing[0], unroutable)
+        raise _no_such(missing, unroutable)
 
 
 def _selection(letter_ids: list[str], queue: str | None, matching: str | None, *, everything: bool) -> Selection:
@@ -173,9 +173,9 @@ def _service(access: FleetAccess, unroutable: bool) -> DeadLetterService:
     return DeadLetterService(access.amqp_url, access.namespace, kind, logs_dir=access.logs_dir)
 
 
-def _no_such(letter_id: str, unroutable: bool) -> CommandError:
+def _no_such(letter_ids: Iterable[str], unroutable: bool) -> CommandError:
     what, option = ("unroutable message", " --unroutable") if unroutable else ("dead letter", "")
-    return CommandError(f"no {what} {letter_id!r}: ratchet dead-letters list{option}")
+    return CommandError(f"no {what} {', '.join(map(repr, letter_ids))}: ratchet dead-letters list{option}")
 
 
 def _print_table(letters: Sequence[DeadLetter]) -> None:

@@ -93,7 +93,8 @@ def test_what_nobody_needs_is_dismissed_by_what_its_reason_says_and_kept(
     # and the other stays
     (left,) = ratchet("dead-letters", "list", "--unroutable", "--json").json
     assert left["beginning"] == "for work.echo"
-    assert ratchet(*dismiss, "no-such-letter").code == 1
+    unknown = ratchet(*dismiss, "no-such-letter", "nor-this")
+    assert (unknown.code, "no unroutable message 'no-such-letter', 'nor-this'" in unknown.err) == (1, True)
 
 
 def test_a_look_that_was_cut_short_says_at_least() -> None:
