@@ -42,4 +42,5 @@ def advice(target: str, base: int, amqp: int) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(advice(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    base, amqp = (int(port) if port.isdecimal() else 0 for port in sys.argv[2:])
+    sys.exit(advice(sys.argv[1], base, amqp))

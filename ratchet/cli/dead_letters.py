@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -14,6 +14,7 @@ from ratchet.bus.claim_store import FOLDER, waiting_on_disk
 from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
 from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST, DEAD, LOST
 from ratchet.bus.dead_letters.letter import DeadLetter
+from ratchet.bus.dead_letters.listing import Listing
 from ratchet.bus.dead_letters.selection import Selection
 from ratchet.cli.adapters.here import given, operator
 from ratchet.cli.fleet.folder import FleetAccess
@@ -22,8 +23,19 @@ from ratchet.cli.terminal import AsJson, CommandError, ExitCode, UsageError, out
 dead_letters = typer.Typer()
 
 Unroutable = Annotated[bool, typer.Option("--unroutable", help="Instead, what was sent to a name that no queue has.")]
-Queue = Annotated[str | None, typer.Option(help="Only those that failed in this queue, as `list` names it.")]
-Matching = Annotated[str | None, typer.Option(help="Only those whose reason has this text in it.")]
+
+
+def _not_blank(text: str | None) -> str | None:
+    """Raises BadParameter for what a script gave whose variable is not set: it would fit every letter."""
+    if text is not None and not text.strip():
+        raise typer.BadParameter("it is empty: say which, or leave it out")
+    return text
+
+
+Queue = Annotated[
+    str | None, typer.Option(help="Only those that failed in this queue, as `list` names it.", callback=_not_blank)
+]
+Matching = Annotated[str | None, typer.Option(help="Only those whose reason has this text in it.", callback=_not_blank)]
 All = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
@@ -38,7 +50,13 @@ def list_(
     """List the dead letters, the oldest first; nothing is taken out."""
     access = FleetAccess.here()
     wanted, service = Selection(queue=queue, matching=matching), _service(access, unroutable)
-    letters = service.oldest(limit)[0] if wanted == Selection() else _fitting(service, wanted)[:limit]
+    if wanted == Selection():
+        letters, _ = service.oldest(limit)
+    else:
+        looked = service.listing()
+        letters = list(filter(wanted, looked.letters))[:limit]
+        if not looked.is_whole and len(letters) < limit:
+            say(f"{len(looked.letters):,} of {looked.total:,} were looked at: more may fit")
     if json:
         print_json([letter.as_dict() for letter in letters])
     elif not letters:
@@ -60,7 +78,7 @@ def show(
     access = FleetAccess.here()
     held = _service(access, unroutable).find(letter_id)
     if held is None:
-        raise _no_such(letter_id, unroutable)
+        raise _no_such([letter_id], unroutable)
     shown = held.letter.as_dict() | {"advice": ADVICE_ON_LOST if unroutable else advice(held.letter)}
     text = held.body.decode("utf-8", "backslashreplace")
     if json:
@@ -91,7 +109,7 @@ def requeue(
     wanted = _selection([letter_id] if letter_id else [], queue, matching, everything=all_ or one_at_a_time)
     sent, stayed = _service(FleetAccess.here(), unroutable).send_back(wanted, one_at_a_time=one_at_a_time, say=say)
     if letter_id and not sent and not stayed:
-        raise _no_such(letter_id, unroutable)
+        raise _no_such([letter_id], unroutable)
     if json:
         print_json({"sent": len(sent), "stayed": [stays._asdict() for stays in stayed]})
     else:
@@ -120,7 +138,7 @@ def dismiss(
     wanted = _selection(letter_ids or [], queue, matching, everything=all_)
     service = _service(FleetAccess.here(), unroutable)
     if not yes and not wanted.ids:
-        _ask(len(_fitting(service, wanted)), "unroutable message" if unroutable else "dead letter")
+        _ask(meant(service.listing(), wanted, "unroutable message" if unroutable else "dead letter"))
     gone = service.dismiss(wanted, operator(), reason)
     missing = sorted(wanted.ids.difference(gone))
     if json:
@@ -130,7 +148,7 @@ def dismiss(
     elif not missing:
         out.print("Nothing to dismiss.")
     if missing:
-        raise _no_such(missing[0], unroutable)
+        raise _no_such(missing, unroutable)
 
 
 def _selection(letter_ids: list[str], queue: str | None, matching: str | None, *, everything: bool) -> Selection:
@@ -139,15 +157,15 @@ def _selection(letter_ids: list[str], queue: str | None, matching: str | None, *
     return Selection(frozenset(letter_ids), queue, matching)
 
 
-def _fitting(service: DeadLetterService, wanted: Selection) -> list[DeadLetter]:
-    return [letter for letter in service.listing().letters if wanted(letter)]
+def meant(looked: Listing, wanted: Selection, what: str) -> str:
+    count = sum(map(wanted, looked.letters))
+    return f"{'' if looked.is_whole else 'at least '}{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _ask(count: int, what: str) -> None:
-    meant = f"{count:,} {what}{'' if count == 1 else 's'}"
+def _ask(letters: str) -> None:
     if not sys.stdin.isatty():
-        raise UsageError(f"this would dismiss {meant}: add --yes where nobody can be asked")
-    typer.confirm(f"Dismiss {meant}?", abort=True, err=True)
+        raise UsageError(f"this would dismiss {letters}: add --yes where nobody can be asked")
+    typer.confirm(f"Dismiss {letters}?", abort=True, err=True)
 
 
 def _service(access: FleetAccess, unroutable: bool) -> DeadLetterService:
@@ -155,9 +173,9 @@ def _service(access: FleetAccess, unroutable: bool) -> DeadLetterService:
     return DeadLetterService(access.amqp_url, access.namespace, kind, logs_dir=access.logs_dir)
 
 
-def _no_such(letter_id: str, unroutable: bool) -> CommandError:
+def _no_such(letter_ids: Iterable[str], unroutable: bool) -> CommandError:
     what, option = ("unroutable message", " --unroutable") if unroutable else ("dead letter", "")
-    return CommandError(f"no {what} {letter_id!r}: ratchet dead-letters list{option}")
+    return CommandError(f"no {what} {', '.join(map(repr, letter_ids))}: ratchet dead-letters list{option}")
 
 
 def _print_table(letters: Sequence[DeadLetter]) -> None:

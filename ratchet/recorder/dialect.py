@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from ratchet.openai.honoured import wishes
 from ratchet.openai.tools import REQUIRED, choice_of
-from ratchet.recorder.body import SAMPLING
+from ratchet.recorder.body import OBJECT, SAMPLING, TEXT
 from ratchet.recorder.parsing import Parsed
 from ratchet.recorder.refused import Refused
 from schemas.messages.response import FinishReason
@@ -100,10 +100,12 @@ def wanted(body: Mapping[str, Any], **more: Any) -> dict[str, float | str]:
 
 def function_tool(given: Mapping[str, Any], parameters: str = "parameters") -> dict[str, Any]:
     """Of a function as it is offered, with what its `parameters` go by. Raises Refused."""
-    kinds = {"name": str, "description": str, parameters: Mapping}
-    told = {name: given[name] for name in kinds if given.get(name) is not None}
-    if other := next((name for name, value in told.items() if not isinstance(value, kinds[name])), None):
-        raise Refused(400, f"tools: {other} of a function is {told[other]!r:.80}", param="tools")
+    shapes = {"name": TEXT, "description": TEXT, parameters: OBJECT}
+    told = {name: given[name] for name in shapes if given.get(name) is not None}
+    for name, value in told.items():
+        shape, fits = shapes[name]
+        if not fits(value):
+            raise Refused(400, f"tools: the {name} of a function must be {shape}", param="tools")
     if not told.get("name"):
         raise Refused(400, "tools: a function has no name", param="tools")
     names = {parameters: "parameters"}

@@ -131,7 +131,7 @@ def in_shares(response: Response) -> Response:
 
 def _in_share(sample: Sample, share: int) -> Sample:
     left = sample.model_copy(update={"segments": None, "completion_ids": None, "logprobs": None, "token_texts": None})
-    if (size := len(left.model_dump_json())) <= share:
+    if (size := len(left.model_dump_json().encode())) <= share:
         return sample
     says = f"what it left is {size:,} bytes, and its share of a message {share:,}"
     artifact = sample.artifact and Artifact(left_out={".": says}, tree_sha256=sample.artifact.tree_sha256)

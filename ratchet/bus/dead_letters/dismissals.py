@@ -16,6 +16,7 @@ import msgspec
 from ratchet.bus.dead_letters.letter import plain, text_or_base64
 from ratchet.bus.dead_letters.queue import Held
 from ratchet.files.append_file import AppendFile, explain
+from ratchet.files.atomic_file import sync_folder
 from ratchet.service.errors import DiskFull
 
 FILE = "dismissed_letters.jsonl"
@@ -53,9 +54,12 @@ class Dismissals:
                         f"{self.path} holds {file.size:,} of at most {self._most_bytes:,} bytes: move it elsewhere, "
                         f"and a new one begins. The letter stays"
                     )
-                torn = file.size > 0 and file.read(file.size - 1, 1) != b"\n"
+                fresh = file.size == 0
+                torn = not fresh and file.read(file.size - 1, 1) != b"\n"
                 file.append(b"\n" + line if torn else line)
                 file.sync()
+                if fresh:
+                    sync_folder(self.path.parent)
             finally:
                 file.close()
         except OSError as error:
@@ -88,4 +92,4 @@ def _line(held: Held, who: str, reason: str) -> bytes:
         "reason": reason,
         "letter": held.letter.as_dict() | {"properties": plain(given), "body": body, "encoding": encoding},
     }
-    return json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    return json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

@@ -38,6 +38,10 @@ class Listing:
     total: int
     read_at: float
 
+    @property
+    def is_whole(self) -> bool:
+        return len(self.letters) == self.total
+
     def page(self, after: Place | None, limit: int) -> tuple[list[DeadLetter], Place | None]:
         """At most `limit` after the place, and the place of the last of them; None where nothing follows."""
         begin = 0 if after is None else bisect_right(self.places, after)

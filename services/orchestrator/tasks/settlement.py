@@ -154,11 +154,15 @@ def _short(sha256: str | None) -> str:
 
 
 def completed_response(draft: Response, work: Work) -> Response:
-    """A third-party agent's Response with the Work it answers; its text is the one sample where it lists none."""
+    """A third-party agent's Response with the Work it answers; its text is the one sample where it lists none, and ends
+    at its stop string then. Listed ones go to the scorer whole: their tokens are what they cost.
+    """
+    samples = draft.samples or ended([Sample(text=draft.response)], work.sampling.stop)
     return draft.model_copy(
         update={
             "work": work,
-            "samples": ended(draft.samples or (Sample(text=draft.response),), work.sampling.stop),
+            "response": samples[0].text,
+            "samples": samples,
             "sampling": draft.sampling or work.sampling,
             "adapter_version": work.arm.adapter_version,
         }

@@ -10,9 +10,14 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
+from ratchet.bus.amqp.frames import Properties
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.dead_letters.dismissals import FILE
+from ratchet.bus.dead_letters.letter import dead_letter
+from ratchet.bus.dead_letters.listing import listing
+from ratchet.bus.dead_letters.selection import Selection
 from ratchet.bus.topology import UNROUTABLE, fleet_topology
+from ratchet.cli.dead_letters import meant
 from tests.acceptance.ratchet_command import ForkedRatchet
 
 pytestmark = pytest.mark.broker
@@ -77,6 +82,7 @@ def test_what_nobody_needs_is_dismissed_by_what_its_reason_says_and_kept(
     unasked = ratchet(*dismiss, "--matching", "misspelt")
     # then none goes
     assert (unasked.code, "would dismiss 1 unroutable message: add --yes" in unasked.err) == (2, True)
+    assert ratchet(*dismiss, "--matching", "", "--yes").code == 2
 
     done = ratchet(*dismiss, "--matching", "misspelt", "--yes", "--json").json
     again = ratchet(*dismiss, listed["id"], "--json").json
@@ -87,4 +93,13 @@ def test_what_nobody_needs_is_dismissed_by_what_its_reason_says_and_kept(
     # and the other stays
     (left,) = ratchet("dead-letters", "list", "--unroutable", "--json").json
     assert left["beginning"] == "for work.echo"
-    assert ratchet(*dismiss, "no-such-letter").code == 1
+    unknown = ratchet(*dismiss, "no-such-letter", "nor-this")
+    assert (unknown.code, "no unroutable message 'no-such-letter', 'nor-this'" in unknown.err) == (1, True)
+
+
+def test_a_look_that_was_cut_short_says_at_least() -> None:
+    letter = dead_letter(Properties(headers={"x-ratchet-reason": "a typo"}), b"", "")
+    typos = Selection(matching="TYPO")
+
+    assert meant(listing([letter], 1, 0.0), typos, "dead letter") == "1 dead letter"
+    assert meant(listing([letter] * 2, 3, 0.0), typos, "dead letter") == "at least 2 dead letters"

@@ -46,6 +46,14 @@ async def test_a_sample_that_leaves_too_much_ends_itself_and_not_its_group() -> 
     assert greedy.artifact == Artifact(left_out={".": greedy.says}, tree_sha256=TREE)
 
 
+async def test_a_share_is_counted_in_bytes_not_in_characters() -> None:
+    greedy, honest = Sample(text="語" * (LARGEST_BODY // 6 - 1000)), left(60)
+
+    samples = (await published(greedy, greedy, honest)).samples
+
+    assert ([sample.status for sample in samples], samples[-1]) == (["limit", "limit", "finished"], honest)
+
+
 async def test_what_one_message_holds_is_sent_as_it_is() -> None:
     large = left(LARGEST_BODY // 3)
 

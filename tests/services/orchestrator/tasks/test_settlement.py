@@ -157,12 +157,14 @@ def test_an_answer_ends_before_a_stop_string_whoever_gave_it_and_a_programs_as_t
     response = RESPONSE.model_copy(update={"samples": (uncut, ours, printed)})
 
     lines = settle(REWARD, response, work, NOW)
-    (drafted,) = completed_response(Response(task_id="t-1", response="ab\ncd", agent_id="other"), work).samples
+    drafted = completed_response(Response(task_id="t-1", response="ab\ncd", agent_id="other"), work)
+    listed = completed_response(response.model_copy(update={"work": None}), work)
 
     told = [(line.response, line.finish_reason, line.stopped_at, line.sampled_tokens) for line in lines]
     assert told == [("ab", "stop", "\n", None), ("ab", "stop", "\n", 2), ("ab\ncd", "length", None, None)]
     assert (teaches_nothing(lines[0]), lines[0].token_texts) == ("there are no tokens of it", None)
-    assert (drafted.text, drafted.stopped_at) == ("ab", "\n")
+    assert [(one.text, one.stopped_at) for one in drafted.samples] == [(drafted.response, "\n")] == [("ab", "\n")]
+    assert [one.sampled_tokens for one in listed.samples] == [2, 2, None]
 
 
 def test_an_artifact_and_the_parts_of_a_score_are_logged_and_the_best_ones_artifact_is_the_users() -> None:
