@@ -29,12 +29,15 @@ ROUNDS = 5
 MOST_CASES = 10
 """The first ones of a task are measured."""
 TOLERANCE = 1.1
+MEASURED_S = 0.2
+"""Of a run whose memory counts. Without a cgroup it is looked at every twentieth of a second: of a shorter run some
+moment of its start is all that is seen."""
 MIB = 1024 * 1024
 
 
 @dataclass(slots=True)
 class Taken:
-    """Over the rounds: CPU seconds, and the most memory in bytes where anybody saw it."""
+    """Over the rounds: CPU seconds, and the most memory in bytes of those that took long enough to see it."""
 
     cpu_s: list[float] = field(default_factory=list)
     peak_bytes: list[int] = field(default_factory=list)
@@ -42,7 +45,7 @@ class Taken:
 
 class Efficiency(OnGround):
     name = "efficiency"
-    revision = "2"
+    revision = "3"
 
     @classmethod
     def build(cls, argument: str, settings: ScorerSettings) -> Self:
@@ -92,7 +95,7 @@ class Efficiency(OnGround):
                 raise SandboxError(f"{whose} does not pass a case: {said}")
             raise OwnFault(f"not measured, for it does not pass a case: {said}")
         taken.cpu_s.append(result.cpu_s)
-        if result.peak_bytes:
+        if result.peak_bytes and result.wall_s >= MEASURED_S:
             taken.peak_bytes.append(result.peak_bytes)
 
 

@@ -84,7 +84,10 @@ def main() -> None:
     if libc.unshare(NEW_MOUNTS) != 0:
         raise OSError(ctypes.get_errno(), "no mount namespace")
     mount("--make-rprivate", "/")
-    mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/tmp")
+    if Path(__file__).is_relative_to("/tmp"):  # where somebody cloned into it
+        mount("--bind", "/tmp", "/tmp")
+    else:
+        mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/tmp")
     mask_proc()
     if asked["wrong"] != "root file system":
         mount("-o", "remount,bind,ro", "/")
