@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ratchet.files.append_file import AppendFile, explain
+from ratchet.files.line_file import append_line
 from ratchet.logs.names import QUARANTINE
 from ratchet.logs.segments import Position
 from ratchet.service.telemetry import Log
@@ -64,18 +64,8 @@ class Quarantine:
             self._seen.add(key)
 
     def _append(self, line: bytes) -> None:
-        file = AppendFile(self.path)
-        try:
-            if file.size + len(line) > self._max_bytes:
-                log.error("quarantine-full", f"{self.path} is full: this line is passed over: {line[:200]!r}")
-                return
-            torn = file.size > 0 and file.read(file.size - 1, 1) != b"\n"
-            file.append(b"\n" + line if torn else line)
-            file.sync()
-        except OSError as error:
-            raise explain(error, self.path) from error
-        finally:
-            file.close()
+        if not append_line(self.path, line, self._max_bytes):
+            log.error("quarantine-full", f"{self.path} is full: this line is passed over: {line[:200]!r}")
 
 
 def read_quarantine(folder: Path) -> Iterator[BadLine]:

@@ -15,8 +15,8 @@ import msgspec
 
 from ratchet.bus.dead_letters.letter import plain, text_or_base64
 from ratchet.bus.dead_letters.queue import Held
-from ratchet.files.append_file import AppendFile, explain
-from ratchet.files.atomic_file import sync_folder
+from ratchet.files.append_file import explain
+from ratchet.files.line_file import append_line
 from ratchet.service.errors import DiskFull
 
 FILE = "dismissed_letters.jsonl"
@@ -47,23 +47,13 @@ class Dismissals:
         line = _line(held, who, reason)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = AppendFile(self.path)
-            try:
-                if file.size + len(line) > self._most_bytes:
-                    raise DiskFull(
-                        f"{self.path} holds {file.size:,} of at most {self._most_bytes:,} bytes: move it elsewhere, "
-                        f"and a new one begins. The letter stays"
-                    )
-                fresh = file.size == 0
-                torn = not fresh and file.read(file.size - 1, 1) != b"\n"
-                file.append(b"\n" + line if torn else line)
-                file.sync()
-                if fresh:
-                    sync_folder(self.path.parent)
-            finally:
-                file.close()
         except OSError as error:
             raise explain(error, self.path) from error
+        if not append_line(self.path, line, self._most_bytes):
+            raise DiskFull(
+                f"{self.path} holds {self.path.stat().st_size:,} of at most {self._most_bytes:,} bytes: move it "
+                f"elsewhere, and a new one begins. The letter stays"
+            )
 
     def ids(self) -> Iterator[str]:
         """Of all that were dismissed, some more than once. A line torn by a crash is passed over: its letter stayed."""
