@@ -193,6 +193,7 @@ class Orchestrator:
             arms,
             threads=self._threads,
             names=settings.chat_agents,
+            read_registry=lambda agent_id: self._api.read_registry(agent_id),
             group_size=settings.adaptive.floor,
             clock=now,
         )

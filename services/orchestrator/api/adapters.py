@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import Annotated, TypeVar
 
@@ -43,6 +43,8 @@ MOVED = problems(404, 409, 422, 503)
 VERIFIED_FOR_S = 60.0
 HeldUps = Mapping[str, Sequence[HeldUp]]
 """By agent."""
+ReadRegistry = Callable[[str], Awaitable[None]]
+"""Has an agent's tasks, and what is told of it, go by the registry as it is now."""
 V = TypeVar("V", bound=VersionView)
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -54,16 +56,20 @@ def adapters_router(
     max_rank: int,
     threads: Threads,
     held_up: Callable[[], HeldUps],
+    read_registry: ReadRegistry,
 ) -> APIRouter:
     """`held_up`: candidates that wait for something else than traffic; called on the event loop."""
     router = APIRouter(tags=["adapters"])
     verifier = Verifier(store, AdapterLimits(max_rank), threads)
 
     async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
-        """In other threads than what is read: a rollback waits for nobody who looks at old tasks."""
+        """In effect when this returns. In other threads than what is read: a rollback waits for nobody who looks at
+        old tasks."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         service = AdapterService(store, name, max_rank, recorded_name(caller))
-        return told_of(agent_view(await asyncio.to_thread(move, service), name), held_up())
+        registry = await asyncio.to_thread(move, service)
+        await read_registry(name)
+        return told_of(agent_view(registry, name), held_up())
 
     @router.get("/v1/adapters", responses=problems(404, 422, 503))
     async def adapters(

@@ -23,6 +23,7 @@ from ratchet.openai.completions import Model
 from ratchet.service.errors import Reject
 from schemas.messages.result import Result
 from schemas.records.interaction import Interaction
+from services.orchestrator.api.adapters import ReadRegistry
 from services.orchestrator.api.chat_answer import Wanted, completion, tells_tokens
 from services.orchestrator.api.chat_task import ANY, AT, model_of, named_session, task_of
 from services.orchestrator.api.conversations import Conversations, session_of_its_own
@@ -87,16 +88,21 @@ class ChatService:
         *,
         threads: Threads,
         names: Mapping[str, str],
+        read_registry: ReadRegistry,
         group_size: int,
         clock: Callable[[], datetime],
     ) -> None:
-        """`names`: what agents may be called besides; `group_size`: of tasks that do not say."""
+        """`names`: what agents may be called besides; `group_size`: of tasks that do not say.
+
+        `read_registry`: makes an agent's arms follow it; a version may have been promoted a moment ago.
+        """
         self._tasks = tasks
         self._ledger = ledger
         self._logs_dir = logs_dir
         self._arms = arms
         self._threads = threads
         self._names = names
+        self._read_registry = read_registry
         self._group_size = group_size
         self._clock = clock
         self._retries = Retries()
@@ -104,8 +110,7 @@ class ChatService:
 
     async def ask(self, question: Question) -> str:
         """The id of the task it is, on its way when this returns. Raises Problem, BusError, DiskFull, JournalError."""
-        models = {model.id for model in self._own_models()}
-        model = model_of(question.request.model, models, self._names)
+        model = model_of(question.request.model, await self._models_for(question.request.model), self._names)
         request = question.request.model_copy(update={"model": model})
         body = request.model_dump_json().encode()
         task_id = self._task_id(question, body)
@@ -162,6 +167,13 @@ class ChatService:
     def models(self) -> list[Model]:
         """Every agent with its versions that can be asked for, then what agents are called besides."""
         return [*self._own_models(), *(Model(id=name, created=0) for name in self._names if name != ANY)]
+
+    async def _models_for(self, asked: str) -> set[str]:
+        """Names of the fleet's own."""
+        agent_id, at, version = asked.partition(AT)
+        if at and agent_id in self._arms and version not in self._arms[agent_id].offered:
+            await self._read_registry(agent_id)
+        return {model.id for model in self._own_models()}
 
     def _own_models(self) -> list[Model]:
         return [model for agent_id, arms in self._arms.items() for model in _models(agent_id, arms)]

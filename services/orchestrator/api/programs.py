@@ -20,14 +20,19 @@ from ratchet.service.errors import NotFound
 from schemas.api.programs import ProgramRequest, ProgramRollBackRequest, ProgramsCompared, ProgramsStanding
 from schemas.messages.base import AgentId
 from schemas.records.registry import Registry
-from services.orchestrator.api.adapters import MOVED, recorded_name
+from services.orchestrator.api.adapters import MOVED, ReadRegistry, recorded_name
 
 Told = Callable[[str], Sequence[Mapping[str, str]]]
 """Of an agent: what each runner says of its programs, name → revision."""
 
 
 def programs_router(
-    book: ProgramBook, store: RegistryStore, agents: tuple[str, ...], told: Told, threads: Threads
+    book: ProgramBook,
+    store: RegistryStore,
+    agents: tuple[str, ...],
+    told: Told,
+    threads: Threads,
+    read_registry: ReadRegistry,
 ) -> APIRouter:
     router = APIRouter(tags=["programs"])
 
@@ -35,7 +40,9 @@ def programs_router(
         """In other threads than what is read, as with adapters."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         service = ProgramService(store, name, recorded_name(caller))
-        return programs_standing(await asyncio.to_thread(move, service), name, told(name))
+        registry = await asyncio.to_thread(move, service)
+        await read_registry(name)
+        return programs_standing(registry, name, told(name))
 
     @router.get("/v1/programs", responses=problems(404, 422, 503))
     async def programs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from time import monotonic
 
@@ -14,6 +15,7 @@ from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import topology_of
 from ratchet.experiments.programs import ProgramBook
 from ratchet.http.work import Threads
+from ratchet.service.errors import BusError, RegistryError
 from ratchet.training_runs.api import trainings_router
 from ratchet.training_runs.reader import TrainingRuns
 from services.orchestrator.api.adapters import adapters_router
@@ -56,6 +58,7 @@ class OrchestratorApi:
     ) -> None:
         self._settings = settings
         self._store = store
+        self._promoters = promoters
         self._threads = threads
         self._book = DecisionBook(store.ledger)
         self._held_up = lambda: {agent: promoter.held_up for agent, promoter in promoters.items()}
@@ -83,10 +86,18 @@ class OrchestratorApi:
         settings, threads = self._settings, self._threads
         return [
             adapters_router(
-                self._store, self._book, settings.agents, settings.adapter_max_rank, threads, self._held_up
+                self._store,
+                self._book,
+                settings.agents,
+                settings.adapter_max_rank,
+                threads,
+                self._held_up,
+                self.read_registry,
             ),
             experiments_router(self._book, self._experiments, threads),
-            programs_router(self._programs, self._store, settings.agents, self.rollouts.declared, threads),
+            programs_router(
+                self._programs, self._store, settings.agents, self.rollouts.declared, threads, self.read_registry
+            ),
             rollouts_router(self.rollouts),
             trainings_router(self._runs),
             queues_router(self._queues, topology_of(settings)),
@@ -95,6 +106,13 @@ class OrchestratorApi:
             status_router(self.overview),
             events_router(self._hub),
         ]
+
+    async def read_registry(self, agent_id: str) -> None:
+        """Has the agent's tasks, and what is told of it, go by the registry as it is now; where that fails, the
+        next turn tells."""
+        if (promoter := self._promoters.get(agent_id)) is not None:  # the registry may know others' agents
+            with suppress(BusError, RegistryError):
+                await promoter._read_registry()
 
     def close(self) -> None:
         """Whoever listens to events is let go."""

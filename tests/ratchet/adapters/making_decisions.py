@@ -66,6 +66,12 @@ def decided(store: RegistryStore, *moves: Move) -> Registry:
     return store.read()
 
 
+def promoted_by_hand(store: RegistryStore, version: str) -> Registry:
+    """A new version; nothing watches it yet."""
+    known = decided(store, register(version), Validate(version=version))
+    return store.change(known.revision, draft(Promote(version=version), who="operator:ann"))
+
+
 def archived(store: RegistryStore, registered: Register) -> Registry:
     version = registered.version
     return decided(store, registered, RejectVersion(version=version), Archive(version=version))

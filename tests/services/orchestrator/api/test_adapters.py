@@ -10,10 +10,15 @@ import pytest
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.http.work import THREADS
+from schemas.messages.task import Task
 from schemas.records.adapter_state import AdapterState
 from schemas.records.registry import AdapterEntry
+from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import house
+
+MINUTES = 1_000.0
+"""A pace at which the orchestrator takes no second turn while a test runs."""
 
 
 async def test_the_page_is_told_what_verify_says(tmp_path: Path) -> None:
@@ -31,6 +36,21 @@ async def test_a_forged_decision_is_told_too(tmp_path: Path) -> None:
         found = (await api.get("/v1/decisions/verification")).json()
     assert (found["ok"], found["decisions"]) == (False, 0)
     assert "line 1" in found["faults"][0]
+
+
+async def test_a_move_is_in_effect_when_it_is_answered(tmp_path: Path) -> None:
+    promoted_by_hand(RegistryStore(tmp_path / "adapters"), "v1.0.1")
+    async with house(tmp_path, pace=MINUTES) as fleet, api_of(fleet) as api:
+        why = {"reason": "it is rude"}
+        await api.post("/v1/adapters/small/rollback", json=why)
+        await api.post("/v1/programs/small/promote", json={"program": "careful", **why})
+        await api.post("/v1/adapters/small/freeze", json=why)
+        await fleet.submit(Task(task_id="t1", input="x"))
+
+        (work,) = await fleet.work()
+        assert (work.arm.adapter_version, work.arm.program) == ("v1.0.0", "careful")
+        (agent, _) = (await api.get("/v1/status")).json()["agents"]
+        assert (agent["primary"], agent["frozen"], agent["program"]) == ("v1.0.0", True, "careful")
 
 
 async def test_a_move_does_not_wait_for_those_who_read(tmp_path: Path) -> None:
