@@ -186,17 +186,6 @@ class Orchestrator:
         self._feedback_log = FeedbackLog(settings.logs_dir, **keyed)
         self._feedback = FeedbackService(self.ledger, self._feedback_log, now)
         self._threads = Threads(self.name)
-        self._chat_desk = ChatService(
-            self._task_desk,
-            self.ledger,
-            settings.logs_dir,
-            arms,
-            threads=self._threads,
-            names=settings.chat_agents,
-            read_registry=lambda agent_id: self._api.read_registry(agent_id),
-            group_size=settings.adaptive.floor,
-            clock=now,
-        )
         self._store = RegistryStore.of(settings, self._leadership.check)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._audit_log = AuditLog(settings.logs_dir, **keyed)
@@ -234,6 +223,17 @@ class Orchestrator:
             self.trouble,
             self._threads,
             now,
+        )
+        self._chat_desk = ChatService(
+            self._task_desk,
+            self.ledger,
+            settings.logs_dir,
+            arms,
+            threads=self._threads,
+            names=settings.chat_agents,
+            read_registry=self._api.read_registry,
+            group_size=settings.adaptive.floor,
+            clock=now,
         )
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(

@@ -1,6 +1,7 @@
 """Checks tokens against files that change while the service runs: keys rotate and tokens are revoked without a restart.
 
-The files are checked again at most once a second. One that can't be read leaves in force what was read before.
+The files are checked again at most once a second, and before a key that they may have by now is called unknown. One
+that can't be read leaves in force what was read before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from ratchet.http.access.key_folder import JWKS, REVOKED, read_revoked
 from ratchet.http.access.keys import PublicKeys, read_public_keys
 from ratchet.http.access.roles import Caller
-from ratchet.http.access.tokens import EXPIRED, LEEWAY_S, Claims, TokenRefused, check
+from ratchet.http.access.tokens import EXPIRED, LEEWAY_S, Claims, TokenRefused, UnknownKey, check
 from ratchet.service.errors import SettingsError
 from ratchet.service.telemetry import Log
 
@@ -64,7 +65,7 @@ class TokenCheck:
         await self._reload()
         claims = self._believed.get(token)
         if claims is None:
-            claims = check(token, self._read.keys, issuer=self._issuer, audience=self._audience)
+            claims = await self._checked(token)
             self._believed[token] = claims
             if len(self._believed) > REMEMBERED:
                 self._believed.popitem(last=False)
@@ -74,9 +75,21 @@ class TokenCheck:
             raise TokenRefused("the token was revoked: issue a new one")
         return claims.caller
 
+    async def _checked(self, token: str) -> Claims:
+        try:
+            return self._claims(token)
+        except UnknownKey:
+            await self._read_anew()
+            return self._claims(token)
+
+    def _claims(self, token: str) -> Claims:
+        return check(token, self._read.keys, issuer=self._issuer, audience=self._audience)
+
     async def _reload(self) -> None:
-        if self._monotonic() - self._checked_at < CHECK_EVERY_S:
-            return
+        if self._monotonic() - self._checked_at >= CHECK_EVERY_S:
+            await self._read_anew()
+
+    async def _read_anew(self) -> None:
         self._checked_at = self._monotonic()
         try:
             read = await asyncio.to_thread(self._load_if_changed)

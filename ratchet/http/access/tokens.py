@@ -33,6 +33,10 @@ class TokenRefused(RatchetError):
     """The token is not taken; the sentence says why, and never repeats what was in it."""
 
 
+class UnknownKey(TokenRefused):
+    """It is signed with a key that was not there when the keys were read."""
+
+
 class Claims(BaseModel):
     """What a token says. Times are seconds since 1970; unknown claims are ignored."""
 
@@ -102,7 +106,7 @@ def check(token: str, keys: PublicKeys, *, issuer: str, audience: str) -> Claims
 def _verified(token: str, keys: PublicKeys, issuer: str, audience: str) -> dict[str, object]:
     key_id = jwt.get_unverified_header(token).get("kid")
     if not isinstance(key_id, str) or key_id not in keys:
-        raise TokenRefused("the token is signed with a key that is not known here: issue a new one")
+        raise UnknownKey("the token is signed with a key that is not known here: issue a new one")
     return jwt.decode(
         token,
         keys[key_id],
