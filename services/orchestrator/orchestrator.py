@@ -162,6 +162,7 @@ class Orchestrator:
             arms,
             max_message_bytes=settings.max_message_bytes,
             clock=self._deadlines.now,
+            read_registry=lambda agent_id: self._promoters[agent_id].read_registry(),
             samples=lambda agent_id: self._samples[agent_id].count(),
         )
         self._news = RewardBroadcaster(bus, now)

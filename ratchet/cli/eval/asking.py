@@ -1,7 +1,8 @@
 """The set asked of the running fleet, once by each version, and its answers read off the log.
 
 A task of an evaluation is logged like any other and counted by nothing: no training, no experiment, no statistics.
-Nobody gets a Result of it, so the log is followed. Few are open at a time, that users do not wait behind them.
+Nobody gets a Result of it, so the log is followed; only one that the fleet refuses is answered, as it has no line.
+Few are open at a time, that users do not wait behind them.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from ratchet.cli.eval.task_set import SetTask
-from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.submit.client import FleetClient
 from ratchet.cli.terminal import CommandError, TimedOut
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import EVALUATION_TASKS, INTERACTIONS
 from ratchet.logs.reader import LogReader, end_of_log
 from ratchet.logs.rows import EvaluatedRow
 from schemas.messages.base import Metadata
+from schemas.messages.result import Result
 from schemas.messages.task import Task
 
 MOST_OPEN = 32
@@ -32,7 +33,12 @@ TOP_UP_AT = 16
 POLL_S = 0.2
 LAST_LINES = 5
 
-Publish = Callable[[Sequence[Task]], object]
+
+class Fleet(Protocol):
+    """As FleetClient."""
+
+    def publish(self, tasks: Iterable[Task], *, stall_s: float | None = None) -> int: ...
+    def listen(self, seconds: float) -> list[Result]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +66,28 @@ class Asking:
         )
 
 
-def publisher(access: FleetAccess, stall_s: float) -> Publish:
-    """A connection for each time: between two of them the log is followed, and nobody would answer its heartbeats."""
-
-    def publish(tasks: Sequence[Task]) -> None:
-        with FleetClient(access.amqp_url, access.namespace, replies=False) as client:
-            client.publish(tasks, stall_s=stall_s)
-
-    return publish
-
-
 def answers(
-    access: FleetAccess,
+    fleet: Fleet,
+    logs_dir: Path,
     asked: Mapping[str, Callable[[], Task]],
     stall_s: float,
     advance: Callable[[], None],
+    refused: Callable[[Result], None],
     *,
-    publish: Publish,
-    wait: Callable[[float], object] = time.sleep,
     seconds: Callable[[], float] = time.monotonic,
 ) -> dict[str, list[EvaluatedRow]]:
-    """The lines of each task by its id, in the order of its samples; a task is made when it is its turn.
+    """The lines of each task by its id, in the order of its samples; none of one that is refused. A task is made when
+    it is its turn.
 
-    Raises TimedOut when nothing came for `stall_s`; BusError, JournalError.
+    Raises TimedOut when nothing came for `stall_s`; BusError, JournalError, CommandError.
     """
-    reader = LogReader(access.logs_dir, INTERACTIONS, end_of_log(access.logs_dir, INTERACTIONS))
+    reader = LogReader(logs_dir, INTERACTIONS, end_of_log(logs_dir, INTERACTIONS))
     groups, found = Groups[str, EvaluatedRow](), dict[str, list[EvaluatedRow]]()
     waiting, open_, heard = deque(asked), set[str](), seconds()
     while waiting or open_:
         if waiting and len(open_) <= TOP_UP_AT:
             some = [waiting.popleft() for _ in range(min(MOST_OPEN - len(open_), len(waiting)))]
-            publish([asked[task_id]() for task_id in some])
+            fleet.publish([asked[task_id]() for task_id in some], stall_s=stall_s)
             open_.update(some)
         came = 0
         for row in (record.value for record in reader.records(EvaluatedRow)):
@@ -99,12 +96,17 @@ def answers(
                 found[row.task_id] = lines
                 came += 1
                 advance()
+        for result in fleet.listen(0.0 if came else POLL_S):
+            if result.task_id in open_:
+                open_.discard(result.task_id)
+                found[result.task_id] = []
+                came += 1
+                advance()
+                refused(result)
         if came:
             heard = seconds()
         elif seconds() - heard > stall_s:
             raise TimedOut(f"no answer for {stall_s:g} s, {len(open_) + len(waiting)} are open: see `ratchet status`")
-        else:
-            wait(POLL_S)
     return found
 
 

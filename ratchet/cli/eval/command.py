@@ -14,18 +14,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ratchet.adapters.evaluations import register_set, registered_sets, write_evaluation
 from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.eval.asking import Asking, answers, publisher, scored_anew
+from ratchet.cli.eval.asking import Asking, answers, scored_anew
 from ratchet.cli.eval.results import results, worth
 from ratchet.cli.eval.task_set import Leaks, TaskSet, find_leaks, read_set, since_when, windows_of
 from ratchet.cli.eval.trackers import give_to_trackers
 from ratchet.cli.eval.view import picture, render_evaluation
 from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.submit.client import FleetClient
 from ratchet.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, say
 from ratchet.cli.train.run import trainer_environment
 from ratchet.experiments.gain import Answered
 from ratchet.logs.names import EVALUATION_TASKS
 from ratchet.logs.rows import EvaluatedRow
 from ratchet.service.settings import FleetSettings
+from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION
 from schemas.records.evaluation import EvaluatedVersion, Evaluation
@@ -137,20 +139,31 @@ def _ask(
         for version in versions
     }
     columns = (TextColumn("answered"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
+    said = set[str | None]()
+
+    def refused(result: Result) -> None:
+        if result.reason not in said:
+            say(f"{result.task_id} was refused: {result.reason}")
+        said.add(result.reason)
+
+    with (
+        Progress(*columns, console=err, disable=not err.is_terminal) as progress,
+        FleetClient(access.amqp_url, access.namespace) as fleet,
+    ):
         bar = progress.add_task("answered", total=len(asked))
         found = answers(
-            access,
+            fleet,
+            access.logs_dir,
             {task_id: make for task_id, (_, make) in asked.items()},
             asking.stall_s,
             lambda: progress.advance(bar),
-            publish=publisher(access, asking.stall_s),
+            refused,
         )
     return [(about, found[task_id]) for task_id, (about, _) in asked.items()]
 
 
 def _worths(lines: Sequence[tuple[Asked, list[EvaluatedRow]]], scorer: str | None) -> Worths:
-    answered = {str(n): (about, rows) for n, (about, rows) in enumerate(lines) if rows[0].sample is not None}
+    answered = {str(n): (about, rows) for n, (about, rows) in enumerate(lines) if rows and rows[0].sample is not None}
     if scorer is None:
         scores = {n: [worth(row.score, row.score_status) for row in rows] for n, (_, rows) in answered.items()}
         known = {

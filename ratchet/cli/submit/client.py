@@ -68,6 +68,19 @@ class FleetClient:
                 self._wait(stall_s, f"{len(self._link.unconfirmed)} not confirmed by the broker")
         return count
 
+    def listen(self, seconds: float) -> list[Result]:
+        """What came of tasks that were published, within so many seconds. Raises BrokerUnreachable, CommandError.
+
+        Whoever does not wait for answers calls it often: the connection lives by it.
+        """
+        self._link.changed.clear()
+        self._loop.run_until_complete(_at_most(self._link.changed.wait(), seconds))
+        if self._link.fault:
+            raise self._link.fault
+        came = list(self._link.results)
+        self._link.results.clear()
+        return came
+
     def close(self) -> None:
         """Disconnect. Open tasks go on; `ratchet result` shows their answers."""
         if self._loop.is_closed():

@@ -59,9 +59,12 @@ class Arms:
         """Versions a task may ask for: those in traffic, which agents have loaded, and the base model."""
         return self.adapters.in_traffic | {BASE_VERSION}
 
+    def offers(self, task: Task) -> bool:
+        return task.adapter_version is None or task.adapter_version in self.offered
+
     def check(self, task: Task) -> None:
         """Raises Reject for a version that is not offered."""
-        if task.adapter_version is not None and task.adapter_version not in self.offered:
+        if not self.offers(task):
             raise Reject(
                 f"agent {self.agent_id!r} does not answer with {task.adapter_version} now, but with "
                 f"{', '.join(sorted(self.offered))}: name one of these, or none"

@@ -232,7 +232,7 @@ class Promoter:
 
     async def turn(self) -> None:
         """Do what there is to do. Raises RegistryError, BusError, JournalError; the next turn tries again."""
-        await self._read_registry()
+        await self.read_registry()
         await self._note_what_was_learned()
         await self._programs.end_of_another()
         for running, experiment in self.arms.trials:
@@ -262,7 +262,8 @@ class Promoter:
         metrics.show_experiment(self._agent_id, self.arms.experiment)
         metrics.show_watch(self._agent_id, self.arms.watch)
 
-    async def _read_registry(self) -> None:
+    async def read_registry(self) -> None:
+        """Follow it as it is on disk now. Raises RegistryError, JournalError, BusError."""
         registry = await asyncio.to_thread(self._store.read)
         if registry.revision != self._announcer.revision:
             self._follow(registry, self._experiments_of(registry))

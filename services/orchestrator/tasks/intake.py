@@ -5,7 +5,8 @@ The write-ahead line is on disk before the Work leaves."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 
 from ratchet.bus.message_id import derived_id
@@ -13,7 +14,7 @@ from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.service import failpoint
-from ratchet.service.errors import BusError, Reject
+from ratchet.service.errors import BusError, RegistryError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.response import Response
 from schemas.messages.task import Task
@@ -51,14 +52,19 @@ class Intake:
         *,
         max_message_bytes: int,
         clock: Callable[[], datetime],
-        samples: Callable[[str], int | None] = lambda _: None,
+        read_registry: Callable[[str], Awaitable[None]],
+        samples: Callable[[str], int | None],
     ) -> None:
-        """`samples`: of an agent's next task that does not say; None for the fleet's group."""
+        """`read_registry`: makes an agent's arms follow it; a version may have been promoted a moment ago.
+
+        `samples`: of an agent's next task that does not say; None for the fleet's group.
+        """
         self._bus = bus
         self._ledger = ledger
         self._results = results
         self._policy = policy
         self._arms = arms
+        self._read_registry = read_registry
         self._max_bytes = max_message_bytes
         self._samples = samples
         self._clock = clock  # read before the number is taken: tasks from that on were admitted after a step of it
@@ -70,6 +76,7 @@ class Intake:
         origin = Origin(delivery.reply_to, delivery.correlation_id)
         try:
             task = self._opened(delivery)
+            await self._check(task, len(delivery.body))
         except Reject as refusal:
             metrics.tasks_refused.inc()
             await self._results.refuse(_task_id_of(delivery.body), str(refusal), origin)
@@ -83,12 +90,14 @@ class Intake:
                 f"too large: {len(delivery.body):,} bytes, at most {self._max_bytes:,} "
                 f"(RATCHET_MAX_MESSAGE_BYTES): send a reference to the data instead"
             )
-        task = opened(Task, delivery)
-        self._check(task, len(delivery.body))
-        return task
+        return opened(Task, delivery)
 
-    def _check(self, task: Task, size: int) -> None:
-        self._arms[self._policy.agent_for(task)].check(task)
+    async def _check(self, task: Task, size: int) -> None:
+        arms = self._arms[self._policy.agent_for(task)]
+        if not arms.offers(task):
+            with suppress(RegistryError):
+                await self._read_registry(arms.agent_id)
+        arms.check(task)
         self._policy.check_size(task, size)
         self._policy.check_select(task)
         if task.deadline is not None:
@@ -99,7 +108,7 @@ class Intake:
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
-        self._check(task, len(task.encode()))
+        await self._check(task, len(task.encode()))
         known = await self._known_or_begun(task, Origin())
         if known is None:
             return True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as Xml
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,13 @@ from ratchet.adapters.evaluations import (
     write_evaluation,
     write_inputs,
 )
-from ratchet.bus.topology import fleet_topology
 from ratchet.cli.eval.asking import Asking, answers
 from ratchet.cli.eval.results import results, worth
 from ratchet.cli.eval.task_set import Window, find_leaks, read_set, since_when, windows_of
 from ratchet.cli.eval.view import drawn_interval, picture, render_evaluation
-from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import TimedOut, UsageError
 from ratchet.service.errors import AdapterError, StorageUnavailable
+from schemas.messages.result import Result
 from schemas.messages.task import ChatMessage, Task
 from schemas.messages.work import Arm
 from schemas.records.adapter_card import DataRange, DataWindow
@@ -187,31 +187,45 @@ def test_an_input_is_kept_since_the_first_set_it_was_in(tmp_path: Path) -> None:
 
 
 class Fleet:
-    """Answers what is published, by appending to the log; of `silent` versions nothing."""
+    """Answers what is published, by appending to the log; not for `silent` versions; `refused` ones it refuses."""
 
-    def __init__(self, folder: Path, silent: Sequence[str] = ()) -> None:
-        self.access = FleetAccess("", "", ("small",), fleet_topology(("small",)), write_log(folder / "logs", []), None)
+    def __init__(self, folder: Path, silent: Sequence[str] = (), refused: Sequence[str] = ()) -> None:
+        self.logs_dir = write_log(folder / "logs", [])
         self.published: list[Task] = []
         self._silent = silent
+        self._refused = refused
 
-    def publish(self, tasks: Sequence[Task]) -> None:
-        self.published += tasks
-        for task in tasks:
-            if task.adapter_version not in self._silent:
+    def publish(self, tasks: Iterable[Task], *, stall_s: float | None = None) -> int:
+        new = list(tasks)
+        self.published += new
+        for task in new:
+            if task.adapter_version not in (*self._silent, *self._refused):
                 about = {"adapter_version": task.adapter_version, "input": task.input}
-                write_log(self.access.logs_dir, group(task.task_id, (0.25, 0.75), **about))
+                write_log(self.logs_dir, group(task.task_id, (0.25, 0.75), **about))
+        return len(new)
+
+    def listen(self, seconds: float) -> list[Result]:
+        refused = [task for task in self.published if task.adapter_version in self._refused]
+        return [Result(task_id=task.task_id, status="failed", reason="not offered") for task in refused]
 
 
-def test_every_version_is_asked_every_task_and_the_log_has_the_answers(tmp_path: Path) -> None:
-    fleet, read = Fleet(tmp_path), read_set(asked_set(tmp_path))
+def asked_of(folder: Path) -> dict[str, Callable[[], Task]]:
     asking = Asking("set-1", "small", 2, 5.0)
-    asked = {
-        f"evaluation/set-1/{version}/{n}": (lambda one=one, version=version, n=n: asking.task(one, version, n))
-        for n, one in enumerate(read.tasks)
+    return {
+        f"evaluation/set-1/{version}/{n}": partial(asking.task, one, version, n)
+        for n, one in enumerate(read_set(asked_set(folder)).tasks)
         for version in ("v1.0.0", "v1.0.1")
     }
 
-    found = answers(fleet.access, asked, 5.0, lambda: None, publish=fleet.publish)
+
+def unexpected(result: Result) -> None:
+    raise AssertionError(f"refused: {result}")
+
+
+def test_every_version_is_asked_every_task_and_the_log_has_the_answers(tmp_path: Path) -> None:
+    fleet, asked = Fleet(tmp_path), asked_of(tmp_path)
+
+    found = answers(fleet, fleet.logs_dir, asked, 5.0, lambda: None, unexpected)
 
     assert found.keys() == asked.keys()
     assert [row.score for row in found["evaluation/set-1/v1.0.1/1"]] == [0.25, 0.75]
@@ -220,21 +234,21 @@ def test_every_version_is_asked_every_task_and_the_log_has_the_answers(tmp_path:
     }
 
 
-def test_a_fleet_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    fleet, (one, *_) = Fleet(tmp_path, silent=("v1.0.0",)), read_set(asked_set(tmp_path)).tasks
-    seconds = iter(range(100))
-    asked = {"evaluation/x/v1.0.0/0": lambda: Asking("x", "small", 2, 5.0).task(one, "v1.0.0", 0)}
+def test_a_task_that_the_fleet_refuses_is_not_waited_for(tmp_path: Path) -> None:
+    fleet, asked, refused = Fleet(tmp_path, refused=("v1.0.1",)), asked_of(tmp_path), list[Result]()
 
-    with pytest.raises(TimedOut, match="1 are open"):
-        answers(
-            fleet.access,
-            asked,
-            5.0,
-            lambda: None,
-            publish=fleet.publish,
-            wait=lambda _: None,
-            seconds=lambda: next(seconds),
-        )
+    found = answers(fleet, fleet.logs_dir, asked, 5.0, lambda: None, refused.append)
+
+    assert found.keys() == asked.keys()
+    assert {task_id for task_id, rows in found.items() if not rows} == {one.task_id for one in refused}
+    assert {(one.task_id.split("/")[2], one.reason) for one in refused} == {("v1.0.1", "not offered")}
+
+
+def test_a_fleet_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    fleet, seconds = Fleet(tmp_path, silent=("v1.0.0", "v1.0.1")), iter(range(100))
+
+    with pytest.raises(TimedOut, match="4 are open"):
+        answers(fleet, fleet.logs_dir, asked_of(tmp_path), 5.0, lambda: None, unexpected, seconds=lambda: next(seconds))
 
 
 @pytest.mark.parametrize(
