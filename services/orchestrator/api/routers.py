@@ -112,7 +112,7 @@ class OrchestratorApi:
         next turn tells."""
         if (promoter := self._promoters.get(agent_id)) is not None:  # the registry may know others' agents
             with suppress(BusError, RegistryError):
-                await promoter._read_registry()
+                await promoter.read_registry()
 
     def close(self) -> None:
         """Whoever listens to events is let go."""

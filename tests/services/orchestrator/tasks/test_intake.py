@@ -11,8 +11,7 @@ import pytest
 from ratchet.adapters.registry import RegistryStore
 from ratchet.service.errors import Reject
 from schemas import Task
-from schemas.records.decision import Promote, Validate
-from tests.ratchet.adapters.making_decisions import decided, draft, register
+from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.house import answered, house, scored
 from tests.waiting import settled
 
@@ -52,10 +51,7 @@ async def test_a_task_may_name_its_agent_its_group_size_and_its_priority(tmp_pat
 
 async def test_a_version_that_was_promoted_a_moment_ago_answers(tmp_path: Path) -> None:
     async with house(tmp_path, pace=1_000.0) as fleet:
-        store = RegistryStore.of(fleet.settings)
-        decided(store, register("v1.0.1"), Validate(version="v1.0.1"))
-        by_hand = draft(Promote(version="v1.0.1"), who="operator:ann")
-        store.change(store.read().revision, by_hand)  # the next turn is minutes away
+        promoted_by_hand(RegistryStore.of(fleet.settings), "v1.0.1")  # the next turn is minutes away
 
         await fleet.submit(Task(task_id="t1", input="x", adapter_version="v1.0.1"))
 
