@@ -111,9 +111,16 @@ class TrainerWorker:
     async def handle(self, delivery: Delivery) -> None:
         """Returns when the request is on disk.
 
-        Raises Reject for no TrainRequest, or one for an unknown agent; BusError where this trainer is about to leave.
+        Raises Reject for no TrainRequest, or one for an unknown agent, once that is told: who asked would wait a day.
+        Raises BusError where this trainer is about to leave.
         """
-        await self.accept(opened(TrainRequest, delivery))
+        request = opened(TrainRequest, delivery)
+        try:
+            await self.accept(request)
+        except Reject as refusal:
+            told = {"request_id": request.request_id, "agent_id": request.agent_id, "reason": str(refusal)}
+            await self._publish(AdapterTrained.model_validate(told | {"status": "failed"}))
+            raise
 
     async def accept(self, request: TrainRequest) -> RunFolder:
         """Its record, once it is on disk; one recorded before stays as it was. Raises Reject for an unknown agent.

@@ -176,9 +176,12 @@ async def test_what_could_not_be_told_is_told_later(house: House) -> None:
     assert len(house.told) == 1
 
 
-async def test_an_agent_that_is_not_of_the_fleet_is_rejected(house: House) -> None:
+async def test_an_agent_that_is_not_of_the_fleet_is_rejected_and_who_asked_hears_it(house: House) -> None:
     with pytest.raises(Reject, match="agent 'nobody' is not of this fleet"):
         await house.worker().handle(delivery(TrainRequest(request_id="x", agent_id="nobody")))
+
+    (told,) = house.told
+    assert (told.request_id, told.status, told.reason) == ("x", "failed", "agent 'nobody' is not of this fleet (small)")
 
 
 async def test_old_records_are_forgotten_and_unfinished_ones_never(house: House) -> None:
