@@ -36,8 +36,8 @@ def result(
         task_id, task = whole, find_task(access.logs_dir, whole)
     if task is None:
         raise CommandError(
-            f"no task {task_id!r} in {access.logs_dir}: mistyped, still in the queue `tasks`, or of a fleet "
-            f"that logs elsewhere (RATCHET_LOGS_DIR); {FROM_ELSEWHERE}"
+            f"no task {task_id!r} in {access.logs_dir}: mistyped, still in the queue `tasks`, refused (ratchet "
+            f"dead-letters list says why), or of a fleet that logs elsewhere (RATCHET_LOGS_DIR); {FROM_ELSEWHERE}"
         )
     _print(task, task_id, as_json=json)
 
