@@ -33,6 +33,13 @@ def channel_to(fleet: Fleet) -> Iterator[BlockingChannel]:
         connection.close()
 
 
+@pytest.fixture(autouse=True)
+def only_its_own_letters(fleet: Fleet) -> None:
+    """Other tests of this fleet leave some."""
+    with channel_to(fleet) as channel:
+        channel.queue_purge(fleet.namespace + "dead-letters")
+
+
 def publish(channel: BlockingChannel, fleet: Fleet, messages: Sequence[BadMessage], reply_to: str) -> None:
     """Each under its number, as `message_id` and as `correlation_id`."""
     for number, bad in enumerate(messages):
