@@ -48,7 +48,7 @@ async def test_work_nobody_waits_for_is_cancelled() -> None:
 
     with pytest.raises(Problem):
         await while_connected(request(gone), work())
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await cancelled.wait()
 
 
@@ -65,5 +65,5 @@ async def test_a_deadline_from_outside_ends_the_work_too() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await while_connected(request(asyncio.Event()), work())
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await cancelled.wait()

@@ -125,7 +125,7 @@ async def test_what_is_under_way_when_it_ends_ends_with_it() -> None:
         await engine.asked.acquire()
     with pytest.raises(httpx.HTTPError):
         await asking
-    await asyncio.wait_for(rollout.wait_idle(), 10)
+    await asyncio.wait_for(rollout.wait_idle(), 30)
 
 
 def test_its_sockets_are_closed_on_the_loop_that_services_run_on() -> None:

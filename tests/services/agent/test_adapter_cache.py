@@ -150,7 +150,7 @@ async def test_a_task_whose_adapter_is_there_does_not_wait_while_another_is_load
     loading = asyncio.create_task(cache.load("v1.0.2", adapter_sha256(write_adapter("v1.0.2"))))
     await until(lambda: len(engine.loads) == 2)
 
-    async with asyncio.timeout(1), cache.acquire(arm("v1.0.1")) as adapter:
+    async with asyncio.timeout(30), cache.acquire(arm("v1.0.1")) as adapter:
         assert adapter is not None
         assert not loading.done()
 

@@ -25,7 +25,7 @@ from tests.waiting import until
 
 async def test_a_task_that_is_waited_for_answers_with_the_best_of_its_group(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
-        answer = await api.post("/v1/tasks?wait_s=10", json={"input": "sort: cab", "reference": "abc"})
+        answer = await api.post("/v1/tasks?wait_s=60", json={"input": "sort: cab", "reference": "abc"})
 
         assert answer.status_code == 200
         result = Result.model_validate(answer.json())
@@ -58,7 +58,7 @@ async def test_the_wait_ends_in_time_and_leaves_nothing_behind(tmp_path: Path) -
 async def test_the_same_task_id_is_the_same_task_and_runs_once(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet, after_s=0.05):
         body = {"task_id": "t1", "input": "x"}
-        answers = await asyncio.gather(*(api.post("/v1/tasks?wait_s=10", json=body) for _ in range(20)))
+        answers = await asyncio.gather(*(api.post("/v1/tasks?wait_s=60", json=body) for _ in range(20)))
         late = await api.post("/v1/tasks", json=body | {"input": "another"})
 
         assert {answer.status_code for answer in (*answers, late)} == {200}
@@ -73,7 +73,7 @@ async def test_a_task_whose_line_was_taken_from_the_log_is_told_to_be_lost_and_n
 ) -> None:
     async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
         headers = {"Idempotency-Key": "order-17"}
-        first = await api.post("/v1/tasks?wait_s=10", json={"input": "x"}, headers=headers)
+        first = await api.post("/v1/tasks?wait_s=60", json={"input": "x"}, headers=headers)
         task_id = first.json()["task_id"]
         active_path(tmp_path, ASSIGNMENTS).write_bytes(left)
 
@@ -89,7 +89,7 @@ async def test_a_task_whose_line_was_taken_from_the_log_is_told_to_be_lost_and_n
 async def test_a_key_serves_as_the_id_and_must_come_with_the_same_task(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
         headers = {"Idempotency-Key": "order-17"}
-        first = await api.post("/v1/tasks?wait_s=10", json={"input": "x", "task_type": "a"}, headers=headers)
+        first = await api.post("/v1/tasks?wait_s=60", json={"input": "x", "task_type": "a"}, headers=headers)
         again = await api.post("/v1/tasks", json={"input": "x", "task_type": "a"}, headers=headers)
         other = await api.post("/v1/tasks", json={"input": "y", "task_type": "a"}, headers=headers)
 
@@ -164,7 +164,7 @@ async def test_the_history_tells_hops_samples_scores_and_the_result(tmp_path: Pa
             "session_id": "s",
             "metadata": {"source": "me", "n": 1},
         }
-        await api.post("/v1/tasks?wait_s=10", json=body)
+        await api.post("/v1/tasks?wait_s=60", json=body)
         told = await history(api, "t1")
 
         assert (told.state, told.sequence, told.reference, told.session_id) == ("ok", 0, "y", "s")
@@ -210,7 +210,7 @@ async def test_long_conversations_are_logged_apart_and_shown_turn_by_turn_or_why
 
 async def test_late_samples_of_an_expired_task_are_in_its_history_and_its_result_stays(tmp_path: Path) -> None:
     async with house(tmp_path, task_deadline_s=0.1) as fleet, api_of(fleet) as api:
-        await api.post("/v1/tasks?wait_s=10", json={"task_id": "t1", "input": "x"})
+        await api.post("/v1/tasks?wait_s=60", json={"task_id": "t1", "input": "x"})
         (work,) = await fleet.work()
         await fleet.reward(scored(answered(work, *TEXTS), *SCORES))
         async with asyncio.timeout(30):
@@ -223,7 +223,7 @@ async def test_late_samples_of_an_expired_task_are_in_its_history_and_its_result
 async def test_histories_are_found_after_a_restart_a_rotation_and_the_loss_of_the_index(tmp_path: Path) -> None:
     async with house(tmp_path, segment_bytes=4096) as fleet, api_of(fleet) as api, answering(fleet):
         for number in range(12):
-            await api.post("/v1/tasks?wait_s=10", json={"task_id": f"t{number}", "input": "x" * 400})
+            await api.post("/v1/tasks?wait_s=60", json={"task_id": f"t{number}", "input": "x" * 400})
     for file in tmp_path.glob("index.sqlite*"):
         file.unlink()
 
@@ -236,7 +236,7 @@ async def test_histories_are_found_after_a_restart_a_rotation_and_the_loss_of_th
 
 async def test_an_index_of_the_version_before_is_made_anew_from_the_logs(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
-        await api.post("/v1/tasks?wait_s=10", json={"task_id": "t1", "input": "x"})
+        await api.post("/v1/tasks?wait_s=60", json={"task_id": "t1", "input": "x"})
     with closing(sqlite3.connect(tmp_path / "index.sqlite")) as db:
         db.executescript("DROP INDEX unanswered_tasks; ALTER TABLE tasks DROP COLUMN lines; PRAGMA user_version = 1;")
 

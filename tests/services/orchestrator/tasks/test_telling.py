@@ -117,7 +117,7 @@ async def test_a_result_on_its_way_is_not_waited_for_by_whoever_looks_for_the_un
         bus: Any = fleet.bus
         await until(lambda: getattr(bus, "asked", 0) == 1)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await fleet.orchestrator._settler.tell_the_untold()
 
         bus.may_confirm.set()
