@@ -117,8 +117,8 @@ def standing(
 def try_(program: Name, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
     """Ask for an experiment of a program against the one that answers by default; what proves better takes over.
 
-    It begins once runners have both, the new one has passed the gate, no other experiment runs, and nothing is frozen or
-    cooling down: `ratchet programs standing` says whether it waits, `ratchet experiment show --follow` follows it then.
+    It begins once runners have both, the new one has passed the gate, no other experiment runs, and nothing is frozen
+    or cooling down: `ratchet programs standing` says whether it waits, `ratchet experiment show --follow` follows it.
     """
     service = _service(agent)
     _say_after(service, service.try_(program, reason), json)
