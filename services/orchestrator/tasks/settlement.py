@@ -46,7 +46,7 @@ def settle(
 ) -> list[Interaction]:
     """One line per sample, in the samples' order; one line without a sample where the agent had no answer.
 
-    `epoch`: of the leader whose log they go to, which marks them with it.
+    `epoch`: of the leader whose log they go to; None where nobody leads.
     """
     if not response.samples:
         return [ending(work, "failed", response.error or "the agent gave no answer", now)]
