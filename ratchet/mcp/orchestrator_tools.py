@@ -28,7 +28,7 @@ TOOLS = ToolTable("orchestrator")
 
 WhichTask = Annotated[Identifier, Field(description="The task's id, as submit_task or list_tasks gave it.")]
 WhichAgent = Annotated[AgentId, Field(description="The agent, such as 'small'; fleet_status lists them.")]
-WhichProgram = Annotated[Identifier, Field(description="The program's name, as programs_standing lists it.")]
+WhichProgram = Annotated[Identifier, Field(description="The program's name, as programs_standing lists it in runs.")]
 OneAgent = Annotated[AgentId | None, Field(description="Only this agent's.")]
 Cursor = Annotated[str | None, Field(description="`next` of the page before, for the page after it.")]
 Limit = Annotated[int, Field(ge=1, le=100, description="Items on a page.")]
