@@ -1,6 +1,7 @@
 """`ratchet dead-letters`: see what could not be handled and why; send it back once that is mended, or put it away.
 
-What was put away can be restored."""
+What was put away can be restored.
+"""
 
 from __future__ import annotations
 

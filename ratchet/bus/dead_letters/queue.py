@@ -2,7 +2,8 @@
 put away what nobody needs, or bring it back.
 
 A letter leaves the queue only after the broker has confirmed its copy in the queue it goes back to: a crash in between
-leaves both, and every handler of the fleet is idempotent. One that is dismissed leaves it only once it is on disk.
+leaves both, and every handler of the fleet is idempotent. One that is dismissed leaves it only once it is on disk; one
+that is restored counts as such only once the broker has confirmed it.
 """
 
 from __future__ import annotations
