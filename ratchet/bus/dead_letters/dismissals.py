@@ -30,6 +30,7 @@ MOST_BYTES = 256 * 1024 * 1024
 
 class _Letter(msgspec.Struct):
     id: str
+    raw_properties: str
 
 
 class _Line(msgspec.Struct):
