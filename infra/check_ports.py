@@ -13,6 +13,8 @@ import sys
 SERVICES = (0, 10, 50, 60)
 """Of orchestrator, agent, scorer and trainer, from the base on."""
 STEP = 100
+LAST_BASE, LAST_AMQP = 65_475, 45_535
+"""`ratchet demo` takes none beyond: the trainer's port and two more of the broker's come after them, up to 65,535."""
 
 
 def wanted(base: int, amqp: int) -> list[int]:
@@ -31,14 +33,21 @@ def is_taken(port: int) -> bool:
 
 def advice(target: str, base: int, amqp: int) -> str | None:
     """What to say of the taken ports; None where all are free, or are no ports: `ratchet demo` says so."""
-    if not (1024 <= base < 65_000 and 1024 <= amqp < 65_000):
+    if not _are_allowed(base, amqp):
         return None
     taken = [str(port) for port in wanted(base, amqp) if is_taken(port)]
     if not taken:
         return None
-    while base < 65_000 and amqp < 65_000 and any(map(is_taken, wanted(base, amqp))):
+    said = f"taken: port {', port '.join(taken)}. Free them, or"
+    while any(map(is_taken, wanted(base, amqp))):
         base, amqp = base + STEP, amqp + STEP
-    return f"taken: port {', port '.join(taken)}. Free them, or: make {target} PORT_BASE={base} AMQP_PORT={amqp}"
+        if not _are_allowed(base, amqp):
+            return f"{said} name others: make {target} PORT_BASE=N AMQP_PORT=N"
+    return f"{said}: make {target} PORT_BASE={base} AMQP_PORT={amqp}"
+
+
+def _are_allowed(base: int, amqp: int) -> bool:
+    return 1024 <= base <= LAST_BASE and 1024 <= amqp <= LAST_AMQP
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from ratchet.cli.fleet import local_broker
 from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
+from tests.passable import passable_folder
 from tests.quick import (
     leave_out_what_needs_much,
     pytest_addoption,
@@ -54,6 +55,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What takes long begins, so that no worker is left with it at the end."""
     leave_out_what_needs_much(config, items)
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+@pytest.fixture
+def passable() -> Iterator[Path]:
+    """A folder that every user may pass."""
+    with passable_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ LOG_NAMES = {"assignments", "agent_interactions", "assignments.jsonl", "agent_in
 """`feedback` is a queue and a command as well."""
 FILES_BESIDE_THE_LOGS = {"quarantine.jsonl", "retention.json", "index.sqlite", "feedback.sqlite"}
 
-_CHOICE = re.compile(r"\b(?:max|min|sorted)\([^\n]*key=(?:lambda \w+: \(?(?:-?1\.0 if|_rank)|_score|scores\.)")
+_CHOICE = re.compile(r"\b(?:max|min|sorted)\([^\n]*key=(?:lambda \w+: \(?)?(?:-?1\.0 if|_rank|_score|scores\.)")
 
 
 def git(*arguments: str) -> str:

@@ -1,11 +1,11 @@
 """What an operator does to an agent's programs by hand, and how they stand. Blocks on the disk.
 
-Whether runners have a program is not known here: the orchestrator finds that out before anything is tried.
+What runners have, the orchestrator hears; it looks once more before anything is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -43,6 +43,12 @@ class ProgramService:
             agent_id=self.agent_id, move=move, who=f"operator:{self.operator}", at=datetime.now(UTC), reason=reason
         )
         return self.store.update(lambda registry: draft)
+
+
+def require_known(program: str, known: Collection[str]) -> None:
+    """Raises NotFound for a program that is none of those that runners have; empty: nothing is known of any."""
+    if known and program not in known:
+        raise NotFound(f"no runner has a program {program!r} for this agent; they have {', '.join(sorted(known))}")
 
 
 def _only_choice(programs: AgentPrograms) -> str:

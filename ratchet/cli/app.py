@@ -59,7 +59,7 @@ COMMANDS = {
         "Serve MCP on stdin and stdout: the tools of orchestrator, agents, runner, scorer and trainer in one server."
     ),
     "log": "The log of answers and scores.",
-    "dead-letters": "What could not be handled: list, show, send back, dismiss.",
+    "dead-letters": "What could not be handled: list, show, send back, dismiss, restore.",
     "models": "Models: fetch a real one without a hub, make the two small ones here; list, show, remove.",
     "programs": (
         "Programs that answer tasks in sandboxes: list, install what they require, compare; try, promote, rollback."

@@ -1,4 +1,7 @@
-"""`ratchet dead-letters`: see what could not be handled and why; send it back once that is mended, or put it away."""
+"""`ratchet dead-letters`: see what could not be handled and why; send it back once that is mended, or put it away.
+
+What was put away can be restored.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advi
 from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST, DEAD, LOST
 from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.bus.dead_letters.listing import Listing
+from ratchet.bus.dead_letters.queue import Stays
 from ratchet.bus.dead_letters.selection import Selection
 from ratchet.cli.adapters.here import given, operator
 from ratchet.cli.fleet.folder import FleetAccess
@@ -114,10 +118,7 @@ def requeue(
         print_json({"sent": len(sent), "stayed": [stays._asdict() for stays in stayed]})
     else:
         out.print(f"{len(sent)} sent back")
-    for stays in stayed:
-        say_error(f"stays: {stays.id}: {stays.reason}")
-    if stayed:
-        raise typer.Exit(ExitCode.FAILED)
+    _fail_for(stayed)
 
 
 @dead_letters.command()
@@ -149,6 +150,36 @@ def dismiss(
         out.print("Nothing to dismiss.")
     if missing:
         raise _no_such(missing, unroutable)
+
+
+@dead_letters.command()
+def restore(
+    letter_ids: Annotated[list[str], typer.Argument(help="Their ids, as dismissed_letters.jsonl has them.")],
+    reason: Annotated[str, typer.Option(help="Why: it is kept beside the letter, under your name.", callback=given)],
+    json: AsJson = False,
+) -> None:
+    """Send dismissed letters to the queues they failed in after all. Each is noted once the broker has it there.
+
+    One that was restored before is not sent again, and the exit code is 0 all the same.
+    """
+    service, wanted = _service(FleetAccess.here(), unroutable=False), frozenset(letter_ids)
+    restored, stayed = service.restore(wanted, operator(), reason)
+    missing = sorted(wanted.difference(restored, (stays.id for stays in stayed)))
+    if json:
+        said = {"restored": len(restored), "missing": missing, "stayed": [stays._asdict() for stays in stayed]}
+        print_json(said)
+    else:
+        out.print(f"{len(restored)} restored")
+    if missing:
+        say_error(f"no dismissed letter {', '.join(map(repr, missing))}: see {service.dismissals.path}")
+    _fail_for(stayed, missing)
+
+
+def _fail_for(stayed: Sequence[Stays], missing: Sequence[str] = ()) -> None:
+    for stays in stayed:
+        say_error(f"stays: {stays.id}: {stays.reason}")
+    if stayed or missing:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _selection(letter_ids: list[str], queue: str | None, matching: str | None, *, everything: bool) -> Selection:

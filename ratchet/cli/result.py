@@ -11,12 +11,11 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
-from msgspec.structs import replace
 
 from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from ratchet.cli.task_id import whole_id
 from ratchet.cli.terminal import CommandError, TimedOut, print_json, print_raw, say
-from ratchet.logs.best_answer import came_to_nothing, chosen, ends_told, minds_cuts
+from ratchet.logs.best_answer import came_to_nothing, chosen, ends_told
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader
@@ -81,8 +80,7 @@ class LoggedTask:
     @property
     def chosen(self) -> AnswerRow:
         """The line whose sample the user got."""
-        rows = [line.row for line in self.lines]
-        return chosen([row if minds_cuts(row.epoch) else replace(row, finish_reason=None) for row in rows])
+        return chosen([line.row for line in self.lines])
 
 
 def find_task(logs_dir: Path, task_id: str) -> LoggedTask | None:

@@ -47,6 +47,8 @@ class Scored(Protocol):
     def score(self) -> float | None: ...
     @property
     def finish_reason(self) -> str | None: ...
+    @property
+    def epoch(self) -> int | None: ...
 
 
 class Answered(Scored, Voting, Protocol):
@@ -81,7 +83,7 @@ def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
             voting = _voting(lines)
             return best(_most_said(voting) if voting else there)
         case "judge":
-            return min(there, key=lambda line: (_place(line), _rank(line.score, line.finish_reason)))
+            return min(there, key=lambda line: (_place(line), _rank(line)))
         case "first-passing":
             return first_passing(there) or best(there)
         case _:
@@ -91,18 +93,17 @@ def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
 def ranked(lines: Sequence[AnswerLine]) -> list[AnswerLine]:
     """The chosen one first, then the best of the others first."""
     first = chosen(lines)
-    others = [line for line in lines if line is not first]
-    return [first, *sorted(others, key=lambda line: _rank(line.score, line.finish_reason))]
+    return [first, *sorted((line for line in lines if line is not first), key=_rank)]
 
 
 def best(lines: Iterable[Line]) -> Line:
     """The best-scored; among equals one that was not cut, then the first."""
-    return min(lines, key=lambda line: _rank(line.score, line.finish_reason))
+    return min(lines, key=_rank)
 
 
 def best_index(scores: Sequence[float | None]) -> int:
     """Where the best of these is."""
-    return min(range(len(scores)), key=lambda index: _rank(scores[index]))
+    return min(range(len(scores)), key=lambda index: _loss(scores[index]))
 
 
 def passes(score: float | None, pass_score: float | None) -> bool:
@@ -132,12 +133,6 @@ def is_censored(select: str | None) -> bool:
     """Whether it depends on the scores of a group which of its answers were made at all: then what there is of them is
     no sample of what the model writes, and nothing is learned, measured or tried on it."""
     return select == FIRST_PASSING
-
-
-def minds_cuts(epoch: int | None) -> bool:
-    """Whether who logged a line under this epoch preferred, among equals, what was not cut: 0.1.0, which sent the first
-    of them, had no epochs."""
-    return epoch is not None
 
 
 def result_of(lines: Sequence[Interaction]) -> Result:
@@ -237,13 +232,18 @@ def _most_said(lines: Sequence[AnswerLine]) -> list[AnswerLine]:
     saying: dict[str, list[AnswerLine]] = defaultdict(list)
     for line in lines:
         saying[vote_of(line).meaning].append(line)
-    return min(saying.values(), key=lambda alike: (-len(alike), _rank(best(alike).score)))
+    return min(saying.values(), key=lambda alike: (-len(alike), _loss(best(alike).score)))
 
 
 def _place(line: Answered) -> float:
     return float("inf") if line.place is None else line.place
 
 
-def _rank(score: float | None, finish_reason: str | None = None) -> tuple[float, bool]:
+def _rank(line: Scored) -> tuple[float, bool]:
+    """The lower the better. Cuts count in lines with an epoch: 0.1.0 had none, and sent the first of equals."""
+    return _loss(line.score), line.finish_reason == "length" and line.epoch is not None
+
+
+def _loss(score: float | None) -> float:
     """The lower the better; scores are from 0 to 1."""
-    return 1.0 if score is None else -score, finish_reason == "length"
+    return 1.0 if score is None else -score

@@ -111,6 +111,7 @@ class ScoredAnswerRow(ScoreRow):
     criteria: str | None = None
     ended_at: datetime | None = None
     place: int | None = None
+    epoch: int | None = None
 
 
 class AnswerRow(ScoredAnswerRow):
@@ -123,7 +124,6 @@ class AnswerRow(ScoredAnswerRow):
     completion_ids: list[int] | None = None
     artifact: ArtifactRow | None = None
     latencies: dict[str, float] = {}
-    epoch: int | None = None
 
 
 class EvaluatedRow(AnswerRow):

@@ -9,7 +9,7 @@ from pydantic import Field
 from ratchet.mcp.call import Call, prompt_json
 from ratchet.mcp.tool_table import Effect, ToolTable
 from schemas.api.adapters import AgentView, Reason, VersionDetail
-from schemas.api.dead_letters import DeadLetters, Dismissed, Requeued
+from schemas.api.dead_letters import DeadLetters, Dismissed, Requeued, Restored
 from schemas.api.experiments import ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
 from schemas.api.programs import ProgramsCompared, ProgramsStanding
@@ -28,7 +28,7 @@ TOOLS = ToolTable("orchestrator")
 
 WhichTask = Annotated[Identifier, Field(description="The task's id, as submit_task or list_tasks gave it.")]
 WhichAgent = Annotated[AgentId, Field(description="The agent, such as 'small'; fleet_status lists them.")]
-WhichProgram = Annotated[Identifier, Field(description="The program's name, as programs_standing lists it.")]
+WhichProgram = Annotated[Identifier, Field(description="The program's name, as programs_standing lists it in runs.")]
 OneAgent = Annotated[AgentId | None, Field(description="Only this agent's.")]
 Cursor = Annotated[str | None, Field(description="`next` of the page before, for the page after it.")]
 Limit = Annotated[int, Field(ge=1, le=100, description="Items on a page.")]
@@ -374,9 +374,20 @@ def dismiss_dead_letters(
     queue: FailedIn = None,
 ) -> Call:
     """Put dead letters away that nobody needs: by id, or all of a queue. Each is kept whole in a file of the logs
-    folder, with the reason, but does not come back by itself. Read them, and ask the user first.
+    folder, with the reason; restore_dead_letters sends it back. Read them, and ask the user first.
     """
     return Call(body={"ids": ids, "queue": queue, "reason": reason})
+
+
+@TOOLS.tool("POST /v1/dead-letters/restore", Restored, "Restore dismissed dead letters", Effect.ADDS)
+def restore_dead_letters(
+    ids: Annotated[list[str], Field(min_length=1, max_length=1000, description="As list_dead_letters showed them.")],
+    reason: Annotated[Reason, Field(description="Why: it is kept beside the letter, under your name.")],
+) -> Call:
+    """Send dead letters that were dismissed to the queue they failed in after all, by id. One that was restored before
+    is not sent again.
+    """
+    return Call(body={"ids": ids, "reason": reason})
 
 
 @TOOLS.tool("GET /v1/status", Status, "Show the fleet at a glance", Effect.READS)

@@ -67,6 +67,13 @@ class DismissRequest(Which):
     reason: Reason = Field(description="Why: it is kept with each letter, under the caller's name.")
 
 
+class RestoreRequest(Record):
+    """Which dismissed letters go to the queue they failed in after all."""
+
+    ids: list[str] = Field(min_length=1, max_length=1000)
+    reason: Reason = Field(description="Why: it is kept beside the letter, under the caller's name.")
+
+
 class Stayed(Record):
     id: str
     reason: str
@@ -85,3 +92,10 @@ class Dismissed(Record):
         description="Letters that left the queue for `dismissed_letters.jsonl`; of `ids`, also earlier ones.",
     )
     stayed: list[Stayed] = Field(description="Letters that were asked for and not found, with the reason.")
+
+
+class Restored(Record):
+    """The same call again finds the same, and sends nothing twice."""
+
+    restored: int = Field(ge=0, description="Letters that are in their queue again, or were sent there before.")
+    stayed: list[Stayed] = Field(description="Letters that were asked for and could not be restored, with the reason.")

@@ -68,7 +68,8 @@ class ProgramsStanding(Record):
     experiment: RunningExperiment | None = Field(description="Of programs; one of adapters is not shown here.")
     items: list[ProgramView] = Field(description="In the order in which they were first tried or chosen.")
     runs: dict[Identifier, Sha256 | None] = Field(
-        description="Programs that runners have, with their revision; null: not all runners have the same."
+        description="Programs that runners have, with their revision; null: not all runners have the same. Empty where "
+        "none was heard: then nobody looked whether one has a program that is named."
     )
 
 

@@ -187,9 +187,10 @@ async def dead_letters(ask: Asking, fleet: Fleet) -> None:
     sent = await ask("requeue_dead_letters", ids=[letter["id"]])
     await ask.until(lambda page: page["items"], "list_dead_letters")
     gone = await ask("dismiss_dead_letters", ids=[letter["id"]], reason=WHY)
+    back = await ask("restore_dead_letters", ids=[letter["id"]], reason=WHY)
 
     assert "input: Field required" in letter["reason"]
-    assert sent["sent"] == gone["dismissed"] == 1
+    assert sent["sent"] == gone["dismissed"] == back["restored"] == 1
 
 
 async def training(ask: Asking) -> None:

@@ -7,8 +7,6 @@ answers, the better in nineteen of twenty, the worse in one. `make long-test`: s
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -27,6 +25,7 @@ from ratchet.experiments.records import experiments
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from schemas.records.registry import AgentAdapters
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
+from tests.passable import passable_folder
 
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -48,19 +47,17 @@ print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["conte
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[Path]:
-    place = Path(tempfile.mkdtemp(prefix="ratchet-trial-", dir="/var/tmp"))
-    place.chmod(0o755)
-    (place / "agent").mkdir()
-    (place / "agent" / "main.py").write_text(PROGRAM)
     right = {"present": 0.4, "better": 0.95, "worse": 0.05}
     declared = "\n".join(
         f'[programs.{name}]\ncommand = ["python3", "-I", "-S", "/agent/main.py", "{often}"]\n'
         f'binds = {{ "/agent" = "agent" }}\n'
         for name, often in right.items()
     )
-    (place / "programs.toml").write_text(f"[agents.{AGENT}]\nprograms = {json.dumps(list(right))}\n\n{declared}")
-    yield place / "programs.toml"
-    shutil.rmtree(place)
+    with passable_folder() as place:
+        (place / "agent").mkdir()
+        (place / "agent" / "main.py").write_text(PROGRAM)
+        (place / "programs.toml").write_text(f"[agents.{AGENT}]\nprograms = {json.dumps(list(right))}\n\n{declared}")
+        yield place / "programs.toml"
 
 
 class Trial:

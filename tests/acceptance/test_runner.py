@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER, Fleet
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.packages import copy_packages
+from tests.passable import passable_folder
 from tests.processes import marked, sockets_elsewhere
 from tests.programs import REPOSITORY
 from tests.waiting import wait_until
@@ -53,13 +53,12 @@ print(said, os.urandom(4).hex(), sys.argv[1])
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """With the file of programs and what they bind; below a folder that every user may pass."""
-    place = Path(tempfile.mkdtemp(prefix="ratchet-programs-", dir="/var/tmp"))
-    place.chmod(0o755)
-    (place / "agent").mkdir()
-    for name, text in {"client.py": OPENAI, "counted.py": COUNTED}.items():
-        (place / "agent" / name).write_text(text)
-    copy_packages(place / "packages", ["openai"])
-    (place / "programs.toml").write_text(f"""
+    with passable_folder() as place:
+        (place / "agent").mkdir()
+        for name, text in {"client.py": OPENAI, "counted.py": COUNTED}.items():
+            (place / "agent" / name).write_text(text)
+        copy_packages(place / "packages", ["openai"])
+        (place / "programs.toml").write_text(f"""
 [agents.small]
 programs = ["client", "counted", "shell", "waits"]
 
@@ -75,8 +74,7 @@ command = ["python3", "-c", "import signal; signal.pause()", "{MARK}"]
 command = ["python3", "/agent/counted.py", "{MARK}"]
 binds = {{ "/agent" = "agent" }}
 """)
-    yield place
-    shutil.rmtree(place)
+        yield place
 
 
 @pytest.fixture(scope="module")
@@ -238,18 +236,16 @@ def test_the_kill_of_the_agent_costs_time_and_nothing_else(asking: Asking) -> No
     agent.wait_until_ready()
 
 
-def test_the_example_is_what_a_newcomer_can_run(fleet: Fleet, asking: Asking) -> None:
+def test_the_example_is_what_a_newcomer_can_run(fleet: Fleet, asking: Asking, passable: Path) -> None:
     """Its program by its own declaration, on a runner of its own folder."""
     from ratchet.recorder.programs import read_programs
 
     programs = read_programs(REPOSITORY / "examples/own-program/programs.toml", ("small",))
-    place = Path(tempfile.mkdtemp(prefix="ratchet-example-", dir="/var/tmp"))
-    place.chmod(0o755)
     runner = fleet[RUNNER]
     try:
-        shutil.copytree(REPOSITORY / "examples/own-program", place, dirs_exist_ok=True)
+        shutil.copytree(REPOSITORY / "examples/own-program", passable, dirs_exist_ok=True)
         runner.kill()
-        runner.start({"RATCHET_PROGRAMS": str(place / "programs.toml")})
+        runner.start({"RATCHET_PROGRAMS": str(passable / "programs.toml")})
         runner.wait_until_ready()
         asking.submit(task_id="example-1", input="sort: dbca", samples=2, reference="sort: dbca")
         lines = asking.logged("example-1", 2)
@@ -257,7 +253,6 @@ def test_the_example_is_what_a_newcomer_can_run(fleet: Fleet, asking: Asking) ->
         runner.kill()
         runner.start()
         runner.wait_until_ready()
-        shutil.rmtree(place)
 
     assert programs.by_agent == {"small": ("checker",)}
     assert [(line["program"], line["score"], line["usage"]["calls"]) for line in lines] == [("checker", 1.0, 3)] * 2

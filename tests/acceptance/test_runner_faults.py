@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,23 +25,14 @@ SOME = {
 }
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """One that every user may pass."""
-    place = Path(tempfile.mkdtemp(prefix="ratchet-rollouts-", dir="/var/tmp"))
-    place.chmod(0o755)
-    yield place
-    shutil.rmtree(place)
-
-
-async def test_each_rollout_is_logged_once_and_whole_whatever_is_killed(folder: Path) -> None:
+async def test_each_rollout_is_logged_once_and_whole_whatever_is_killed(passable: Path) -> None:
     before = set(running())
     strikes = tuple(one for one in STRIKES if (one.victim, one.step) in SOME)
-    with mortal_broker(folder / "broker") as broker:
-        books, rig, _ = await measure(broker, folder, Plan(40, 4, seed=1, strikes=strikes, again=False))
+    with mortal_broker(passable / "broker") as broker:
+        books, rig, _ = await measure(broker, passable, Plan(40, 4, seed=1, strikes=strikes, again=False))
 
     assert rig.complaints == []
     assert (books.lost, books.logged_twice, books.nulls_taught) == (0, 0, 0)
     assert {Strike(RUNNER, RUNNER, "rollout-ended"), Strike(AGENT, RUNNER, "call-sampled")} <= set(strikes)
     assert [str(one) for one in strikes if not rig.struck[str(one)]] == []
-    assert left_behind(rig, folder, before) == []
+    assert left_behind(rig, passable, before) == []

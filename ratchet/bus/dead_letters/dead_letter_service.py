@@ -6,7 +6,7 @@ Call it one at a time: a look holds letters in hand, and another at the same tim
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -75,8 +75,23 @@ class DeadLetterService:
         with self._queue() as queue:
             gone = queue.dismiss(wanted, lambda held: self.dismissals.keep(held, who, reason))
         if missing := wanted.ids.difference(gone):
-            gone += missing.intersection(self.dismissals.ids())
+            places = self.dismissals.places()
+            gone += [letter_id for letter_id in missing if places.get(letter_id) is not None]
         return gone
+
+    def restore(self, letter_ids: Collection[str], who: str, reason: str) -> tuple[list[str], list[Stays]]:
+        """Ids of dismissed letters that are back in the queues they failed in, confirmed, those that were before too;
+        and those that could not go there. What was never dismissed is in neither.
+
+        A letter is noted as restored once the broker has it. A crash in between has the same call send it once more,
+        under the same message id, and every handler is idempotent. Raises DiskFull, JournalError.
+        """
+        places = self.dismissals.places()
+        known = [(letter_id, places[letter_id]) for letter_id in letter_ids if letter_id in places]
+        letters = (self.dismissals.held(place) for _, place in known if place is not None)
+        with self._queue() as queue:
+            sent, stayed = queue.restore(letters, lambda one: self.dismissals.note_restored(one, who, reason))
+        return [*(letter_id for letter_id, place in known if place is None), *sent], stayed
 
     @contextmanager
     def _queue(self) -> Iterator[DeadLetterQueue]:

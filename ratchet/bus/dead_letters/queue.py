@@ -1,15 +1,16 @@
 """Look into a queue of dead letters without taking anything out, send letters back to the queues they are for, and
-put away what nobody needs.
+put away what nobody needs, or bring it back.
 
 A letter leaves the queue only after the broker has confirmed its copy in the queue it goes back to: a crash in between
-leaves both, and every handler of the fleet is idempotent. One that is dismissed leaves it only once it is on disk.
+leaves both, and every handler of the fleet is idempotent. One that is dismissed leaves it only once it is on disk; one
+that is restored counts as such only once the broker has confirmed it.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -129,6 +130,22 @@ class DeadLetterQueue:
                     gone.append(held.letter.id)
         return gone
 
+    def restore(self, letters: Iterable[Held], note: Callable[[str], None]) -> tuple[list[str], list[Stays]]:
+        """Send letters that are in no queue to those they failed in, and `note` the id of each once it is there."""
+        sent, stayed = list[str](), list[Stays]()
+        with self._connection.channel() as channel:
+            channel.confirm_delivery()
+            for kept in letters:
+                message, claim, missing = self._followed(WireMessage(kept.properties, kept.body))
+                held = Held(kept.letter, kept.tag, *message, claim, missing)
+                if (fault := self._publish(channel, held)) is not None:
+                    stayed.append(Stays(held.letter.id, fault))
+                    continue
+                note(held.letter.id)
+                self._remove_file(held)
+                sent.append(held.letter.id)
+        return sent, stayed
+
     @contextmanager
     def _look(self) -> Iterator[BlockingChannel]:
         """A channel that letters are held in. The broker puts back what stays a moment after it is closed: that is
@@ -179,6 +196,12 @@ class DeadLetterQueue:
 
     def _send_back(self, channel: BlockingChannel, held: Held) -> str | None:
         """Why it stays, or None when it is back in its queue and gone from here."""
+        if (fault := self._publish(channel, held)) is None:
+            self._take_out(channel, held)
+        return fault
+
+    def _publish(self, channel: BlockingChannel, held: Held) -> str | None:
+        """Why it can't go back, or None when the broker has it in its queue."""
         queue = held.letter.queue
         if queue is None:
             return "it does not say which queue it was in"
@@ -197,12 +220,14 @@ class DeadLetterQueue:
             return self._kind.absent.format(queue=queue)
         except NackError:
             return f"the queue {queue} does not take it (full): try later"
-        self._take_out(channel, held)
         return None
 
     def _take_out(self, channel: BlockingChannel, held: Held) -> None:
         channel.basic_ack(held.tag)
         self._taken_out += 1
+        self._remove_file(held)
+
+    def _remove_file(self, held: Held) -> None:
         if held.claim is not None and held.missing is None and self._store is not None:
             self._store.remove(held.claim)
 

@@ -1,4 +1,4 @@
-"""What the orchestrator of the fleet that runs here says of it at `/v1/status`; nothing where it does not answer."""
+"""What the orchestrator of the fleet that runs here says of it, as `/v1/status` does; nothing where it is silent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from schemas.api.status import HeldUp
 
 
 def at_a_glance(record: FleetRecord | None) -> Any:
+    return told_at("/v1/status", record)
+
+
+def told_at(path: str, record: FleetRecord | None) -> Any:
+    """Of a route of its API, decoded; None where it does not answer, or refuses."""
     port = record.port_of("orchestrator") if record else None
-    return answer_of(port, "/v1/status") if port else None
+    return answer_of(port, path) if port else None
 
 
 def held_up(glance: Any) -> Iterator[tuple[str, HeldUp]]:

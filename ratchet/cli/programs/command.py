@@ -9,10 +9,11 @@ import typer
 from rich.markup import escape
 
 from ratchet.adapters.adapter_service import chosen_agents
-from ratchet.adapters.program_service import ProgramService, programs_standing
+from ratchet.adapters.program_service import ProgramService, programs_standing, require_known
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.adapters.here import Agent, Reason, operator
-from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.at_a_glance import told_at
+from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
 from ratchet.cli.programs.comparison import NONE_YET, comparison
 from ratchet.cli.programs.standing import render_standing
 from ratchet.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
@@ -121,6 +122,7 @@ def try_(program: Name, reason: Reason, agent: Agent = None, json: AsJson = Fals
     or cooling down: `ratchet programs standing` says whether it waits, `ratchet experiment show --follow` follows it.
     """
     service = _service(agent)
+    _look_for(program, service.agent_id)
     _say_after(service, service.try_(program, reason), json)
 
 
@@ -128,6 +130,7 @@ def try_(program: Name, reason: Reason, agent: Agent = None, json: AsJson = Fals
 def promote(program: Name, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
     """Have a program answer an agent's tasks by default at once, without an experiment; it starts on probation."""
     service = _service(agent)
+    _look_for(program, service.agent_id)
     _say_after(service, service.promote(program, reason), json)
 
 
@@ -151,6 +154,15 @@ def _service(agent: str | None) -> ProgramService:
     store = RegistryStore.of(settings)
     (chosen, *_) = chosen_agents(settings.agents, store.read(), agent)
     return ProgramService(store, chosen, operator())
+
+
+def _look_for(program: str, agent_id: str) -> None:
+    """Raises NotFound for what no runner has. Where nobody knows what they have, that is said and holds nobody up."""
+    told = told_at(f"/v1/programs/{agent_id}", FleetFolder.here().record())
+    known = told["runs"] if told else ()
+    require_known(program, known)
+    if not known:
+        say(f"No runner was heard from here, so nobody looked whether one has a program {program!r}.")
 
 
 def _say_after(service: ProgramService, registry: Registry, as_json: bool) -> None:

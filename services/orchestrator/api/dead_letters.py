@@ -1,4 +1,4 @@
-"""/v1/dead-letters: what could not be handled, one letter whole, the way back, and the way out.
+"""/v1/dead-letters: what could not be handled, one letter whole, the way back, the way out, and back from there.
 
 Reading holds letters in hand, so one caller reads at a time. It has a bound (DeadLetterService), and whoever sends
 letters back or dismisses them waits for one reader at most, however many want to read.
@@ -7,7 +7,7 @@ letters back or dismisses them waits for one reader at most, however many want t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path
@@ -15,7 +15,7 @@ from fastapi import APIRouter, Path
 from ratchet.bus.dead_letters.dead_letter_service import BROWSE_S, DeadLetterService, advice
 from ratchet.bus.dead_letters.letter import plain, text_or_base64
 from ratchet.bus.dead_letters.listing import Listing, Place
-from ratchet.bus.dead_letters.queue import Held
+from ratchet.bus.dead_letters.queue import Held, Stays
 from ratchet.bus.dead_letters.selection import Selection
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
@@ -29,12 +29,15 @@ from schemas.api.dead_letters import (
     DismissRequest,
     Requeued,
     RequeueRequest,
+    Restored,
+    RestoreRequest,
     Stayed,
 )
 
 LetterId = Annotated[str, Path(max_length=64, description="As in the list.")]
 T = TypeVar("T")
 GONE = "it is not among the dead letters (any more)"
+NOT_DISMISSED = "no letter of this id was dismissed"
 TOO_DEEP = f"it lies deeper than one look of {BROWSE_S:g} s: send some of the others back first, or dismiss them"
 
 
@@ -67,24 +70,32 @@ def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRout
         """Send letters back to the queues they failed in. Each leaves here only when the broker has it there."""
         wanted = Selection(frozenset(asked.ids), asked.queue)
         sent, stayed = await in_broker.change(lambda: service.send_back(wanted))
-        missing = wanted.ids - {*sent, *(stays.id for stays in stayed)}
-        return Requeued(
-            sent=len(sent),
-            stayed=[
-                *(Stayed(id=stays.id, reason=stays.reason) for stays in stayed),
-                *(Stayed(id=letter_id, reason=GONE) for letter_id in sorted(missing)),
-            ],
-        )
+        return Requeued(sent=len(sent), stayed=_stayed(wanted.ids, sent, stayed, GONE))
 
     @router.post("/v1/dead-letters/dismiss", responses=problems(422, 503))
     async def dismiss(asked: DismissRequest, caller: CallerOf) -> Dismissed:
         """Take letters out that nobody needs: each is in dismissed_letters.jsonl, whole, before it leaves."""
         wanted = Selection(frozenset(asked.ids), asked.queue)
         gone = await in_broker.change(lambda: service.dismiss(wanted, caller.name, asked.reason))
-        missing = sorted(wanted.ids.difference(gone))
-        return Dismissed(dismissed=len(gone), stayed=[Stayed(id=letter_id, reason=GONE) for letter_id in missing])
+        return Dismissed(dismissed=len(gone), stayed=_stayed(wanted.ids, gone, (), GONE))
+
+    @router.post("/v1/dead-letters/restore", responses=problems(422, 503))
+    async def restore(asked: RestoreRequest, caller: CallerOf) -> Restored:
+        """Send dismissed letters to the queues they failed in after all. Each is noted once the broker has it there."""
+        wanted = frozenset(asked.ids)
+        back, stayed = await in_broker.change(lambda: service.restore(wanted, caller.name, asked.reason))
+        return Restored(restored=len(back), stayed=_stayed(wanted, back, stayed, NOT_DISMISSED))
 
     return router
+
+
+def _stayed(wanted: frozenset[str], moved: Iterable[str], stayed: Sequence[Stays], absent: str) -> list[Stayed]:
+    """`absent`: the reason of those of which nothing is known."""
+    missing = wanted.difference(moved, (stays.id for stays in stayed))
+    return [
+        *(Stayed(id=stays.id, reason=stays.reason) for stays in stayed),
+        *(Stayed(id=letter_id, reason=absent) for letter_id in sorted(missing)),
+    ]
 
 
 def _place(cursor: str | None) -> Place | None:
@@ -121,7 +132,7 @@ class _DeadLetters:
         return await _to_its_end(read())
 
     async def change(self, made: Callable[[], T]) -> T:
-        """What takes letters out."""
+        """What takes letters out, or brings them back."""
 
         async def make() -> T:
             async with self._turn:

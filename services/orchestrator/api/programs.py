@@ -9,14 +9,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from ratchet.adapters.adapter_service import chosen_agents
-from ratchet.adapters.program_service import ProgramService, programs_standing
+from ratchet.adapters.program_service import ProgramService, programs_standing, require_known
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.programs import ProgramBook
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import problems
 from ratchet.http.work import Threads
-from ratchet.service.errors import NotFound
 from schemas.api.programs import ProgramRequest, ProgramRollBackRequest, ProgramsCompared, ProgramsStanding
 from schemas.messages.base import AgentId
 from schemas.records.registry import Registry
@@ -36,8 +35,11 @@ def programs_router(
 ) -> APIRouter:
     router = APIRouter(tags=["programs"])
 
+    def known(agent_id: str) -> set[str]:
+        return {name for one in told(agent_id) for name in one}
+
     async def moved(agent_id: str, caller: Caller, move: Callable[[ProgramService], Registry]) -> ProgramsStanding:
-        """In other threads than what is read, as with adapters."""
+        """As with adapters: in effect when this returns, in other threads than what is read."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         service = ProgramService(store, name, recorded_name(caller))
         registry = await asyncio.to_thread(move, service)
@@ -64,13 +66,13 @@ def programs_router(
     @router.post("/v1/programs/{agent_id}/try", responses=MOVED)
     async def try_(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
         """Ask for an experiment of a program against the one that answers by default; what proves better takes over."""
-        require_told(asked.program, told(agent_id))
+        require_known(asked.program, known(agent_id))
         return await moved(agent_id, caller, lambda service: service.try_(asked.program, asked.reason))
 
     @router.post("/v1/programs/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
         """Have a program answer by default at once, without an experiment; it starts on probation."""
-        require_told(asked.program, told(agent_id))
+        require_known(asked.program, known(agent_id))
         return await moved(agent_id, caller, lambda service: service.promote(asked.program, asked.reason))
 
     @router.post("/v1/programs/{agent_id}/rollback", responses=MOVED)
@@ -79,10 +81,3 @@ def programs_router(
         return await moved(agent_id, caller, lambda service: service.roll_back(asked.program, asked.reason))
 
     return router
-
-
-def require_told(program: str, told: Sequence[Mapping[str, str]]) -> None:
-    """Raises NotFound where runners are there and none of them has it."""
-    if told and not any(program in one for one in told):
-        known = sorted({name for one in told for name in one})
-        raise NotFound(f"no runner has a program {program!r} for this agent; they have {', '.join(known)}")

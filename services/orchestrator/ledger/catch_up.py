@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ratchet.logs.best_answer import minds_cuts, result_of
+from ratchet.logs.best_answer import result_of
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
@@ -115,7 +115,5 @@ class CatchUp:
                 self._found.ended.pop(task_id, None)
 
     def _settle(self, lines: list[Interaction], position: int, *, logged: int) -> None:
-        if not minds_cuts(lines[-1].epoch):
-            lines = [line.model_copy(update={"finish_reason": None}) for line in lines]
         result = result_of(lines)
         self._index.settle(result.task_id, logged=logged, result=result.encode(), lines=position, status=result.status)

@@ -173,6 +173,11 @@ class Ledger:
         """The number the first task after this start got, or will get."""
         return self._began
 
+    @property
+    def epoch(self) -> int | None:
+        """Stands in every line that is logged here."""
+        return self._fence.epoch
+
     def positions(self) -> dict[str, int]:
         """Where the logs end now, as far as the index knows: nothing admitted from here on lies before."""
         return {name: applied.end for name, applied in self._applied.items()}

@@ -41,8 +41,13 @@ OF_ANSWERS = frozenset({"reference", "criteria"})
 """What a task without an answer was not judged by."""
 
 
-def settle(reward: Reward, response: Response, work: Work, now: datetime) -> list[Interaction]:
-    """One line per sample, in the samples' order; one line without a sample where the agent had no answer."""
+def settle(
+    reward: Reward, response: Response, work: Work, now: datetime, epoch: int | None = None
+) -> list[Interaction]:
+    """One line per sample, in the samples' order; one line without a sample where the agent had no answer.
+
+    `epoch`: of the leader whose log they go to; None where nobody leads.
+    """
     if not response.samples:
         return [ending(work, "failed", response.error or "the agent gave no answer", now)]
     scores = _aligned(reward, len(response.samples))
@@ -60,6 +65,7 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
         "group_size": len(response.samples),
         "latencies": _latencies(reward, response, work, now),
         "attempts": _attempts(response, reward),
+        "epoch": epoch,
     }
     return [
         Interaction.assembled(

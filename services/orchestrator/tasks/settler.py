@@ -100,7 +100,8 @@ class Settler:
             if known.result is None or self._lacks_samples(reward, known):
                 work = await self._ledger.work_of(known)
                 response = self._response(reward, work, delivery.attempt)
-                await self._close(settle(reward, response, work, self._clock()), work, known)
+                lines = settle(reward, response, work, self._clock(), self._ledger.epoch)
+                await self._close(lines, work, known)
             elif known.task_id in self._untold:
                 await self._tell(known.task_id)
             elif delivery.redelivered:

@@ -68,7 +68,7 @@ def test_the_unroutable_is_listed_shown_and_sent_on(
     assert (gone.code, "ratchet dead-letters list --unroutable" in gone.err) == (1, True)
 
 
-def test_what_nobody_needs_is_dismissed_by_what_its_reason_says_and_kept(
+def test_what_nobody_needs_is_dismissed_by_what_its_reason_says_kept_and_restored(
     channel: BlockingChannel, amqp_url: str, namespace: str, tmp_path: Path
 ) -> None:
     ratchet = ForkedRatchet(tmp_path, {"RATCHET_AMQP_URL": amqp_url, "RATCHET_NAMESPACE": namespace})
@@ -89,6 +89,19 @@ def test_what_nobody_needs_is_dismissed_by_what_its_reason_says_and_kept(
     assert done == again == {"dismissed": 1, "missing": [], "file": str(tmp_path / "logs" / FILE)}
     (line,) = (json.loads(line) for line in Path(done["file"]).read_text().splitlines())
     assert (line["reason"], line["letter"]["body"], line["letter"]["id"]) == ("a typo", "for misspelt", listed["id"])
+
+    # and restored to a queue there is by now, or not
+    restore = ("dead-letters", "restore", listed["id"], "no-such-letter", "--reason", "meant after all")
+    stays = ratchet(*restore)
+    assert (stays.code, "there is no queue" in stays.err, "no dismissed letter 'no-such-letter'" in stays.err) == (
+        1,
+        True,
+        True,
+    )
+    channel.queue_declare(f"{namespace}misspelt", auto_delete=True)
+    assert ratchet(*restore, "--json").json == {"restored": 1, "missing": ["no-such-letter"], "stayed": []}
+    assert channel.basic_get(f"{namespace}misspelt", auto_ack=True)[2] == b"for misspelt"
+    channel.queue_delete(f"{namespace}misspelt")
 
     # and the other stays
     (left,) = ratchet("dead-letters", "list", "--unroutable", "--json").json

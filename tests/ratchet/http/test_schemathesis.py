@@ -55,6 +55,8 @@ def made_sense_of(case: schemathesis.Case) -> None:
             case.body = {"queue": "tasks"}
         if case.path.endswith("/dismiss"):
             case.body = {"queue": "tasks", "reason": "no use"}
+        if case.path.endswith("/restore"):
+            case.body = {"ids": ["000000000000"], "reason": "of use"}
     for name in ("cursor", "agent_id", "wait_s"):
         case.query.pop(name, None)
     case.headers.pop("idempotency-key", None)  # equal examples come with other content

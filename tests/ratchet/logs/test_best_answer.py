@@ -41,6 +41,7 @@ class Row:
     criteria: str | None = None
     select: str | None = None
     pass_score: float | None = None
+    epoch: int | None = 1
 
 
 def after(seconds: int) -> datetime:

@@ -53,6 +53,7 @@ ROLES = {
     "list_dead_letters": {VIEWER, OPERATOR},
     "requeue_dead_letters": {OPERATOR},
     "dismiss_dead_letters": {OPERATOR},
+    "restore_dead_letters": {OPERATOR},
     "fleet_status": {VIEWER, OPERATOR},
     "give_feedback": {SUBMITTER, OPERATOR},
     "generate": {SUBMITTER, OPERATOR},
@@ -122,8 +123,14 @@ def test_each_is_marked_by_what_it_does() -> None:
     assert marked[Effect.REPLACES] == {"promote", "rollback", "promote_program", "rollback_program"}
     assert marked[Effect.REMOVES] == {"dismiss_dead_letters"}
     assert marked[Effect.SETS] == {"freeze", "unfreeze", "reanchor"}
-    adding = {"submit_task", "deliberate", "requeue_dead_letters", "give_feedback", "start_training", "try_program"}
-    assert marked[Effect.ADDS] == adding
+    letters = {"requeue_dead_letters", "restore_dead_letters"}
+    assert marked[Effect.ADDS] == letters | {
+        "submit_task",
+        "deliberate",
+        "give_feedback",
+        "start_training",
+        "try_program",
+    }
     assert BY_NAME["promote"].annotations.destructive_hint is True
     assert BY_NAME["freeze"].annotations.destructive_hint is False
     assert BY_NAME["submit_task"].annotations.idempotent_hint is False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -95,27 +94,22 @@ def test_all_that_come_with_ratchet_are_declared_and_said_on_their_page() -> Non
         assert re.search(rf"^\| `{name}` \|.*\| {limits.seconds:.0f} s, {limits.calls} calls \|$", page, re.M), name
 
 
-def test_what_can_not_be_had_is_told_and_does_not_count_as_installed(tmp_path: Path) -> None:
+def test_what_can_not_be_had_is_told_and_does_not_count_as_installed(tmp_path: Path, passable: Path) -> None:
     if os.geteuid() == 0:
         closed = tmp_path / "closed"
         closed.mkdir(mode=0o700)
         with pytest.raises(NotInstalled, match=f"{closed} may be passed by root alone.*RATCHET_PROGRAM_ENVIRONMENTS"):
             Environments(closed).install("it", ("nothing",), print)
     wanted = ("nothing",)
-    open_place = Path("/var/tmp", f"ratchet-environments-{os.getpid()}")
-    try:
-        open_place.mkdir(mode=0o755)
-        (open_place / ".it.partial").write_text("a file, where an environment has to go")
-        with pytest.raises(NotInstalled, match=r"-m venv .* failed \(apt-get install python3-venv.*it"):
-            Environments(open_place).install("it", wanted, lambda told: None)
-        assert not Environments(open_place).ready("it", wanted)
-        other = FolderLock(open_place)
-        assert other.try_acquire()
-        with pytest.raises(NotInstalled, match=rf"is installed in {open_place} right now \(pid {os.getpid()} on .*\)"):
-            Environments(open_place).install("it", wanted, lambda told: None)
-        other.release()
-    finally:
-        shutil.rmtree(open_place)
+    (passable / ".it.partial").write_text("a file, where an environment has to go")
+    with pytest.raises(NotInstalled, match=r"-m venv .* failed \(apt-get install python3-venv.*it"):
+        Environments(passable).install("it", wanted, lambda told: None)
+    assert not Environments(passable).ready("it", wanted)
+    other = FolderLock(passable)
+    assert other.try_acquire()
+    with pytest.raises(NotInstalled, match=rf"is installed in {passable} right now \(pid {os.getpid()} on .*\)"):
+        Environments(passable).install("it", wanted, lambda told: None)
+    other.release()
 
 
 def test_a_program_that_runs_keeps_what_it_sees_while_other_requirements_take_their_place(tmp_path: Path) -> None:

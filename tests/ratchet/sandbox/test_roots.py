@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from ratchet.recorder.image.archive import opened
 from ratchet.recorder.image.layers import lay
 from ratchet.sandbox.job import Job, SandboxError
 from tests.images import docker_save, file, folder, link, with_bash
+from tests.passable import passable_folder
 from tests.ratchet.sandbox.answering import Heard
 from tests.ratchet.sandbox.conftest import AsUser, Direct
 
@@ -36,15 +35,13 @@ echo "$heard"
 @pytest.fixture(scope="module")
 def root() -> Iterator[Path]:
     """Bash and what it is linked with, a link that leads out, and a few files."""
-    place = Path("/var/tmp", f"ratchet-root-{os.getpid()}")
-    place.mkdir(mode=0o755)
     layers = [with_bash(file("own", "mine"), folder("app/work"), link("out", "/oldroot/var/tmp"), file("etc/passwd"))]
-    docker_save(place / "it.tar", layers)
-    (place / "root").mkdir(mode=0o755)
-    with opened(place / "it.tar") as archive:
-        lay(archive, place / "root", 10**9)
-    yield place / "root"
-    shutil.rmtree(place)
+    with passable_folder() as place:
+        docker_save(place / "it.tar", layers)
+        (place / "root").mkdir(mode=0o755)
+        with opened(place / "it.tar") as archive:
+            lay(archive, place / "root", 10**9)
+        yield place / "root"
 
 
 def test_it_sees_its_root_and_nothing_of_the_machine(root: Path, run_job: Direct | AsUser) -> None:

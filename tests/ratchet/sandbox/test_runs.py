@@ -392,13 +392,11 @@ def test_a_way_that_leads_out_is_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Path]:
+def service(passable: Path) -> Iterator[Path]:
     """A Unix socket that answers, where every user may connect."""
-    folder = Path("/var/tmp", f"ratchet-socket-{os.getpid()}")
-    folder.mkdir(mode=0o755)
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(folder / "socket"))
-        (folder / "socket").chmod(0o777)
+        server.bind(str(passable / "socket"))
+        (passable / "socket").chmod(0o777)
         server.listen()
 
         def answer() -> None:
@@ -411,10 +409,8 @@ def service(tmp_path: Path) -> Iterator[Path]:
                     client.sendall(b"hello " + client.recv(100))
 
         threading.Thread(target=answer, daemon=True).start()
-        yield folder / "socket"
+        yield passable / "socket"
         server.shutdown(socket.SHUT_RDWR)
-    (folder / "socket").unlink()
-    folder.rmdir()
 
 
 ASK = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('/run/way-out'); s.sendall(b'me'); print(s.recv(99))"
@@ -440,18 +436,15 @@ def test_a_descriptor_that_is_given_is_open_inside(run_here: Direct) -> None:
     ours.close()
 
 
-def test_a_mounted_folder_can_be_read_and_not_written(run_here: Direct) -> None:
-    folder = Path("/var/tmp", f"ratchet-mounted-{os.getpid()}")
-    folder.mkdir(mode=0o777)
-    (folder / "file").write_text("given")
+def test_a_mounted_folder_can_be_read_and_not_written(run_here: Direct, passable: Path) -> None:
+    passable.chmod(0o777)
+    (passable / "file").write_text("given")
     code = "print(open('/given/file').read()); open('/given/more', 'w')"
-    try:
-        result = run_here(python(code, mounts={"/given": folder}))
-        assert result.stdout == b"given\n", result
-        assert b"Read-only file system" in result.stderr
-    finally:
-        (folder / "file").unlink()
-        folder.rmdir()
+
+    result = run_here(python(code, mounts={"/given": passable}))
+
+    assert result.stdout == b"given\n", result
+    assert b"Read-only file system" in result.stderr
 
 
 def test_a_command_that_is_not_there_is_the_jobs_fault_and_is_named(run_here: Direct) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,6 +27,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.packages import copy_packages
+from tests.passable import passable_folder
 from tests.programs import REPOSITORY
 from tests.services.runner.conftest import MakeHouse
 
@@ -51,23 +50,21 @@ class EachInTurn(random.Random):
 @pytest.fixture(scope="module")
 def tools_here() -> Iterator[Callable[[Program], Program]]:
     """What `ratchet programs install` would put there is copied from this process's packages, of the same Python."""
-    folder = Path(tempfile.mkdtemp(prefix="ratchet-tools-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-    copy_packages(folder / packages, inside.TOOLS_REQUIRE)
-    (folder / "bin").mkdir()
-    (folder / "bin/python").symlink_to("/usr/bin/python3")
-    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    with passable_folder() as folder:
+        packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+        copy_packages(folder / packages, inside.TOOLS_REQUIRE)
+        (folder / "bin").mkdir()
+        (folder / "bin/python").symlink_to("/usr/bin/python3")
+        (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
 
-    def equipped(program: Program) -> Program:
-        given = {
-            "binds": {inside.TOOLS_ENVIRONMENT: folder} | inside.tools_packages() | program.binds,
-            "data": inside.tools_files() | program.data,
-        }
-        return program.model_copy(update=given)
+        def equipped(program: Program) -> Program:
+            given = {
+                "binds": {inside.TOOLS_ENVIRONMENT: folder} | inside.tools_packages() | program.binds,
+                "data": inside.tools_files() | program.data,
+            }
+            return program.model_copy(update=given)
 
-    yield equipped
-    shutil.rmtree(folder)
+        yield equipped
 
 
 def task_of(example: str) -> Task:

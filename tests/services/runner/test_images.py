@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.images import ANSWERING, docker_save, file, with_bash
+from tests.passable import passable_folder
 from tests.services.runner.conftest import MakeHouse, limits
 
 AGENT = f"""{ANSWERING}
@@ -26,10 +25,8 @@ AGENT = f"""{ANSWERING}
 
 @pytest.fixture
 def environments() -> Iterator[Environments]:
-    place = Path("/var/tmp", f"ratchet-image-{os.getpid()}")
-    place.mkdir(mode=0o755)
-    yield Environments(place)
-    shutil.rmtree(place)
+    with passable_folder() as place:
+        yield Environments(place)
 
 
 async def score(text: str, work: Work) -> float | None:

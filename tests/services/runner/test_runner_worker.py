@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -124,17 +122,13 @@ open("out/answer.json", "w").write(json.dumps(sorted(os.environ))) if os.makedir
     assert (response.samples[1].text, response.samples[1].status) == ("", "finished")
 
 
-async def test_a_folder_that_it_binds_is_seen_and_not_written(make_house: MakeHouse, make_work: MakeWork) -> None:
-    folder = Path("/var/tmp", f"ratchet-bound-{id(make_house)}")
-    folder.mkdir(mode=0o755)
-    try:
-        (folder / "main.py").write_text("open('/bound/x', 'w')")
-        program = Program(command=("python3", "/bound/main.py"), binds={"/bound": folder})
-        async with make_house({"it": program}) as house:
-            response = await house.answered(make_work())
-    finally:
-        (folder / "main.py").unlink()
-        folder.rmdir()
+async def test_a_folder_that_it_binds_is_seen_and_not_written(
+    make_house: MakeHouse, make_work: MakeWork, passable: Path
+) -> None:
+    (passable / "main.py").write_text("open('/bound/x', 'w')")
+    program = Program(command=("python3", "/bound/main.py"), binds={"/bound": passable})
+    async with make_house({"it": program}) as house:
+        response = await house.answered(make_work())
 
     assert response.samples[0].status == "failed"
 
@@ -158,19 +152,14 @@ def asked(task, base_url, api_key):
 
 
 async def test_a_coroutine_is_awaited_in_a_sandbox_and_what_it_returns_is_the_answer(
-    make_house: MakeHouse, make_work: MakeWork
+    make_house: MakeHouse, make_work: MakeWork, passable: Path
 ) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="ratchet-coroutine-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    try:
-        (folder / "agent.py").write_text(SOLVE)
-        (folder / "helper.py").write_text(HELPER)
-        named = {name: Program(coroutine=f"agent:{name}", binds={"/agent": folder}) for name in ("solve", "give_up")}
-        programs = {name: program.equipped(name, Environments(folder), "") for name, program in named.items()}
-        async with make_house(programs) as house:
-            response = await house.answered(make_work(input="what is ä?", sampling=Sampling(n=2, max_tokens=200)))
-    finally:
-        shutil.rmtree(folder)
+    (passable / "agent.py").write_text(SOLVE)
+    (passable / "helper.py").write_text(HELPER)
+    named = {name: Program(coroutine=f"agent:{name}", binds={"/agent": passable}) for name in ("solve", "give_up")}
+    programs = {name: program.equipped(name, Environments(passable), "") for name, program in named.items()}
+    async with make_house(programs) as house:
+        response = await house.answered(make_work(input="what is ä?", sampling=Sampling(n=2, max_tokens=200)))
 
     assert [(sample.text, sample.status) for sample in response.samples] == [("what is ä?", "finished"), ("", "failed")]
 

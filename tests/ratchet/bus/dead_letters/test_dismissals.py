@@ -27,7 +27,7 @@ def test_a_line_that_a_crash_tore_costs_no_other(tmp_path: Path) -> None:
             with dismissals.path.open("ab") as file:
                 file.write(b'{"at": "2026')
 
-    assert list(dismissals.ids()) == [letter.letter.id for letter in letters]
+    assert list(dismissals.places()) == [letter.letter.id for letter in letters]
 
 
 def test_a_reason_that_is_no_utf_8_is_kept_as_far_as_it_can_be_read(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_reason_that_is_no_utf_8_is_kept_as_far_as_it_can_be_read(tmp_path: Pa
     dismissals.keep(letter, "anna", b"m\xfcll".decode("utf-8", "surrogateescape"))
 
     assert json.loads(dismissals.path.read_bytes())["reason"] == "m?ll"
-    assert list(dismissals.ids()) == [letter.letter.id]
+    assert list(dismissals.places()) == [letter.letter.id]
 
 
 def test_what_is_full_takes_no_more(tmp_path: Path) -> None:
@@ -45,4 +45,4 @@ def test_what_is_full_takes_no_more(tmp_path: Path) -> None:
     with pytest.raises(DiskFull, match="move it elsewhere"):
         dismissals.keep(held(b"one"), "anna", "a typo")
 
-    assert list(dismissals.ids()) == []
+    assert list(dismissals.places()) == []

@@ -2,15 +2,66 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
+
+from ratchet.adapters.program_service import programs_standing
 from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.fleet.folder import FleetFolder
+from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.status import program_rows
 from ratchet.service.settings import FleetSettings
 from schemas.records.decision import SettleProgram
+from schemas.records.registry import Registry
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_decisions import decided, draft
 from tests.ratchet.adapters.test_program_moves import starts
+from tests.ratchet.cli.started import started
+
+
+@pytest.fixture
+def orchestrator() -> Iterator[int]:
+    """Its port; it has heard one runner."""
+    heard = programs_standing(Registry(), "small", [{"old": "0" * 64, "new": "1" * 64}]).model_dump_json().encode()
+
+    class Heard(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/v1/programs/small" else 404)
+            self.end_headers()
+            self.wfile.write(heard)
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    with HTTPServer(("127.0.0.1", 0), Heard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_a_name_that_no_runner_has_is_refused_and_where_none_was_heard_that_is_said(
+    tmp_path: Path, orchestrator: int
+) -> None:
+    ratchet, reason = Ratchet(tmp_path, {"RATCHET_STATE_DIR": str(tmp_path)}), ("--reason", "at night")
+
+    # given nobody knows what runners have
+    unheard = ratchet("programs", "promote", "odl", *reason)
+    assert (unheard.code, "No runner was heard from here" in unheard.err) == (0, True)
+
+    # when the orchestrator has heard one
+    FleetFolder(tmp_path).write_record(started(FleetOptions(), {"orchestrator": orchestrator}))
+    # then what it does not have is refused, what it has is not, and one goes back to whatever was before
+    for move in ("promote", "try"):
+        refused = ratchet("programs", move, "nwe", *reason)
+        assert refused.code == 2
+        assert "no runner has a program 'nwe' for this agent; they have new, old" in refused.err
+    taken = ratchet("programs", "promote", "old", *reason)
+    assert (taken.code, taken.err) == (0, "")
+    assert "odl answers by default" in ratchet("programs", "rollback", "old", *reason).out
 
 
 def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from ratchet.recorder.image.installing import NotInstalled
 from ratchet.recorder.programs import Program, declared_programs, read_programs
 from ratchet.service.errors import SettingsError
 from tests.images import docker_save, file, folder, layer, link, oci
+from tests.passable import passable_folder
 
 SHELL = file("bin/sh", "a shell", 0o755)
 CONFIG = {
@@ -29,10 +28,8 @@ CONFIG = {
 @pytest.fixture
 def environments() -> Iterator[Environments]:
     """In a folder that every user may pass."""
-    place = Path("/var/tmp", f"ratchet-images-{os.getpid()}")
-    place.mkdir(mode=0o755)
-    yield Environments(place)
-    shutil.rmtree(place)
+    with passable_folder() as place:
+        yield Environments(place)
 
 
 def said(_: str) -> None:

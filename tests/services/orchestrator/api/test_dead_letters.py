@@ -122,6 +122,49 @@ async def test_what_is_dismissed_lies_whole_on_disk_and_the_same_call_again_find
     assert (text["properties"]["message_id"], text["properties"]["headers"]["odd"]) == ("m", r"\xff")
 
 
+async def test_what_was_dismissed_is_restored_once_as_it_came_and_twice_where_a_crash_came_before_the_note(
+    api: httpx.AsyncClient, connection: BlockingConnection, namespace: str, tmp_path: Path
+) -> None:
+    bury(connection, namespace, b"\xff\x00")
+    (letter,) = (await api.get("/v1/dead-letters")).json()["items"]
+    asked = {"ids": [letter["id"], "000000000000"], "reason": "a slip"}
+    await api.post("/v1/dead-letters/dismiss", json=asked)
+    dismissed = (tmp_path / FILE).read_bytes()
+
+    restored = [(await api.post("/v1/dead-letters/restore", json=asked)).json() for _ in range(2)]
+    no_more = (await api.post("/v1/dead-letters/dismiss", json=asked)).json()
+    note = json.loads((tmp_path / FILE).read_bytes().removeprefix(dismissed))
+    (tmp_path / FILE).write_bytes(dismissed)  # the note that a crash came before
+    await api.post("/v1/dead-letters/restore", json=asked)
+
+    never = {"id": "000000000000", "reason": "no letter of this id was dismissed"}
+    assert restored == [{"restored": 1, "stayed": [never]}] * 2
+    assert no_more["dismissed"] == 0
+    assert (note["who"], note["reason"], note["restored"]) == ("anna", "a slip", letter["id"])
+    channel = connection.channel()
+    for left in (1, 0):
+        got, properties, body = channel.basic_get(namespace + RESPONSES, auto_ack=True)
+        assert (body, properties.message_id, properties.type) == (b"\xff\x00", "m", "response.v1")
+        assert (got.message_count, properties.headers["odd"], REASON in properties.headers) == (left, b"\xff", False)
+
+
+async def test_what_can_t_go_to_its_queue_stays_away_until_it_can(
+    api: httpx.AsyncClient, connection: BlockingConnection, namespace: str
+) -> None:
+    bury(connection, namespace, b"one")
+    (letter,) = (await api.get("/v1/dead-letters")).json()["items"]
+    asked = {"ids": [letter["id"]], "reason": "a slip"}
+    await api.post("/v1/dead-letters/dismiss", json=asked)
+    connection.channel().queue_delete(namespace + RESPONSES)
+
+    stays = (await api.post("/v1/dead-letters/restore", json=asked)).json()
+    connection.channel().queue_declare(namespace + RESPONSES, durable=True)
+    back = (await api.post("/v1/dead-letters/restore", json=asked)).json()
+
+    assert (stays["restored"], "no queue" in stays["stayed"][0]["reason"]) == (0, True)
+    assert back == {"restored": 1, "stayed": []}
+
+
 async def test_without_a_reason_or_room_on_disk_nothing_is_dismissed(
     api: httpx.AsyncClient, connection: BlockingConnection, namespace: str, tmp_path: Path
 ) -> None:

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.logs.best_answer import result_of
-from ratchet.logs.leadership import UNFENCED
-from ratchet.logs.names import PROMISES, task_indexes
+from ratchet.cli.result import find_task
+from ratchet.logs.best_answer import best, chosen, result_of
+from ratchet.logs.names import INTERACTIONS, PROMISES, TASK_INDEX, task_indexes
+from ratchet.logs.reader import LogReader
+from ratchet.logs.rows import ScoredAnswerRow
 from ratchet.logs.segments import oldest_position
 from ratchet.service.errors import LeadershipLost
-from schemas import Interaction, Result, Task, Work
+from schemas import Interaction, Result, Reward, Task, Work
 from schemas.messages.work import Arm, Sampling
+from services.orchestrator.api.chat_answer import Wanted, completion
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.settlement import ending, settle
+from services.orchestrator.tasks.task_history import logged_lines
 from tests.ratchet.logs.test_leadership import Seconds, leader, successor
 from tests.services.orchestrator.house import answered, house, scored
 from tests.waiting import until
@@ -143,22 +147,46 @@ async def test_a_lost_or_broken_index_is_built_again_from_the_logs(tmp_path: Pat
     await again.close()
 
 
-@pytest.mark.parametrize(("by", "sent"), [("0.1.0", 0), ("a leader", 1)])
-async def test_an_index_built_again_names_the_answer_that_its_writer_sent(tmp_path: Path, by: str, sent: int) -> None:
-    """Among equals 0.1.0, which had no epochs, sent the first, cut or not."""
-    fence = UNFENCED if by == "0.1.0" else leader(tmp_path, Seconds())
-    ledger = Ledger(tmp_path, segment_bytes=MEGABYTE, fence=fence)
-    await ledger.open()
-    response = answered(work := await admitted(ledger, "t1"), "a", "b")
-    cut, whole = settle(scored(response, 0.5, 0.5), response, work, NOW)
-    await ledger.settle([cut.model_copy(update={"finish_reason": "length"}), whole])
-    await ledger.close()
-    (tmp_path / "index.sqlite").unlink()
+def of_equals(work: Work) -> Reward:
+    """Two answers with the same score, the first of them cut at the token limit."""
+    response = answered(work, "a", "b")
+    cut, whole = response.samples
+    samples = (cut.model_copy(update={"finish_reason": "length"}), whole)
+    return scored(response.model_copy(update={"samples": samples}), 0.5, 0.5)
+
+
+def chosen_by_each_reader(folder: Path, ledger: Ledger, task_id: str) -> dict[str, int | None]:
+    known, shown = ledger.find(task_id), find_task(folder, task_id)
+    assert known and known.result and shown
+    rows = [record.value for record in LogReader(folder, INTERACTIONS).records(ScoredAnswerRow)]
+    chat = completion(logged_lines(folder, known), Wanted()).ratchet
+    return {
+        "an index built again": Result.decode(known.result).sample,
+        "ratchet result": shown.chosen.sample,
+        "a chat that is asked again": chat.samples[0],
+        "ratchet report": chosen([row for row in rows if row.task_id == task_id]).sample,
+        "ratchet demo": best(line.row for line in shown.lines).sample,
+    }
+
+
+async def test_whoever_reads_the_log_names_the_answer_that_was_sent(tmp_path: Path) -> None:
+    """Of equals 0.1.0, whose lines have no epoch, sent the first, cut or not."""
+    before = await opened(tmp_path)
+    reward = of_equals(work := await admitted(before, "of 0.1.0"))
+    assert reward.scored
+    await before.settle(settle(reward, reward.scored, work, NOW))
+    await before.close()
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="of a leader", input="x"))
+        await fleet.reward(of_equals(*await fleet.work()))
+        assert [result.sample for result in await fleet.results()] == [1]
+    (tmp_path / TASK_INDEX).unlink()
 
     again = await opened(tmp_path)
 
-    entry = again.find("t1")
-    assert entry and entry.result and Result.decode(entry.result).sample == sent
+    for task_id, sent in (("of 0.1.0", 0), ("of a leader", 1)):
+        named = chosen_by_each_reader(tmp_path, again, task_id)
+        assert named == dict.fromkeys(named, sent), task_id
     await again.close()
 
 
