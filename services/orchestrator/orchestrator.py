@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TypeVar
@@ -36,7 +37,7 @@ from ratchet.logs.names import AUDITS, LABELS
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
-from ratchet.service.errors import Reject, StorageUnavailable
+from ratchet.service.errors import BusError, RegistryError, Reject, StorageUnavailable
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
@@ -162,7 +163,7 @@ class Orchestrator:
             arms,
             max_message_bytes=settings.max_message_bytes,
             clock=self._deadlines.now,
-            read_registry=lambda agent_id: self._promoters[agent_id].read_registry(),
+            read_registry=self._read_registry,
             samples=lambda agent_id: self._samples[agent_id].count(),
         )
         self._news = RewardBroadcaster(bus, now)
@@ -187,6 +188,17 @@ class Orchestrator:
         self._feedback_log = FeedbackLog(settings.logs_dir, **keyed)
         self._feedback = FeedbackService(self.ledger, self._feedback_log, now)
         self._threads = Threads(self.name)
+        self._chat_desk = ChatService(
+            self._task_desk,
+            self.ledger,
+            settings.logs_dir,
+            arms,
+            threads=self._threads,
+            names=settings.chat_agents,
+            read_registry=self._read_registry,
+            group_size=settings.adaptive.floor,
+            clock=now,
+        )
         self._store = RegistryStore.of(settings, self._leadership.check)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._audit_log = AuditLog(settings.logs_dir, **keyed)
@@ -222,19 +234,9 @@ class Orchestrator:
             self._replicas,
             self._samples,
             self.trouble,
+            self._read_registry,
             self._threads,
             now,
-        )
-        self._chat_desk = ChatService(
-            self._task_desk,
-            self.ledger,
-            settings.logs_dir,
-            arms,
-            threads=self._threads,
-            names=settings.chat_agents,
-            read_registry=self._api.read_registry,
-            group_size=settings.adaptive.floor,
-            clock=now,
         )
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
@@ -293,6 +295,13 @@ class Orchestrator:
             seconds=monotonic,
             told=lambda: self._api.rollouts.declared(arms.agent_id),
         )
+
+    async def _read_registry(self, agent_id: str) -> None:
+        """Has the agent's tasks, and what is told of it, go by the registry as it is now; where that fails, the next
+        turn tells."""
+        if (promoter := self._promoters.get(agent_id)) is not None:  # the registry may know others' agents
+            with suppress(BusError, RegistryError):
+                await promoter.read_registry()
 
     def _anchors_of(self, promoter: Promoter) -> Anchors:
         arms = promoter.arms

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from time import monotonic
 
@@ -15,10 +14,9 @@ from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import topology_of
 from ratchet.experiments.programs import ProgramBook
 from ratchet.http.work import Threads
-from ratchet.service.errors import BusError, RegistryError
 from ratchet.training_runs.api import trainings_router
 from ratchet.training_runs.reader import TrainingRuns
-from services.orchestrator.api.adapters import adapters_router
+from services.orchestrator.api.adapters import ReadRegistry, adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
@@ -53,12 +51,13 @@ class OrchestratorApi:
         replicas: Mapping[str, Replicas],
         samples: Mapping[str, AdaptiveSamples],
         trouble: Callable[[], str | None],
+        read_registry: ReadRegistry,
         threads: Threads,
         clock: Callable[[], datetime],
     ) -> None:
         self._settings = settings
         self._store = store
-        self._promoters = promoters
+        self._read_registry = read_registry
         self._threads = threads
         self._book = DecisionBook(store.ledger)
         self._held_up = lambda: {agent: promoter.held_up for agent, promoter in promoters.items()}
@@ -92,11 +91,11 @@ class OrchestratorApi:
                 settings.adapter_max_rank,
                 threads,
                 self._held_up,
-                self.read_registry,
+                self._read_registry,
             ),
             experiments_router(self._book, self._experiments, threads),
             programs_router(
-                self._programs, self._store, settings.agents, self.rollouts.declared, threads, self.read_registry
+                self._programs, self._store, settings.agents, self.rollouts.declared, threads, self._read_registry
             ),
             rollouts_router(self.rollouts),
             trainings_router(self._runs),
@@ -106,13 +105,6 @@ class OrchestratorApi:
             status_router(self.overview),
             events_router(self._hub),
         ]
-
-    async def read_registry(self, agent_id: str) -> None:
-        """Has the agent's tasks, and what is told of it, go by the registry as it is now; where that fails, the
-        next turn tells."""
-        if (promoter := self._promoters.get(agent_id)) is not None:  # the registry may know others' agents
-            with suppress(BusError, RegistryError):
-                await promoter.read_registry()
 
     def close(self) -> None:
         """Whoever listens to events is let go."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from datetime import datetime
 
 from ratchet.bus.message_id import derived_id
@@ -14,7 +13,7 @@ from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.service import failpoint
-from ratchet.service.errors import BusError, RegistryError, Reject
+from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.response import Response
 from schemas.messages.task import Task
@@ -95,8 +94,7 @@ class Intake:
     async def _check(self, task: Task, size: int) -> None:
         arms = self._arms[self._policy.agent_for(task)]
         if not arms.offers(task):
-            with suppress(RegistryError):
-                await self._read_registry(arms.agent_id)
+            await self._read_registry(arms.agent_id)
         arms.check(task)
         self._policy.check_size(task, size)
         self._policy.check_select(task)
