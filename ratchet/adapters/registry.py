@@ -50,6 +50,7 @@ class RegistryStore:
         self.path = adapters_dir / FILE_NAME
         self.ledger = DecisionLedger(adapters_dir, signing)
         self._signing = signing
+        self._seen: tuple[bytes, Registry] | None = None
         self._lock_timeout_s = lock_timeout_s
         self._check = check
 
@@ -62,9 +63,10 @@ class RegistryStore:
         """Never waits, never sees half a change. Raises RegistryError if the file is damaged.
 
         Where there is no file yet, or no longer, the ledger is replayed instead: losing it must not lose the primary.
+        The same bytes are decoded once: each turn reads them, and each task that names a version which is not offered.
         """
         try:
-            return Registry.decode(self.path.read_bytes())
+            return self._decoded(self.path.read_bytes())
         except FileNotFoundError:
             registry = self.replay()
             return self.read() if self.path.exists() else registry  # a writer came first: the file's word counts
@@ -72,6 +74,11 @@ class RegistryStore:
             raise RegistryError(
                 f"{self.path} is damaged ({error.reason}): `ratchet adapters rebuild` makes it anew from the decisions"
             ) from None
+
+    def _decoded(self, data: bytes) -> Registry:
+        if (seen := self._seen) is None or seen[0] != data:
+            self._seen = seen = data, Registry.decode(data)
+        return seen[1]
 
     def open(self) -> Registry:
         """Catch up with the ledger after a crash, and check the whole of it; for the start of a service.

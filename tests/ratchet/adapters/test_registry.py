@@ -41,6 +41,16 @@ def test_a_change_is_there_for_every_later_reader(tmp_path: Path) -> None:
     assert store.open() == store.replay() == store.read()
 
 
+def test_what_has_not_changed_is_decoded_once_and_every_change_is_seen(tmp_path: Path) -> None:
+    store = RegistryStore(tmp_path)
+    decided(store, register("v1.0.1"))
+    before = store.read()
+    assert store.read() is before
+
+    decided(RegistryStore(tmp_path), register("v1.0.2"))
+    assert store.read() == store.replay() != before
+
+
 def test_a_change_on_an_old_revision_is_refused(tmp_path: Path) -> None:
     # given that somebody else decided something since the registry was read
     store = RegistryStore(tmp_path)
