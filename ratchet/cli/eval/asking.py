@@ -97,7 +97,7 @@ def answers(
                 came += 1
                 advance()
         for result in fleet.listen(0.0 if came else POLL_S):
-            if result.task_id in open_:
+            if result.task_id in open_ and result.agent_id is None:  # else a lost connection had it asked twice
                 open_.discard(result.task_id)
                 found[result.task_id] = []
                 came += 1

@@ -244,6 +244,24 @@ def test_a_task_that_the_fleet_refuses_is_not_waited_for(tmp_path: Path) -> None
     assert {(one.task_id.split("/")[2], one.reason) for one in refused} == {("v1.0.1", "not offered")}
 
 
+def test_an_answer_to_a_task_that_was_published_twice_is_no_refusal(tmp_path: Path) -> None:
+    class Repeating(Fleet):
+        """Sends the Result of each task, as of one that it got twice; its lines are written after a look at the log."""
+
+        def listen(self, seconds: float) -> list[Result]:
+            for task in self.published:
+                write_log(self.logs_dir, group(task.task_id, (0.25, 0.75), adapter_version=task.adapter_version))
+            told = [Result(task_id=task.task_id, agent_id="small", response="x") for task in self.published]
+            self.published.clear()
+            return told
+
+    fleet, asked = Repeating(tmp_path, silent=("v1.0.0", "v1.0.1")), asked_of(tmp_path)
+
+    found = answers(fleet, fleet.logs_dir, asked, 30.0, lambda: None, unexpected)
+
+    assert {len(rows) for rows in found.values()} == {2}
+
+
 def test_a_fleet_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
     fleet, seconds = Fleet(tmp_path, silent=("v1.0.0", "v1.0.1")), iter(range(100))
 
