@@ -37,7 +37,7 @@ from ratchet.logs.names import AUDITS, LABELS
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
-from ratchet.service.errors import BusError, RegistryError, Reject, StorageUnavailable
+from ratchet.service.errors import JournalError, RegistryError, Reject, StorageUnavailable
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
@@ -300,7 +300,7 @@ class Orchestrator:
         """Has the agent's tasks, and what is told of it, go by the registry as it is now; where that fails, the next
         turn tells."""
         if (promoter := self._promoters.get(agent_id)) is not None:  # the registry may know others' agents
-            with suppress(BusError, RegistryError):
+            with suppress(RegistryError, JournalError, OSError):
                 await promoter.read_registry()
 
     def _anchors_of(self, promoter: Promoter) -> Anchors:

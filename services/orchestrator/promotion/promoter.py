@@ -124,6 +124,8 @@ class Promoter:
         self._seconds = seconds
         self._agent_id = arms.agent_id
         self._validation: asyncio.Task[None] | None = None
+        self._announced = 0
+        """The revision that replicas were told of last."""
         self._announced_at = float("-inf")
         self._swap = SwapClock(arms.agent_id)
         self._held_back = set[str]()
@@ -233,6 +235,8 @@ class Promoter:
     async def turn(self) -> None:
         """Do what there is to do. Raises RegistryError, BusError, JournalError; the next turn tries again."""
         await self.read_registry()
+        if self._announcer.revision != self._announced:
+            await self._announce()
         await self._note_what_was_learned()
         await self._programs.end_of_another()
         for running, experiment in self.arms.trials:
@@ -263,11 +267,10 @@ class Promoter:
         metrics.show_watch(self._agent_id, self.arms.watch)
 
     async def read_registry(self) -> None:
-        """Follow it as it is on disk now. Raises RegistryError, JournalError, BusError."""
+        """Follow it as it is on disk now; the next turn announces it. Raises RegistryError, JournalError, OSError."""
         registry = await asyncio.to_thread(self._store.read)
         if registry.revision != self._announcer.revision:
             self._follow(registry, self._experiments_of(registry))
-            await self._announce()
 
     def _follow(self, registry: Registry, experiments: Mapping[str, Experiment]) -> None:
         """Never backwards: of two reads at the same time the older may come back last."""
@@ -462,8 +465,9 @@ class Promoter:
     async def _announce(
         self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None
     ) -> None:
-        self._announced_at = self._seconds()
+        self._announced_at, revision = self._seconds(), self._announcer.revision
         await self._announcer.announce(event, version, reason)
+        self._announced = revision
 
 
 def _is_open(entry: AdapterEntry | None, move: Validate | RejectVersion) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.adapters.registry import RegistryStore
+from ratchet.bus.memory import MemoryBus
 from ratchet.http.work import THREADS
 from schemas.messages.task import Task
 from schemas.records.adapter_state import AdapterState
@@ -51,6 +52,22 @@ async def test_a_move_is_in_effect_when_it_is_answered(tmp_path: Path) -> None:
         assert (work.arm.adapter_version, work.arm.program) == ("v1.0.0", "careful")
         (agent, _) = (await api.get("/v1/status")).json()["agents"]
         assert (agent["primary"], agent["frozen"], agent["program"]) == ("v1.0.0", True, "careful")
+
+
+async def test_a_move_does_not_wait_for_a_broker_that_takes_nothing(tmp_path: Path) -> None:
+    may_take = asyncio.Event()
+
+    class Holding(MemoryBus):
+        async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
+            await may_take.wait()
+
+    async with house(tmp_path, pace=MINUTES, bus=Holding) as fleet, api_of(fleet) as api:
+        async with asyncio.timeout(60):
+            answer = await api.post("/v1/adapters/small/freeze", json={"reason": "look into it"})
+
+        (agent, _) = (await api.get("/v1/status")).json()["agents"]
+        assert (answer.status_code, agent["frozen"]) == (200, True)
+        may_take.set()
 
 
 async def test_a_move_does_not_wait_for_those_who_read(tmp_path: Path) -> None:

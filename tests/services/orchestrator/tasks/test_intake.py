@@ -59,6 +59,18 @@ async def test_a_version_that_was_promoted_a_moment_ago_answers(tmp_path: Path) 
         assert work.arm.adapter_version == "v1.0.1"
 
 
+async def test_a_task_is_refused_also_where_the_registry_can_not_be_read(tmp_path: Path) -> None:
+    async with house(tmp_path, pace=1_000.0) as fleet:
+        path = RegistryStore.of(fleet.settings).path
+        path.unlink()
+        path.mkdir()
+
+        await fleet.submit(Task(task_id="t1", input="x", adapter_version="v1.0.1"))
+
+        (refusal,) = await fleet.results()
+        assert "does not answer with v1.0.1 now" in (refusal.reason or "")
+
+
 async def test_a_long_prompt_with_many_samples_is_refused_to_its_user_and_leaves_no_line(tmp_path: Path) -> None:
     async with house(tmp_path, max_logged_bytes=64_000) as fleet:
         await fleet.submit(Task(task_id="t1", input="x" * 5_000, samples=64))
