@@ -31,7 +31,7 @@ ports:  # taken ones are told of before set-up takes minutes; after it `ratchet 
 		$(PYTHON) infra/check_ports.py $(or $(firstword $(MAKECMDGOALS)),demo) $(or $(PORT_BASE),8700) $(or $(AMQP_PORT),5673)
 
 test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests || $(BIN)/python -m tests.once_more $$?
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --cache-clear $(SIDE_BY_SIDE) tests || $(BIN)/python -m tests.once_more $$?
 
 check: setup  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
 	$(BIN)/ruff format --check --quiet
