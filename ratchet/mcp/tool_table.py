@@ -22,7 +22,7 @@ class Effect(Enum):
     ADDS = "adds work; called twice, it may add it twice"
     SETS = "sets something that can be set back; called twice is called once"
     REPLACES = "changes which adapter answers the users"
-    REMOVES = "puts something away for good; called twice is called once"
+    REMOVES = "puts something away; called twice is called once"
 
     @property
     def reads(self) -> bool:
