@@ -71,6 +71,7 @@ class VllmEngine:
         self._health_period_s = health_period_s
         self._max_positions: int | None = None
         self._adapters: frozenset[str] = frozenset()
+        self._changes = 0
         self._trouble: str | None = "the server was not asked yet"
         self._watching: asyncio.Task[None] | None = None
 
@@ -114,7 +115,8 @@ class VllmEngine:
                     log.info("server-back", "the server answers again", adapters=sorted(self._adapters))
 
     async def _reconcile(self) -> bool:
-        """What the server serves now. False, and `trouble` set, while it is away."""
+        """What the server serves now, unless that changed meanwhile. False, and `trouble` set, while it is away."""
+        changes = self._changes
         try:
             await self._client.check_health()
             cards = {card.id: card for card in await self._client.models()}
@@ -127,7 +129,8 @@ class VllmEngine:
             )
             raise EngineError(self._trouble)
         self._max_positions = cards[self._model].max_model_len
-        self._adapters = frozenset(name for name, card in cards.items() if card.parent is not None)
+        if self._changes == changes:
+            self._adapters = frozenset(name for name, card in cards.items() if card.parent is not None)
         self._trouble = None
         return True
 
@@ -248,12 +251,15 @@ class VllmEngine:
         with engine_errors():
             await self._client.load_adapter(name, str(path.resolve()))
         self._adapters |= {name}
+        self._changes += 1
 
     async def unload_adapter(self, name: str) -> None:
         if name in self._adapters:
             self._adapters -= {name}
             with engine_errors():
                 await self._client.unload_adapter(name)
+            self._adapters -= {name}  # a look may have brought it back meanwhile
+            self._changes += 1
 
     def adapters(self) -> frozenset[str]:
         return self._adapters

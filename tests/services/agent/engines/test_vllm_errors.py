@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,35 @@ async def test_the_api_key_is_sent_and_not_shown() -> None:
     assert client.headers["Authorization"] == "Bearer s3cret"
     assert "s3cret" not in repr(settings)
     await client.aclose()
+
+
+async def test_a_look_that_began_before_an_unload_does_not_bring_the_adapter_back() -> None:
+    served, asked, may_answer = {"base": None, "v1.0.1": "base"}, asyncio.Event(), asyncio.Event()
+
+    async def server(request: httpx.Request) -> httpx.Response:
+        """Says what it served when it was asked, once each time it may."""
+        if request.url.path.endswith("/models"):
+            cards = [{"id": one, "parent": of, "max_model_len": 64} for one, of in served.items()]
+            asked.set()
+            await may_answer.wait()
+            may_answer.clear()
+            return httpx.Response(200, json={"data": cards})
+        if "unload" in request.url.path:
+            served.pop(json.loads(request.content)["lora_name"])
+        return httpx.Response(200)
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(server), base_url="http://vllm")
+    engine = VllmEngine(client, model="base", health_period_s=0.01)
+    may_answer.set()
+    await engine.start()
+    assert engine.adapters() == {"v1.0.1"}
+    asked.clear()
+
+    await asked.wait()
+    await engine.unload_adapter("v1.0.1")
+    asked.clear()
+    may_answer.set()
+    await asked.wait()  # the next look: that one is over
+
+    assert engine.adapters() == frozenset()
+    await engine.stop()
