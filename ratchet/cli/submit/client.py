@@ -73,10 +73,7 @@ class FleetClient:
 
         Whoever does not wait for answers calls it often: the connection lives by it.
         """
-        self._link.changed.clear()
-        self._loop.run_until_complete(_at_most(self._link.changed.wait(), seconds))
-        if self._link.fault:
-            raise self._link.fault
+        self._changed_within(seconds)
         came = list(self._link.results)
         self._link.results.clear()
         return came
@@ -121,12 +118,16 @@ class FleetClient:
                 yield result
 
     def _wait(self, stall_s: float | None, open_: str) -> None:
+        if not self._changed_within(stall_s):
+            raise TimedOut(f"nothing came for {stall_s:g} s ({open_}): see `ratchet status`")
+
+    def _changed_within(self, seconds: float | None) -> bool:
+        """Whether anything came, by when this returns. Raises what ended the connection."""
         self._link.changed.clear()
-        came = self._loop.run_until_complete(_at_most(self._link.changed.wait(), stall_s))
+        came = self._loop.run_until_complete(_at_most(self._link.changed.wait(), seconds))
         if self._link.fault:
             raise self._link.fault
-        if not came:
-            raise TimedOut(f"nothing came for {stall_s:g} s ({open_}): see `ratchet status`")
+        return came
 
 
 async def _at_most(wait: Awaitable[object], timeout_s: float | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Annotated, TypeVar
 
@@ -38,13 +38,12 @@ from schemas.messages.base import AdapterVersion, AgentId
 from schemas.records.decision import Decision
 from schemas.records.registry import Registry
 from services.orchestrator.observation.decision_book import DecisionBook
+from services.orchestrator.promotion.arms import ReadRegistry
 
 MOVED = problems(404, 409, 422, 503)
 VERIFIED_FOR_S = 60.0
 HeldUps = Mapping[str, Sequence[HeldUp]]
 """By agent."""
-ReadRegistry = Callable[[str], Awaitable[None]]
-"""Has an agent's tasks, and what is told of it, go by the registry as it is now."""
 V = TypeVar("V", bound=VersionView)
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")
 

@@ -23,12 +23,11 @@ from ratchet.openai.completions import Model
 from ratchet.service.errors import Reject
 from schemas.messages.result import Result
 from schemas.records.interaction import Interaction
-from services.orchestrator.api.adapters import ReadRegistry
 from services.orchestrator.api.chat_answer import Wanted, completion, tells_tokens
 from services.orchestrator.api.chat_task import ANY, AT, model_of, named_session, task_of
 from services.orchestrator.api.conversations import Conversations, session_of_its_own
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.promotion.arms import Arms, ReadRegistry
 from services.orchestrator.tasks.intake import ExpiredResult
 from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskService
@@ -92,10 +91,7 @@ class ChatService:
         group_size: int,
         clock: Callable[[], datetime],
     ) -> None:
-        """`names`: what agents may be called besides; `group_size`: of tasks that do not say.
-
-        `read_registry`: makes an agent's arms follow it; a version may have been promoted a moment ago.
-        """
+        """`names`: what agents may be called besides; `group_size`: of tasks that do not say."""
         self._tasks = tasks
         self._ledger = ledger
         self._logs_dir = logs_dir

@@ -19,7 +19,8 @@ from ratchet.http.work import Threads
 from schemas.api.programs import ProgramRequest, ProgramRollBackRequest, ProgramsCompared, ProgramsStanding
 from schemas.messages.base import AgentId
 from schemas.records.registry import Registry
-from services.orchestrator.api.adapters import MOVED, ReadRegistry, recorded_name
+from services.orchestrator.api.adapters import MOVED, recorded_name
+from services.orchestrator.promotion.arms import ReadRegistry
 
 Told = Callable[[str], Sequence[Mapping[str, str]]]
 """Of an agent: what each runner says of its programs, name → revision."""

@@ -16,7 +16,7 @@ from ratchet.experiments.programs import ProgramBook
 from ratchet.http.work import Threads
 from ratchet.training_runs.api import trainings_router
 from ratchet.training_runs.reader import TrainingRuns
-from services.orchestrator.api.adapters import ReadRegistry, adapters_router
+from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
@@ -32,6 +32,7 @@ from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.observation.rollouts_now import RolloutsNow
 from services.orchestrator.observation.served_quality import ServedQuality
 from services.orchestrator.observation.watcher import Watcher
+from services.orchestrator.promotion.arms import ReadRegistry
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings

@@ -6,6 +6,7 @@ Follows the registry; decides nothing. Knows no clock, no bus and no files.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from ratchet.experiments.assignment import Assignment, draw
 from ratchet.experiments.experiment import Experiment
@@ -23,6 +24,8 @@ from schemas.records.registry import AgentAdapters
 
 LONGEST_ID = 200
 Trial = tuple[RunningExperiment, Experiment]
+ReadRegistry = Callable[[str], Awaitable[None]]
+"""Has an agent's arms follow the registry as it is now: a version may have been promoted a moment ago."""
 WATCH_LAYER = 0.2
 """Share of the units that are the watch's own while another experiment runs."""
 

@@ -5,7 +5,7 @@ The write-ahead line is on disk before the Work leaves."""
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from ratchet.bus.message_id import derived_id
@@ -21,7 +21,7 @@ from schemas.messages.work import Arm, Work
 from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.promotion.arms import Arms, ReadRegistry
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.settlement import completed_response
@@ -51,13 +51,10 @@ class Intake:
         *,
         max_message_bytes: int,
         clock: Callable[[], datetime],
-        read_registry: Callable[[str], Awaitable[None]],
+        read_registry: ReadRegistry,
         samples: Callable[[str], int | None],
     ) -> None:
-        """`read_registry`: makes an agent's arms follow it; a version may have been promoted a moment ago.
-
-        `samples`: of an agent's next task that does not say; None for the fleet's group.
-        """
+        """`samples`: of an agent's next task that does not say; None for the fleet's group."""
         self._bus = bus
         self._ledger = ledger
         self._results = results

@@ -24,6 +24,8 @@ from tests.waiting import until
 REPLIES = "replies"
 PACE = 0.2
 """The orchestrator's clocks go five times as fast: tests wait for them."""
+MINUTES = 1_000.0
+"""A pace at which the orchestrator takes no second turn while a test runs."""
 SCORER = ScorerIdentity(id="verifier:exact", revision="1")
 
 

@@ -16,10 +16,7 @@ from schemas.records.adapter_state import AdapterState
 from schemas.records.registry import AdapterEntry
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.calling import api_of
-from tests.services.orchestrator.house import house
-
-MINUTES = 1_000.0
-"""A pace at which the orchestrator takes no second turn while a test runs."""
+from tests.services.orchestrator.house import MINUTES, house
 
 
 async def test_the_page_is_told_what_verify_says(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from schemas.messages.task import ChatMessage
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.chatting import chatting
+from tests.services.orchestrator.house import MINUTES
 from tests.waiting import settled, until
 
 
@@ -60,7 +61,7 @@ async def test_one_users_turn_is_the_task_of_the_queue_and_a_conversation_reache
 
 
 async def test_a_version_that_was_promoted_a_moment_ago_can_be_named(tmp_path: Path) -> None:
-    async with chatting(tmp_path, pace=1_000.0) as chat:
+    async with chatting(tmp_path, pace=MINUTES) as chat:
         promoted_by_hand(RegistryStore.of(chat.at.settings), "v1.0.1")  # the orchestrator's next turn is minutes away
 
         assert (await chat.ask("sort: dbca", model="small@v1.0.1")).model == "small@v1.0.1"

@@ -12,7 +12,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.service.errors import Reject
 from schemas import Task
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
-from tests.services.orchestrator.house import answered, house, scored
+from tests.services.orchestrator.house import MINUTES, answered, house, scored
 from tests.waiting import settled
 
 DRAFT = b'{"task_id": "t1", "input": "hello", "metadata": {"timestamp": "2026-01-01T00:00:00Z", "source": "test"}}'
@@ -50,7 +50,7 @@ async def test_a_task_may_name_its_agent_its_group_size_and_its_priority(tmp_pat
 
 
 async def test_a_version_that_was_promoted_a_moment_ago_answers(tmp_path: Path) -> None:
-    async with house(tmp_path, pace=1_000.0) as fleet:
+    async with house(tmp_path, pace=MINUTES) as fleet:
         promoted_by_hand(RegistryStore.of(fleet.settings), "v1.0.1")  # the next turn is minutes away
 
         await fleet.submit(Task(task_id="t1", input="x", adapter_version="v1.0.1"))
@@ -60,7 +60,7 @@ async def test_a_version_that_was_promoted_a_moment_ago_answers(tmp_path: Path) 
 
 
 async def test_a_task_is_refused_also_where_the_registry_can_not_be_read(tmp_path: Path) -> None:
-    async with house(tmp_path, pace=1_000.0) as fleet:
+    async with house(tmp_path, pace=MINUTES) as fleet:
         path = RegistryStore.of(fleet.settings).path
         path.unlink()
         path.mkdir()

@@ -11,7 +11,7 @@ from ratchet.bus.topology import REWARDS, fleet_topology
 from schemas import Task
 from services.orchestrator.orchestrator import SWEEP_EVERY_S
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
-from tests.services.orchestrator.house import PACE, House, answered, house, scored
+from tests.services.orchestrator.house import MINUTES, PACE, House, answered, house, scored
 from tests.waiting import settled, until
 
 TASKS = 40
@@ -19,7 +19,7 @@ SWEEPS_S = 2.5 * SWEEP_EVERY_S * PACE
 
 
 async def test_rewards_that_waited_are_told_ok_though_their_deadlines_passed(tmp_path: Path) -> None:
-    async with house(tmp_path, pace=1_000.0) as fleet:  # no sweep ends them here, however slow the machine is
+    async with house(tmp_path, pace=MINUTES) as fleet:  # no sweep ends them here, however slow the machine is
         soon = datetime.now(UTC) + timedelta(seconds=2)
         for number in range(TASKS):
             await fleet.submit(Task(task_id=f"t{number}", input="x", deadline=soon))
