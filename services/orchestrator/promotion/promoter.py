@@ -72,11 +72,11 @@ from services.orchestrator.promotion.experiment_transitions import (
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
-from services.orchestrator.promotion.golden import LONGEST_GROWTH, GoldenVerdict
 from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_transitions import Declared, program_carried_out
 from services.orchestrator.promotion.program_trials import ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.promotion.shadow_gate import GateVerdict
 from services.orchestrator.promotion.swap_clock import SwapClock
 from services.orchestrator.training.scheduler import TrainingScheduler
 
@@ -399,9 +399,8 @@ class Promoter:
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
 
-    async def _pass_gate(self, programs: ProgramArms) -> GoldenVerdict:
-        limits = self._policy.program_limits
-        return await self._gate.validate_program(programs, longest=limits.length if limits else LONGEST_GROWTH)
+    async def _pass_gate(self, programs: ProgramArms) -> GateVerdict:
+        return await self._gate.validate_program(programs)
 
     def _may_train(self) -> bool:
         adapters = self.arms.adapters
