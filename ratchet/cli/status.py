@@ -324,7 +324,9 @@ def render_status(report: StatusReport) -> Group:
         Text(f"{one.name} is somebody else's program: {one.consumers or 'nobody'} consuming {one.queue}")
         for one in report.external
     ]
-    parts += [Text(f"{one.agent_id}: {one.sentence}", style="yellow") for one in (*report.held_up, *report.unaudited)]
+    waits = [(one.agent_id, one.sentence) for one in report.held_up]
+    unaudited = [(one.agent_id, one.sentence) for one in report.unaudited]
+    parts += [Text(f"{agent_id}: {sentence}", style="yellow") for agent_id, sentence in (*waits, *unaudited)]
     parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
     if not report.started_here:
         parts.append(Text("No fleet was started here (no .ratchet/fleet.json): seen through the broker only.", "dim"))

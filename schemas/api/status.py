@@ -124,8 +124,8 @@ class AgentFigures(Record):
     frozen: bool
     distrusted: bool = Field(description="The scorer has drifted: training waits.")
     unaudited: str | None = Field(
-        description="A model scores and no auditor looks at it: what may happen, and what to set. Null before the first "
-        "score since the orchestrator's start."
+        description="A model scores and no auditor looks at it: what may happen, and what to set. Null before "
+        "the first score since the orchestrator's start."
     )
     experiment_id: str | None
     units: int | None = Field(description="Finished units of the running experiment.")
