@@ -161,7 +161,7 @@ def lengths(scenario: Scenario, shape: tuple[int, int], rng: np.random.Generator
 
 
 def drawn(scenario: Scenario, base: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """The draw of each unit, and its level: of those whose id was chosen, easy where the candidate is drawn at one half.
+    """The draw of each unit and its level; of those whose id was chosen, easy where the candidate is wanted.
 
     The client tries ids until the draw that it can compute, the one without a secret, says what it wants.
     """

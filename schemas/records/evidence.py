@@ -104,6 +104,9 @@ class ReplayedEvidence(Record):
     """
 
     prompts: Count = Field(description="Prompts at which the candidate was compared.")
+    score: EValue | None = Field(
+        None, description="For: better in score. It shortens the ramp; the gain itself is proved live alone."
+    )
     success: EValue | None = None
     bounds: EValue | None = None
     served: EValue | None = None
