@@ -198,6 +198,7 @@ class OrchestratorSettings(FleetSettings):
 
         canary = ExperimentPlan(
             experiment_id="policy",
+            rule=2,
             alpha=self.experiment_alpha,
             by_intention=True,
             metric=self.promote_on,
