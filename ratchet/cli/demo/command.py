@@ -123,9 +123,10 @@ def demo(
     answers to held-out tasks are exactly right in the end. Nothing is thrown out in it.
 
     --tools: a model of 0.2 million parameters, made here, has to read files, follow pointers, add and write with tools
-    before it answers; recorded token for token, it learns from whole conversations, in further turns until 0.85 of its
-    answers to users have full marks. A fleet in .ratchet/demo-tools, some minutes on two cores. Exit code 1 also if less than 0.80 of its held-out tasks are done in the end, more
-    than 0.02 of them where its tools bring nothing, or what was trained on is not what was sampled.
+    before it answers; recorded token for token, it learns from whole conversations, turn after turn until 0.85 of its
+    answers to users have full marks. A fleet in .ratchet/demo-tools, some minutes on two cores. Exit code 1 also if
+    less than 0.80 of its held-out tasks are done in the end, more than 0.02 of them where its tools bring nothing, or
+    what was trained on is not what was sampled.
 
     --tools --sandboxed: the same agent as a program of the runner, each rollout in a sandbox of its own, its tools on
     real files there, scored by hidden tests of what it left. Some ten minutes a turn on two cores.
