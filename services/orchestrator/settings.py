@@ -35,11 +35,11 @@ class OrchestratorSettings(FleetSettings):
         0,
         ge=0,
         le=64,
-        description="Fewest answers sampled for a task that does not say, once so few of the primary's are proved as "
-        "good as the best of v1.0.0's whole group was; 4 at least where trainings are asked for. 0: never fewer.",
+        description="Fewest answers sampled for a task that does not say, once the best of so few of the primary's is "
+        "proved as good as the best of its whole group; 4 at least where trainings are asked for. 0: never fewer.",
     )
     adaptive_margin: float = Field(
-        0.02, ge=0, le=0.5, description="Loss of score against v1.0.0's whole group that does not count there."
+        0.02, ge=0, le=0.5, description="Loss of score against the whole group that does not count there."
     )
     temperature: float = Field(1.0, ge=0, le=5, description="Sampling temperature; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling; 1 filters nothing.")
@@ -79,19 +79,19 @@ class OrchestratorSettings(FleetSettings):
         description="What these trainings compare a rollout with, which is also what a group is counted by: program, "
         "or group. If not set, the trainer's own choice, and counted by program.",
     )
-    golden_margin: float = Field(
-        0.05, ge=0, le=1, description="How far below its parent's mean score a candidate's may be on the golden set."
-    )
     golden_from_traffic: bool = Field(
         True,
-        description="Without a golden set of an agent, ask candidates the first 16 scored tasks of its users; false: "
-        "only that they answer at all.",
+        description="Ask candidates logged tasks of users, too, before any user gets their answers; false: only the "
+        "golden set.",
     )
     golden_deadline_s: float = Field(
         14_400.0,
         gt=0,
-        description="Seconds that a candidate and its parent may take for the whole golden set; what has no answer "
-        "then expires together.",
+        description="Seconds for all that a candidate is asked before its live test; what has no answer then expires "
+        "together.",
+    )
+    replay_prompts: int = Field(
+        128, ge=1, description="Logged prompts that a candidate is asked at most before its live test."
     )
     validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
     experiment_max_units: int = Field(
@@ -198,6 +198,7 @@ class OrchestratorSettings(FleetSettings):
 
         canary = ExperimentPlan(
             experiment_id="policy",
+            rule=2,
             alpha=self.experiment_alpha,
             by_intention=True,
             metric=self.promote_on,

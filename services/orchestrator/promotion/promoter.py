@@ -23,6 +23,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, to_archive
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed_together
+from ratchet.experiments.unaudited import unaudited_judge
 from ratchet.files.append_file import disk_errors
 from ratchet.logs.names import AUDITS, INTERACTIONS
 from ratchet.logs.start_offset import read_start_offsets
@@ -72,11 +73,11 @@ from services.orchestrator.promotion.experiment_transitions import (
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
-from services.orchestrator.promotion.golden import LONGEST_GROWTH, GoldenVerdict
 from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_transitions import Declared, program_carried_out
 from services.orchestrator.promotion.program_trials import ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.promotion.shadow_gate import GateVerdict
 from services.orchestrator.promotion.swap_clock import SwapClock
 from services.orchestrator.training.scheduler import TrainingScheduler
 
@@ -302,7 +303,7 @@ class Promoter:
         move, event = self._follows(running, verdict.verdict, verdict.evidence)
         self._give_back(running, move)
         try:
-            await self._decide(move, verdict.reason, event=event, verdict=verdict, running=running)
+            await self._decide(move, _reason(verdict), event=event, verdict=verdict, running=running)
         except NotAllowed as error:
             self._hold_back(
                 f"{running.experiment_id} ended with {verdict.verdict}, which can't be carried out: {error}"
@@ -399,9 +400,8 @@ class Promoter:
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
 
-    async def _pass_gate(self, programs: ProgramArms) -> GoldenVerdict:
-        limits = self._policy.program_limits
-        return await self._gate.validate_program(programs, longest=limits.length if limits else LONGEST_GROWTH)
+    async def _pass_gate(self, programs: ProgramArms) -> GateVerdict:
+        return await self._gate.validate_program(programs)
 
     def _may_train(self) -> bool:
         adapters = self.arms.adapters
@@ -473,6 +473,13 @@ class Promoter:
 def _is_open(entry: AdapterEntry | None, move: Validate | RejectVersion) -> bool:
     """Whether nobody has decided about the version; one that never became known can only be rejected."""
     return isinstance(move, RejectVersion) if entry is None else entry.state is AdapterState.TRAINED
+
+
+def _reason(verdict: ExperimentDecision) -> str:
+    """The verdict's, and of a promotion whether anybody audited what proved it."""
+    evidence = verdict.evidence
+    gap = unaudited_judge(evidence.scorer, audited=evidence.gain_audit is not None)
+    return f"{verdict.reason}; {gap}" if gap and verdict.verdict is Verdict.PROMOTE else verdict.reason
 
 
 def _kept(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
