@@ -77,6 +77,8 @@ class Where:
     sequence: int
     positions: Mapping[str, int]
     at: datetime
+    draw_sha256: Callable[[str], str | None] = lambda _: None
+    """The SHA-256 of the secret that draws the arms of a new experiment, by its id; None: its draws have no secret."""
 
 
 def next_candidate(
@@ -236,6 +238,7 @@ def running_of(
     plan: ExperimentPlan, *, treatment: str, control: str, where: Where, programs: ProgramArms | None = None
 ) -> RunningExperiment:
     """As it is written into the decision that begins it."""
+    plan = plan.model_copy(update={"draw_sha256": where.draw_sha256(plan.experiment_id)})
     return RunningExperiment(
         experiment_id=plan.experiment_id,
         kind=plan.kind,
