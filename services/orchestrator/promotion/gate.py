@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from ratchet.adapters.check import base_fault
 from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.taught import GOLDEN
 from ratchet.adapters.verification import entry_faults
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import work_queue
@@ -40,7 +41,6 @@ from services.orchestrator.promotion.replicas import Replicas, RollCall
 
 log = Log("gate")
 
-GOLDEN = "golden.jsonl"
 FIRST_TASKS_MARGIN = 0.2
 """Users' first tasks are few, and chosen by nobody: they find what is broken; live traffic finds what is worse."""
 POLL_EVERY_S = 0.2

@@ -15,6 +15,7 @@ from ratchet.logs.peers import DEFAULT_BASELINE, Baseline
 from ratchet.service.errors import TrainingRefused
 from ratchet.training_runs.run import LEAST_GROUPS
 from schemas.messages.base import explain
+from schemas.records.demonstration import DemonstrationSource
 from services.trainer.algorithms.advantages import Scale
 
 SMALL_MODEL = 200_000
@@ -138,6 +139,11 @@ class Hyperparameters(BaseModel):
         return "group"
 
     @property
+    def taught_by(self) -> frozenset[DemonstrationSource]:
+        """Which demonstrations it learns from: none, where the algorithm has no use for them."""
+        return frozenset()
+
+    @property
     def needs_spread(self) -> bool:
         """Answers are compared with those of their group, so that equal scores teach nothing."""
         return True
@@ -171,7 +177,25 @@ class Hyperparameters(BaseModel):
             ) from None
 
 
-class WithBaseline(Hyperparameters):
+Mixture = Literal["only", "first", "beside"]
+
+
+class WithDemonstrations(Hyperparameters):
+    """Of learners that can also be shown texts that are known to be good."""
+
+    demonstrations: tuple[DemonstrationSource, ...] = Field(
+        (),
+        description="Which texts that are known to be good teach, where there are as many as `min_groups`; if not set, "
+        "those of RATCHET_DEMONSTRATIONS.",
+    )
+    mixture: Mixture = Field("only", description="Those alone, before the samples, or beside them.")
+
+    @property
+    def taught_by(self) -> frozenset[DemonstrationSource]:
+        return frozenset(self.demonstrations)
+
+
+class WithBaseline(WithDemonstrations):
     """Of learners by advantage."""
 
     baseline: Baseline = Field(
