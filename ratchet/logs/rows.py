@@ -215,6 +215,7 @@ class TokensRow(msgspec.Struct):
 class DemonstrationRow(msgspec.Struct):
     """Of an interaction: what a demonstration of its task is made from."""
 
+    task_id: str
     input: msgspec.Raw = msgspec.Raw()
     prompt_ids: list[int] | None = None
     reference: str | None = None

@@ -25,6 +25,7 @@ RATE, LARGE_MODEL_RATE = 1e-4, 5e-5
 FEWEST_PASSES, MOST_PASSES = 2, 8
 GPU_TOKENS, CPU_TOKENS = 16_384, 2_048
 
+Mixture = Literal["only", "first", "beside"]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -144,6 +145,11 @@ class Hyperparameters(BaseModel):
         return frozenset()
 
     @property
+    def mixes(self) -> Mixture:
+        """How demonstrations and samples are learned from."""
+        return "only"
+
+    @property
     def needs_spread(self) -> bool:
         """Answers are compared with those of their group, so that equal scores teach nothing."""
         return True
@@ -177,9 +183,6 @@ class Hyperparameters(BaseModel):
             ) from None
 
 
-Mixture = Literal["only", "first", "beside"]
-
-
 class WithDemonstrations(Hyperparameters):
     """Of learners that can also be shown texts that are known to be good."""
 
@@ -193,6 +196,10 @@ class WithDemonstrations(Hyperparameters):
     @property
     def taught_by(self) -> frozenset[DemonstrationSource]:
         return frozenset(self.demonstrations)
+
+    @property
+    def mixes(self) -> Mixture:
+        return self.mixture
 
 
 class WithBaseline(WithDemonstrations):

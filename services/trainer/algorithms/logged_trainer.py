@@ -23,7 +23,7 @@ from ratchet.service.errors import TrainingError
 from ratchet.service.telemetry import Log
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.arguments import training_arguments
-from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.algorithms.hyperparameters import Hyperparameters, Mixture
 from services.trainer.algorithms.plan import MicroBatch, Plan, TrainingTargets
 from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of, step_rows
 from services.trainer.algorithms.policy import separate_head
@@ -70,8 +70,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         if shown.used:
             batch = min(hyperparameters.batch, DEMONSTRATION_BATCH)
             first = planned(shown.used, hyperparameters.model_copy(update={"batch": batch})).of_demonstrations
-            self.plan = mixed(first, self.plan, getattr(hyperparameters, "mixture", "only"))
-        self._falls = getattr(hyperparameters, "mixture", "only") == "beside"
+            self.plan = mixed(first, self.plan, hyperparameters.mixes)
+        self._falls = hyperparameters.mixes == "beside"
         self._shortest = min(range(len(samples)), key=lambda number: samples[number].length)
         if loss.get("cast_lm_head_to_fp32"):
             separate_head(inputs.policy)
@@ -285,7 +285,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         self.compare(self._seen_logps, inputs["old_per_token_logps"], loss_mask(inputs), inputs["advantages"] > 0)
 
 
-def mixed(first: Plan, then: Plan, how: str) -> Plan:
+def mixed(first: Plan, then: Plan, how: Mixture) -> Plan:
+    """One after the other, or the steps of the second with those of the first, over and over."""
     if how != "beside" or not then.steps:
         return Plan(first.steps + then.steps, first.processes)
     return Plan(tuple(step + first.steps[n % len(first.steps)] for n, step in enumerate(then.steps)), first.processes)

@@ -34,6 +34,7 @@ AnswerIds = Callable[[str], list[int]]
 class Demonstration:
     """`input_sha256`: as of an evaluation's inputs (ratchet/adapters/evaluations.py)."""
 
+    task_id: str
     input_sha256: str
     source: DemonstrationSource
     prompt: array[int]
@@ -101,7 +102,7 @@ def _loaded(logs_dir: Path, places: Sequence[DemonstrationPlace], answer_ids: An
             input_sha256 = logged_input_sha256(bytes(row.input))
             if text and row.prompt_ids and input_sha256 is not None:
                 found[input_sha256] = Demonstration(
-                    input_sha256, place.source, array("l", row.prompt_ids), array("l", answer_ids(text))
+                    row.task_id, input_sha256, place.source, array("l", row.prompt_ids), array("l", answer_ids(text))
                 )
         if line.position >= last:
             break

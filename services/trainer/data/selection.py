@@ -61,6 +61,10 @@ class Selection:
         temperature = self.temperature if with_samples else 1.0
         return replace(self, groups=kept, counts=counts, demonstrations=demonstrations, temperature=temperature)
 
+    def with_doubts(self, count: int) -> Selection:
+        """With the number of demonstrations that look wrong."""
+        return replace(self, counts=self.counts | {"demonstrations.doubtful": count}) if count else self
+
     def without(self, versions: Collection[str]) -> Selection:
         """Their groups left out, and counted as by too different a policy."""
         kept = tuple(group for group in self.groups if group.version not in versions)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
+from pydantic import JsonValue
 
 from ratchet.adapters.evaluations import held_out_inputs, inputs_written_at, read_inputs, write_inputs
 from ratchet.adapters.registry import RegistryStore
@@ -35,8 +36,9 @@ from schemas.messages.train_request import TrainRequest
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.hyperparameters import default_learning_rate
 from services.trainer.algorithms.planned_trainer import PlannedTrainer
-from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios
+from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios, token_logps
 from services.trainer.data.demonstrations import load_demonstrations
+from services.trainer.data.doubts import Doubt, doubtful
 from services.trainer.data.feedback_scores import read_feedback
 from services.trainer.data.journal_scan import JournalScan, Scan
 from services.trainer.data.samples import load_samples
@@ -150,13 +152,14 @@ class RunExecution:
             if not held_out.is_better:
                 raise Refused(_of_no_use(held_out), selection, match)
             restore_best(trainer, inputs.policy, held_out)
+        doubts = self._doubts(inputs, selection)
         if not self.writes:
             return None
         steps = curve(trainer.state.log_history)
-        described = report(choices, selection, match, trainer, inputs, steps, held_out)
+        described = report(choices, selection, match, trainer, inputs, steps, held_out, doubts)
         finished = Finished(
             choices,
-            selection,
+            selection.with_doubts(len(doubts)),
             described,
             metrics_of(described, time.monotonic() - began, self._progress.time_left_told),
             inputs_written_at(self._folder.held_out),
@@ -179,6 +182,15 @@ class RunExecution:
         trainer.add_callback(looks)
         return looks
 
+    def _doubts(self, inputs: TrainerInputs, selection: Selection) -> list[Doubt]:
+        """Of the demonstrations, once all of them are learned from."""
+        if not inputs.demonstrations:
+            return []
+        logps = token_logps(inputs.policy, inputs.demonstrations, inputs.temperature)
+        losses = [-float(of_one.sum()) for of_one in logps]
+        taught = selection.demonstrations.taught
+        return [Doubt(taught[number].task_id, losses[number]) for number in doubtful(losses)]
+
     def _train(self, trainer: PolicyTrainer) -> None:
         """From the newest checkpoint on, if there is one."""
         if self.writes:
@@ -197,7 +209,8 @@ class RunExecution:
         agent = self._adapters.read().agent(request.agent_id)
         name = settings.model_of(request.agent_id)
         base = identify(model_folder(name, settings.trainer_model_revision), name)
-        defaults = {"demonstrations": list(settings.demonstrations)} | settings.trainer_hyperparameters
+        sources: list[JsonValue] = list(settings.demonstrations)
+        defaults = {"demonstrations": sources, **settings.trainer_hyperparameters}
         request = self._folder.resolved or resolved(request, agent, defaults)
         return choices_of(request, agent, BaseModelIdentity(name=base.name, revision=base.revision))
 
@@ -231,7 +244,7 @@ class RunExecution:
         shown = load_demonstrations(self._settings.logs_dir, found, answer_ids, untaught, longest=longest)
         if len(shown.taught) < choices.limits.min_groups:
             return selection
-        return selection.shown(shown, with_samples=choices.hyperparameters.mixture != "only")
+        return selection.shown(shown, with_samples=choices.hyperparameters.mixes != "only")
 
     def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
         """What the logs hold, and to which byte the feedback was read."""

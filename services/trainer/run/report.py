@@ -12,12 +12,14 @@ from torch.distributed.tensor import DTensor
 from ratchet.training_runs.report import MOST_STEPS, thinned
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.plan import Plan, TrainingTargets
+from services.trainer.data.doubts import Doubt
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
 from services.trainer.run.choices import Choices
 from services.trainer.run.held_out import HeldOutResult
 
 SCHEMA = "training_report.v1"
+MOST_DOUBTS = 100
 AT_THE_END = (
     *("loss", "clip_fraction", "gap", "effective_share", "mean_weight"),
     *("divergence", "good_log_ratio", "entropy", "kl", "demonstration_loss"),
@@ -32,6 +34,7 @@ def report(
     inputs: TrainerInputs,
     steps: Sequence[Mapping[str, float]],
     held_out: HeldOutResult | None = None,
+    doubts: Sequence[Doubt] = (),
 ) -> dict[str, Any]:
     """`steps`: the figures of each; of very many, some. `spread`: no process held all of the base model.
 
@@ -64,6 +67,7 @@ def report(
         }
         | _layout(trainer),
         **({"held_out": asdict(held_out)} if held_out else {}),
+        **({"doubtful": [asdict(doubt) for doubt in doubts[:MOST_DOUBTS]]} if doubts else {}),
         "steps": [dict(step) for step in thinned(steps, MOST_STEPS)],
     }
 

@@ -146,3 +146,22 @@ def test_a_run_ends_when_held_out_texts_become_no_likelier_and_keeps_its_best_st
     assert found["best_step"] < found["ended"] < report["plan"]["steps"]
     assert outcome.metrics["held_out_best_step"] == found["best_step"]
     assert loss_of_held_out(shown, base_model, outcome) == pytest.approx(found["best"], abs=1e-3)
+
+
+def test_references_that_do_not_follow_as_the_others_do_are_named(
+    shown: TrainerSettings, base_model: Path, tmp_path: Path
+) -> None:
+    wrong = {5, 9, 20, 21}
+    lines = [
+        one
+        for number in range(32)
+        for one in asked(base_model, number, reference="no, never" if number in wrong else "ok")
+    ]
+    settings = shown.model_copy(update={"logs_dir": write_log(tmp_path / "wrong", lines)})
+
+    outcome = train(settings, hyperparameters=KNOBS)
+
+    report = json.loads((folder(settings, outcome) / "training_report.json").read_text())
+    named = {doubt["task_id"] for doubt in report["doubtful"]}
+    assert named and named <= {f"t{number}" for number in wrong}
+    assert outcome.counts["demonstrations.doubtful"] == len(named) >= 2
