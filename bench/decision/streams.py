@@ -39,6 +39,8 @@ class Scenario:
     on_weekends: float | None = None
     """Effect on the sixth and seventh day, in place of `effect`."""
     units_a_day: float = 1000.0
+    days: float = 0.0
+    """Minimum age of a promotion."""
     appears: float = 0.0
     """The last type comes only after this part of the run."""
     bursts: int = 1
