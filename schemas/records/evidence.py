@@ -96,6 +96,17 @@ class AuditRule(Record):
     tolerance: Margin = Field(0.01, description="Loss of the auditor's score that is not yet harm.")
 
 
+class ServedRule(Record):
+    """What a second verdict must show of the answers that users get, by a judge whose first one did not choose them.
+
+    The auditor gives it, of the units that it sees; where nobody audits, the scorer that is asked once more.
+    """
+
+    share: float = Field(gt=0, le=1, description="Probability with which a unit gets it, whatever its arm and score.")
+    margin: float = Field(0.01, gt=0, le=0.5, description="Loss in it that must be ruled out before a promotion.")
+    tolerance: Margin = Field(0.01, description="Loss in it that is not yet harm.")
+
+
 def _threshold(plan: dict[str, Any]) -> float:
     """By Ville's inequality an e-process ever reaches 1 / alpha with probability alpha at most."""
     return float(1.0 / plan["alpha"])
@@ -136,6 +147,9 @@ class ExperimentPlan(Record):
     audit: AuditRule | None = Field(
         None, description="A promotion needs the auditor too, and its harm counts; null: nobody audits."
     )
+    served: ServedRule | None = Field(
+        None, description="A promotion needs a second verdict on what users get; null, as in older plans: it does not."
+    )
     nth: int = Field(
         1, ge=1, description="The agent's so manieth candidate: alpha is its part of what all of them may use."
     )
@@ -174,7 +188,7 @@ class ExperimentPlan(Record):
 def probation_plan(experiment_id: str, canary: ExperimentPlan, *, holdback: float, units: int) -> ExperimentPlan:
     """The watch over a new primary: `holdback` is the old primary's share, `units` how long it is watched."""
     step = RampStep(share=1.0 - holdback, candidate_units=0, open_candidates=units)
-    changed = {"experiment_id": experiment_id, "kind": "probation", "ramp": (step,), "max_units": units}
+    changed = {"experiment_id": experiment_id, "kind": "probation", "ramp": (step,), "max_units": units, "served": None}
     return ExperimentPlan.model_validate(canary.model_dump() | changed)
 
 
