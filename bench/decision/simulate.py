@@ -31,13 +31,19 @@ class Outcome:
 
 
 def plan_for(scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED) -> ExperimentPlan:
-    """As a fleet with the default settings would make it for its n-th candidate."""
+    """As a fleet with the default settings would make it for its n-th candidate, but for second verdicts (served.py)."""
     by_share = {step.share: step for step in CANARY_RAMP}
     ramp = tuple(
         by_share.get(share, RampStep(share=share, candidate_units=0, open_candidates=1)) for share in scenario.ramp
     )
     audit = AuditRule(share=scenario.audited) if scenario.audited else None
-    changed = {"experiment_id": scenario.name, "ramp": ramp, "max_units": scenario.units, "audit": audit}
+    changed = {
+        "experiment_id": scenario.name,
+        "ramp": ramp,
+        "max_units": scenario.units,
+        "audit": audit,
+        "served": None,
+    }
     return limited(POLICY.canary.model_copy(update=changed), nth=nth, since_base=since_base)
 
 
@@ -54,12 +60,12 @@ def simulate(scenario: Scenario, runs: int, seed: int, *, as_they_arrive: bool =
 
 def play(scenario: Scenario, stream: Streams) -> list[Twin | Rival]:
     runs = stream.draws.shape[0]
-    twin, arms = Twin([plan_for(scenario)] * runs), Arms(runs)
+    twin, arms = Twin([plan_for(scenario)] * runs, len(scenario.levels)), Arms(runs)
     rivals: list[Rival] = [TTest(runs), GrowthBook(runs)]
     for index in range(scenario.units):
         candidate = stream.draws[:, index] < twin.share
         units = units_at(stream, index, candidate, twin.share)
-        twin.observe(units)
+        twin.observe(units, index / scenario.units_a_day)
         tasks = stream.tasks[:, index]
         arms.add(candidate, tasks, units.score * tasks, chosen(stream.task_squares, index, candidate))
         for rival in rivals:

@@ -147,6 +147,7 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
             ("missing at worst", evidence.gain_bounds, plan.promote_at),
             ("within the limits", evidence.kept, plan.promote_at),
             ("no loss by the auditor", evidence.gain_audit, plan.promote_at),
+            ("no loss in what is served", evidence.gain_served, plan.promote_at),
             *rows,
         ]
     for name, value, threshold in rows:
