@@ -31,7 +31,7 @@ class Outcome:
 
 
 def plan_for(scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED) -> ExperimentPlan:
-    """As a fleet with the default settings would make it for its n-th candidate, but for second verdicts (served.py)."""
+    """As a fleet with the default settings would make it for its n-th candidate, but without second verdicts."""
     by_share = {step.share: step for step in CANARY_RAMP}
     ramp = tuple(
         by_share.get(share, RampStep(share=share, candidate_units=0, open_candidates=1)) for share in scenario.ramp

@@ -42,6 +42,7 @@ class Traffic:
     candidate_length: float = 50.0
     candidate_latency_s: float = 1.0
     candidate_refused: float = 0.0
+    is_choice: bool = False
     seed: int = 1
     scorer: str = "verifier@1"
     rng: random.Random = field(init=False)
@@ -53,10 +54,12 @@ class Traffic:
         failures = self.failures + self.candidate_failures * is_candidate
         if self.rng.random() < failures:
             return Outcome(succeeded=False)
-        score = self.rng.gauss(LEVELS[index % 4] + self.effect * is_candidate, self.noise)
+        score = min(1.0, max(0.0, self.rng.gauss(LEVELS[index % 4] + self.effect * is_candidate, self.noise)))
         return Outcome(
             succeeded=True,
-            score=min(1.0, max(0.0, score)),
+            score=score,
+            served=score,
+            is_choice=self.is_choice,
             length=self.rng.uniform(0.5, 1.5) * (self.candidate_length if is_candidate else self.length),
             latency_s=self.rng.uniform(0.5, 1.5) * (self.candidate_latency_s if is_candidate else 1.0),
             refused=self.candidate_refused * is_candidate,

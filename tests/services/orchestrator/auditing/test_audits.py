@@ -198,6 +198,22 @@ async def test_in_a_canary_the_scorer_judges_the_served_answer_once_more_and_bli
         assert {row.task_id for row in fleet.logged()}.isdisjoint(asked.task_id for asked in fleet.asked_again)
 
 
+async def test_a_promotion_by_second_verdicts_is_replayed_bit_for_bit(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, QUALITY, **WITHOUT_AUDITOR) as fleet:
+        version = await fleet.trained()
+        await fleet.reach(version, "canary")
+        running = fleet.adapters.experiment
+        await fleet.traffic(stop_when=lambda: fleet.adapters.primary == version)
+        decision = next(d for d, _ in fleet.store.ledger.read() if d.move.kind == "promote")
+
+        assert running is not None
+        again = replayed(running, tmp_path).final
+        assert again is not None
+        assert again.model_dump(mode="json") == decision.evidence
+        assert again.evidence.served_units == again.evidence.units
+        assert "no loss in what users are served" in decision.reason
+
+
 async def test_a_canary_of_single_answers_asks_for_no_second_verdict(tmp_path: Path) -> None:
     async with learning_house(tmp_path, QUALITY, **WITHOUT_AUDITOR) as fleet:
         fleet.answers = 1
