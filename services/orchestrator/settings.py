@@ -253,7 +253,8 @@ class OrchestratorSettings(FleetSettings):
     @property
     def _served(self) -> ServedRule | None:
         share = self.audit_experiment_share if self.auditor else self.served_share
-        return ServedRule(share=share, margin=self.served_margin) if self.served_share else None
+        may_lose = self.cheaper_margin if self.promote_goal == "cheaper" else 0.0
+        return ServedRule(share=share, margin=max(self.served_margin, may_lose)) if self.served_share else None
 
     def _limits(self, length: float, latency: float) -> Limits:
         return Limits(success=self.success_margin, refused=self.success_margin, length=length, latency=latency)
