@@ -164,10 +164,9 @@ def _close(secret: Path, group: int | None) -> None:
 
 
 def _password(path: Path, account: Account, host: str, port: int) -> str:
-    """The one that is there already, or a new one."""
-    if path.exists():
-        return unquote(urlsplit(path.read_text().strip()).password or "")
-    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    """The one that is there already, or a new one; the broker may have another address by now."""
+    known = unquote(urlsplit(path.read_text().strip()).password or "") if path.exists() else ""
+    password = known or secrets.token_urlsafe(PASSWORD_BYTES)
     url = f"amqp://{quote(account.name)}:{quote(password)}@{host}:{port}/{quote(VHOST, safe='')}"
-    replace_file(path, url.encode())
+    replace_file(path, url.encode(), mode=0o600)
     return password
