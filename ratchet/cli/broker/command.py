@@ -31,7 +31,7 @@ def credentials(
     """Make the users' passwords, where they are not there yet, and the definitions that the broker loads."""
     settings = FleetSettings.read()
     fleet = accounts(topology_of(settings), settings.agents, settings.namespace, runner=settings.programs is not None)
-    write_credentials(out, fleet, host=host, port=port, group=group)
+    write_credentials(out, fleet, host=host, port=port, group=group, namespace=settings.namespace)
     say(f"{out}: {', '.join(account.name for account in fleet)}")
     if given is not None and (secrets := hand_out(given, out, fleet, group=group)):
         say(f"handed out: {', '.join(secrets)}")
@@ -43,7 +43,7 @@ def setup(timeout: Annotated[float, typer.Option(help="Seconds to wait for the b
     settings = FleetSettings.read()
     topology = topology_of(settings)
     asyncio.run(declare(settings.amqp_url.get_secret_value(), topology, settings.namespace, timeout))
-    say(f"declared: {', '.join(sorted(topology.names))}")
+    say(f"declared: {', '.join(settings.namespace + name for name in sorted(topology.names))}")
 
 
 @broker.command()

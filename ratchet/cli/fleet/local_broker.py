@@ -151,7 +151,7 @@ class LocalBroker:
             write_credentials(users, (*self.accounts, nobody), host="127.0.0.1", port=self.port)
         elif users.exists():  # it asked for other users before
             everybody = Account(GUEST, EVERYTHING, EVERYTHING, EVERYTHING, tags=("administrator",))
-            replace_file(users / DEFINITIONS, json.dumps(definitions({everybody: GUEST})).encode(), mode=0o600)
+            replace_file(users / DEFINITIONS, json.dumps(definitions({everybody: GUEST}, "")).encode(), mode=0o600)
         (self.folder / "enabled_plugins").write_text("[].\n")
         (self.folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.loopback = 127.0.0.1:{self.port}\n"
