@@ -103,7 +103,13 @@ class _LogReading:
         written = [Stretch(one.start, one.end, one.chain) for one in self._book.seals if one.kind == "seal"]
         if (mark := self._book.mark) is not None and mark.start < mark.end:
             written.append(Stretch(mark.start, mark.end, mark.chain))
-        kept = [one for one in (*written, *self._ranges) if one.start >= self._begin]
+        end = end_of_log(self._folder, self._log)
+        behind = max((one.end for one in written), default=end)
+        if behind > end:
+            older = f"was written up to {behind:,}: it is an older copy, or was cut off"
+            self._check.notes.append(f"{self._log} ends at byte {end:,}, but {older}")
+        kept = [one for one in written if one.end <= end and one.start >= self._begin]
+        kept += [one for one in self._ranges if one.start >= self._begin]
         self._read(kept)
         self._say([one for one in kept if not one.holds])
         self._say_what_is_strange()
@@ -153,7 +159,7 @@ class _LogReading:
             if one.kind == "appended":
                 self._check.faults.append(f"{where}: not by the orchestrator, which had ended; it teaches nothing")
             elif one.kind == "cut":
-                self._check.faults.append(f"{where}: was written and is gone; restore it from a copy")
+                self._check.notes.append(f"{where}: not as once written: an older copy was restored, or it was cut off")
             elif one.kind == "found" and one.end > self._begin:
                 self._check.notes.append(f"{where}: found after a kill, not noted as written; it teaches nothing")
         mark, path = self._book.mark, self._folder / f"{self._log}.jsonl"

@@ -89,8 +89,8 @@ def line_sum(line: bytes) -> bytes:
 def extended(chain: bytes, lines: Iterable[bytes]) -> bytes:
     """The chain after these lines, given without their newlines."""
     for line in lines:
-        line_s = line_sum(line) if line.startswith(_BEGINS) else sha256(line).digest()
-        chain = sha256(chain + line_s).digest()
+        of_line = line_sum(line) if line.startswith(_BEGINS) else sha256(line).digest()
+        chain = sha256(chain + of_line).digest()
     return chain
 
 
@@ -113,12 +113,13 @@ def read_seals(folder: Path, name: str) -> SealBook:
         try:
             link, fields = hash_chain.follow(link, line)
             seal = msgspec.convert(fields, Seal)
+            if seal.kind == "cut":  # what was said of those bytes is true of none that came after
+                book.seals = [one for one in book.seals if one.end <= seal.start]
             book.seals.append(seal)
-            if seal.kind in ("found", "appended"):
-                book.strange.append((seal.start, seal.end))
         except (ValueError, msgspec.ValidationError) as error:
             book.fault = f"{folder / name}.jsonl, line {number} was changed after it was written: {error}"
             break
+    book.strange = [(one.start, one.end) for one in book.seals if one.kind in ("found", "appended")]
     return book
 
 
