@@ -109,7 +109,7 @@ def tombstone(line: bytes) -> bytes:
 def read_seals(folder: Path, name: str) -> SealBook:
     """Empty where nothing was ever sealed. A torn last line, as after a crash, is passed over. Raises OSError."""
     book, link = SealBook(mark=_read_mark(folder / f"{name}.mark")), Link()
-    for number, line in enumerate(_whole_lines(folder / f"{name}.jsonl"), 1):
+    for number, line in enumerate(_whole_lines(folder / f"{name}.seals.jsonl"), 1):
         try:
             link, fields = hash_chain.follow(link, line)
             seal = msgspec.convert(fields, Seal)
@@ -117,7 +117,7 @@ def read_seals(folder: Path, name: str) -> SealBook:
                 book.seals = [one for one in book.seals if one.end <= seal.start]
             book.seals.append(seal)
         except (ValueError, msgspec.ValidationError) as error:
-            book.fault = f"{folder / name}.jsonl, line {number} was changed after it was written: {error}"
+            book.fault = f"{folder / name}.seals.jsonl, line {number} was changed after it was written: {error}"
             break
     book.strange = [(one.start, one.end) for one in book.seals if one.kind in ("found", "appended")]
     return book
@@ -129,7 +129,7 @@ class Sealer:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._name = name
-        self._path = folder / f"{name}.jsonl"
+        self._path = folder / f"{name}.seals.jsonl"
         self._link = Link()
         self._mark = Mark(0, 0, "")
         self._chain = NOTHING

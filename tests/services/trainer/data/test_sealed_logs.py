@@ -188,7 +188,7 @@ async def test_what_was_cut_off_and_seals_that_were_made_to_fit_are_found(world:
     (later, *_) = world.verify().notes
 
     # when somebody takes the note of it away
-    seals = world.adapters / SEALS / f"{INTERACTIONS}.jsonl"
+    seals = world.adapters / SEALS / f"{INTERACTIONS}.seals.jsonl"
     (learned,) = world.verify().faults
     seals.write_bytes(seals.read_bytes().replace(b'"kind":"cut"', b'"kind":"began"'))
 
