@@ -28,7 +28,6 @@ from tests.waiting import settled, until
 
 FAST: dict[str, Any] = {
     "experiment_min_units_per_arm": 5,
-    "probation_units": 40,
     "watch_share": 0.0,
     "anchor_every_s": 0,
 }
