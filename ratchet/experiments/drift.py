@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Literal
 
@@ -81,24 +81,23 @@ class Drift:
     size: float
 
 
+@dataclass(slots=True)
 class Detector:
-    """log Σ over rounds of the wealth of who began to bet then, a mean over the fractions staked."""
+    """log Σ over rounds of the wealth of who began to bet then, as a mean over the fractions. May be written down."""
 
-    __slots__ = ("_logs",)
-
-    def __init__(self) -> None:
-        self._logs = [-math.inf] * len(FRACTIONS)
+    _logs: list[float] = field(default_factory=list)
 
     def observe(self, payoffs: Sequence[float]) -> None:
-        """Of one round; each is between −1 and 1 and, under the null, at most 0 in expectation."""
-        for index, fraction in enumerate(FRACTIONS):
-            growth = math.fsum(math.log1p(fraction * payoff) for payoff in payoffs)
-            before = self._logs[index]
-            self._logs[index] = max(before, 0.0) + math.log1p(math.exp(-abs(before))) + growth
+        """Of one round; each is at least −1 and, under the null, at most 0 in expectation."""
+        before = self._logs or [-math.inf] * len(FRACTIONS)
+        self._logs = [
+            max(log, 0.0) + math.log1p(math.exp(-abs(log))) + math.fsum(math.log1p(staked * one) for one in payoffs)
+            for staked, log in zip(FRACTIONS, before, strict=True)
+        ]
 
     @property
     def log_e(self) -> float:
-        return -math.inf if self._logs[0] == -math.inf else log_mean(self._logs, WEIGHTS)
+        return log_mean(self._logs, WEIGHTS) if self._logs else -math.inf
 
 
 class DriftWatch:
