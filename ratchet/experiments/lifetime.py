@@ -5,7 +5,8 @@ bound, with probability 1 − 2α at least, no candidate that is no better is ev
 (alpha spending; Foster and Stine, "α-investing", JRSS B 70, 2008, compare it with rules that win some back). The n-th
 threshold grows like n², the evidence for a better candidate exponentially with its units.
 
-A watch begins anew after so many units, so the k-th turn over one primary has α/(k(k + 1)): these sum to α.
+A watch begins anew after so many units, so the k-th turn over one primary has α/(k(k + 1)): these sum to α. Its two
+tests, of the weighted metrics and of the types, have a half each.
 
 Limits: what the primary has changed since v1.0.0 is taken off what a candidate may change.
 """
@@ -99,7 +100,7 @@ def watch_plan(
         "ramp": ramp,
         "nth": nth,
         "alpha": alpha,
-        "roll_back_at": 1.0 / alpha,
+        "roll_back_at": 2.0 / alpha,
         "audit": fleet_s.audit.model_copy(update={"share": audit_share}) if fleet_s.audit and audit_share else None,
     }
     if (limits := fleet_s.limits) is not None:

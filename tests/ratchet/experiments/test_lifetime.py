@@ -101,7 +101,7 @@ def test_a_watch_never_promotes_and_has_the_limits_for_tolerances_beside_the_bas
     beside_previous = watch_plan("w", FLEET_S, share=0.05, nth=1)
 
     assert beside_base.kind == "watch"
-    assert (beside_previous.roll_back_at, beside_base.roll_back_at) == (40, pytest.approx(120))
+    assert (beside_previous.roll_back_at, beside_base.roll_back_at) == (80, pytest.approx(240))
     assert beside_base.length_tolerance == pytest.approx(loss_of(LIMITS.length))
     assert beside_base.success_tolerance == LIMITS.success
     assert beside_previous.success_tolerance == FLEET_S.success_tolerance

@@ -66,8 +66,8 @@ TABLE = [
     (CANARY, evidence(candidates=500, primaries=500), Verdict.INCONCLUSIVE),
     (CANARY, evidence(**PROVED, candidates=500, primaries=500), Verdict.PROMOTE),
     (WATCH, evidence(**PROVED), Verdict.CONTINUE),
-    (WATCH, evidence(harm=39.9), Verdict.CONTINUE),
-    (WATCH, evidence(harm=40.0), Verdict.ROLL_BACK),
+    (WATCH, evidence(harm=79.9), Verdict.CONTINUE),
+    (WATCH, evidence(harm=80.0), Verdict.ROLL_BACK),
     (WATCH, evidence(**PROVED, candidates=950, primaries=50), Verdict.STABLE),
 ]
 
@@ -122,7 +122,7 @@ def test_the_thresholds_follow_from_alpha_and_travel_with_the_plan() -> None:
 
     assert (strict.promote_at, strict.roll_back_at, strict.threshold) == (100.0, 100.0, 100.0)
     assert ExperimentPlan.model_validate_json(strict.model_dump_json()) == strict
-    assert watch_plan("w", strict, share=0.05, nth=1).threshold == 200.0
+    assert watch_plan("w", strict, share=0.05, nth=1).threshold == 400.0
 
 
 def test_a_plan_from_before_alpha_was_a_setting_means_one_in_twenty() -> None:

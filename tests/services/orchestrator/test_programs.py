@@ -29,21 +29,20 @@ def replays(house: ProgramHouse) -> list[bool]:
 
 
 async def test_a_better_program_is_promoted_by_live_traffic_and_watched_from_then_on(tmp_path: Path) -> None:
-    settings = {"watch_share": 0.05, "experiment_max_units": 400}
-    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}, **settings) as house:
+    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}, watch_share=0.05) as house:
         await house.chosen("old")
         house.by_hand.try_("new", "it thinks twice")
         await house.becomes("new", "canary")
 
         await house.traffic(stop_when=lambda: house.adapters.watch is not None)
-        assert house.adapters.watch is not None and house.adapters.watch.arms == ("new", "old")
-        await house.traffic(stop_when=lambda: len(house.programs.entries["new"].outcomes) == 2)
+        so_far = house.submitted
+        await house.traffic(stop_when=lambda: house.submitted > so_far + 40)
 
-        assert moves(house)[:5] == [
+        assert house.adapters.watch is not None and house.adapters.watch.arms == ("new", "old")
+        assert moves(house) == [
             *("promote_program", "try_program", "start_experiment"),
             *("promote_program", "start_experiment"),
         ]
-        assert moves(house)[5] == "conclude"
         assert (house.standing("new"), house.programs.previous, house.adapters.primary) == ("stable", "old", "v1.0.0")
         # every answer of an experiment is of the program that was drawn, in the revision that it is about
         tried = [line for line in house.logged() if line.arm.program_revision is not None]
@@ -52,9 +51,9 @@ async def test_a_better_program_is_promoted_by_live_traffic_and_watched_from_the
         }
         assert {line.arm.adapter_version for line in tried} == {"v1.0.0"}
         # and all of it can be checked afterwards: the verdicts from the logs, the decisions by their signatures
-        assert replays(house) == [True, True]
+        assert replays(house) == [True]
         found = verified(house.store, AdapterLimits(64))
-        assert (found.ok, found.signed) == (True, len(moves(house)))
+        assert (found.ok, found.signed) == (True, 5)
 
 
 async def test_a_worse_program_is_rolled_back_and_the_next_one_has_less_to_get_wrong(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_primary_is_watched_twice_beside_the_one_before_it_and_then_beside_the
     turns = [move.experiment for move in found if move is not None]
 
     assert [one.control for one in turns] == ["v1.0.1", "v1.0.1", "v1.0.0", "v1.0.1"]
-    assert [plan_of(one).roll_back_at for one in turns] == pytest.approx([40, 120, 240, 400])
+    assert [plan_of(one).roll_back_at for one in turns] == pytest.approx([80, 240, 480, 800])
 
 
 @pytest.mark.parametrize(
