@@ -23,6 +23,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, to_archive
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed_together
+from ratchet.experiments.unaudited import unaudited_judge
 from ratchet.files.append_file import disk_errors
 from ratchet.logs.names import AUDITS, INTERACTIONS
 from ratchet.logs.start_offset import read_start_offsets
@@ -300,7 +301,7 @@ class Promoter:
         move, event = self._follows(running, verdict.verdict, verdict.evidence)
         self._give_back(running, move)
         try:
-            await self._decide(move, verdict.reason, event=event, verdict=verdict, running=running)
+            await self._decide(move, _reason(verdict), event=event, verdict=verdict, running=running)
         except NotAllowed as error:
             self._hold_back(
                 f"{running.experiment_id} ended with {verdict.verdict}, which can't be carried out: {error}"
@@ -468,6 +469,13 @@ class Promoter:
 def _is_open(entry: AdapterEntry | None, move: Validate | RejectVersion) -> bool:
     """Whether nobody has decided about the version; one that never became known can only be rejected."""
     return isinstance(move, RejectVersion) if entry is None else entry.state is AdapterState.TRAINED
+
+
+def _reason(verdict: ExperimentDecision) -> str:
+    """The verdict's, and of a promotion whether anybody audited what proved it."""
+    evidence = verdict.evidence
+    gap = unaudited_judge(evidence.scorer, audited=evidence.gain_audit is not None)
+    return f"{verdict.reason}; {gap}" if gap and verdict.verdict is Verdict.PROMOTE else verdict.reason
 
 
 def _kept(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
