@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.experiments.effect import MAX_STRATA, HarmTest, Relative, StratumMeans, contrast
+from ratchet.experiments.effect import MAX_STRATA, HarmTest, Relative, SizeTest, StratumMeans, contrast
 
 unit_interval = st.floats(0, 1)
 shares = st.floats(0.01, 0.99)
@@ -72,3 +72,13 @@ def test_a_size_is_relative_to_the_primary_s_earlier_sizes() -> None:
     assert longer == 0.25
     assert relative.scale(100.0, is_candidate=True, stratum="a") == 0.5
     assert relative.scale(None, is_candidate=True, stratum="a") is None
+
+
+def test_a_size_that_is_measured_in_neither_arm_has_no_limit_to_prove() -> None:
+    test = SizeTest(limit=1.3, tolerance=1.2)
+    for is_candidate in (True, False):
+        test.observe(None, is_candidate=is_candidate, share=0.5, stratum="")
+    assert test.kept is None
+
+    test.observe(50.0, is_candidate=True, share=0.5, stratum="")
+    assert test.kept == 1.0
