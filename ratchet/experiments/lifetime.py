@@ -59,6 +59,8 @@ def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> Experiment
     if plan.limits is None:
         return plan
     left = limits_left(plan.limits, since_base)
+    if plan.goal == "cheaper":
+        left = left.model_copy(update={"length": min(left.length, 1.0)})
     alpha = alpha_of(plan.alpha, nth)
     return ExperimentPlan.model_validate(
         plan.model_dump()
@@ -67,7 +69,7 @@ def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> Experiment
             "nth": nth,
             "alpha": alpha,
             "promote_at": 1.0 / alpha,
-            "min_gain": min(MOST, max(plan.min_gain, -since_base.score)),
+            "min_gain": min(MOST, max(plan.min_gain, plan.min_gain - since_base.score)),
             "length_tolerance": min(plan.length_tolerance, max(LEAST_TOLERANCE, loss_of(left.length))),
             "latency_tolerance": min(plan.latency_tolerance, max(LEAST_TOLERANCE, loss_of(left.latency))),
         }

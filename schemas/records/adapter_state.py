@@ -11,7 +11,7 @@ class AdapterState(Sentences):
     """Each value carries a sentence for people."""
 
     TRAINED = "trained", "Published and registered; the gate has not judged it yet."
-    VALIDATED = "validated", "It loads on every replica and answers the golden set as well as its parent."
+    VALIDATED = "validated", "It loads on every replica, and its shadow replay proved no harm."
     CANARY = "canary", "It answers a share of live traffic in a running experiment."
     STABLE = "stable", "It is the primary; a watch beside the version before it takes it back where it does harm."
     SUPERSEDED = "superseded", "It was the primary until another was promoted; a roll-back can restore it."

@@ -268,6 +268,11 @@ class DecisionDraft(Message):
     at: Timestamp
     reason: str = Field(min_length=1)
     evidence: dict[str, JsonValue] = Field(default_factory=dict)
+    draws: dict[Identifier, str] | None = Field(
+        None,
+        exclude_if=absent,
+        description="The secrets that drew the arms of the experiments that end with it, by experiment.",
+    )
 
     @property
     def by_operator(self) -> bool:

@@ -22,6 +22,7 @@ FROM_OUTSIDE = ("RATCHET_AMQP_URL", "RATCHET_LOG_LEVEL")
 QUICK = {
     "RATCHET_TRAIN_AFTER_GROUPS": "0",
     "RATCHET_EXPERIMENT_MAX_UNITS": "1000",
+    "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
 }
 """What makes the loop quick on tasks of five letters; what a promotion must prove is as in any fleet."""
 

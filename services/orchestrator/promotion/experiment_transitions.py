@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ratchet.adapters.manifest import version_key
-from ratchet.experiments.lifetime import candidates_tried, limited, watch_plan
+from ratchet.experiments.lifetime import alpha_of, candidates_tried, limited, watch_plan
 from ratchet.experiments.replay import parameters, plan_of
+from ratchet.experiments.shadow import ShadowRule
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
@@ -72,6 +73,8 @@ class Where:
     sequence: int
     positions: Mapping[str, int]
     at: datetime
+    draw_sha256: Callable[[str], str | None] = lambda _: None
+    """The SHA-256 of the secret that draws the arms of a new experiment, by its id; None: its draws have no secret."""
 
 
 def next_candidate(
@@ -93,6 +96,21 @@ def canary(
     nth = next_number(adapters)
     plan = limited(fleet_s, nth=nth, since_base=entries[primary].since_base or Change())
     return StartExperiment(experiment=running_of(plan, treatment=candidate, control=primary, where=where))
+
+
+def shadow_rule(adapters: AgentAdapters, policy: ExperimentPolicy, *, of_program: bool = False) -> ShadowRule:
+    """For the replay of the agent's next candidate: the fleet's limits, and what its live test will ask for."""
+    fleet_s = policy.canary
+    limits = policy.program_limits if of_program else fleet_s.limits
+    return ShadowRule(
+        limits=limits or fleet_s.limits or Limits(success=0.05, refused=0.05, length=1.3, latency=2.0),
+        alpha=fleet_s.alpha,
+        promote_at=1.0 / alpha_of(fleet_s.alpha, next_number(adapters)),
+        success_margin=fleet_s.success_margin,
+        score_tolerance=fleet_s.score_tolerance,
+        success_tolerance=fleet_s.success_tolerance,
+        refused_tolerance=fleet_s.refused_tolerance,
+    )
 
 
 def next_number(adapters: AgentAdapters) -> int:
@@ -194,6 +212,7 @@ def running_of(
     plan: ExperimentPlan, *, treatment: str, control: str, where: Where, programs: ProgramArms | None = None
 ) -> RunningExperiment:
     """As it is written into the decision that begins it."""
+    plan = plan.model_copy(update={"draw_sha256": where.draw_sha256(plan.experiment_id)})
     return RunningExperiment(
         experiment_id=plan.experiment_id,
         kind=plan.kind,

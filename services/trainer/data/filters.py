@@ -22,7 +22,7 @@ class Reason(Sentences):
 
     BAD_LINE = "bad_line", "The line can't be read."
     OTHER_AGENT = "other_agent", "Another agent's."
-    VALIDATION = "validation", "Traffic of the validation gate: golden tasks are never trained on."
+    VALIDATION = "validation", "Traffic of the validation gate: what it asks is never trained on."
     EVALUATION = "evaluation", "Asks what a registered evaluation set asks: no training ever sees it."
     NO_SAMPLE = "no_sample", "The task ended without an answer."
     FIRST_PASSING = "first_passing", "Asked for the first that passes: which answers were made depends on their scores."
