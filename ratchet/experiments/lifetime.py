@@ -8,7 +8,8 @@ threshold grows like n², the evidence for a better candidate exponentially with
 A watch begins anew after so many units, so the k-th turn over one primary has α/(k(k + 1)): these sum to α. Its two
 tests, of the weighted metrics and of the types, have a half each.
 
-Limits: what the primary has changed since v1.0.0 is taken off what a candidate may change.
+Limits: what the primary has changed since v1.0.0 is taken off what a candidate may change. It is measured beside v1.0.0
+itself in the shadow replay of each candidate, on prompts that both answer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ratchet.experiments.effect import loss_of
-from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep
+from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep, ReplayRecord
 from schemas.records.registry import AdapterEntry, ProgramEntry
 
 LEAST_TOLERANCE = 0.01
@@ -49,6 +50,17 @@ def limits_left(limits: Limits, since_base: Change) -> Limits:
         latency=min(limits.latency, limits.latency / since_base.latency),
         since_base=since_base,
     )
+
+
+def measured_since_base(carried: Change, replay: ReplayRecord | None) -> Change:
+    """What the primary has changed since v1.0.0: as the replay measured it beside v1.0.0, on the same prompts.
+
+    `carried`: what its experiments estimated. It holds for what a replay does not measure, latency, and where too few
+    prompts were left. Estimates that are multiplied from promotion to promotion drift: each was selected by passing.
+    """
+    if replay is None or replay.since_base is None:
+        return carried
+    return replay.since_base.model_copy(update={"latency": carried.latency})
 
 
 def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> ExperimentPlan:

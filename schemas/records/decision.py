@@ -17,7 +17,7 @@ from schemas.messages.base import (
     Timestamp,
     absent,
 )
-from schemas.records.evidence import Change
+from schemas.records.evidence import Change, ReplayRecord
 
 Who = Annotated[str, StringConstraints(pattern=r"^(orchestrator|trainer|operator:[^\x00-\x1f\x7f]{1,100})$")]
 Ed25519 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
@@ -83,6 +83,9 @@ class Validate(Record):
 
     kind: Literal["validate"] = "validate"
     version: AdapterVersion
+    replayed: ReplayRecord | None = Field(
+        None, exclude_if=absent, description="What its experiment takes over; absent: no logged prompt was asked."
+    )
 
 
 class RejectVersion(Record):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ratchet.adapters.manifest import version_key
-from ratchet.experiments.lifetime import alpha_of, candidates_tried, limited, watch_plan
+from ratchet.experiments.lifetime import alpha_of, candidates_tried, limited, measured_since_base, watch_plan
 from ratchet.experiments.replay import parameters, plan_of
 from ratchet.experiments.shadow import ShadowRule
 from schemas.messages.adapter_event import AdapterMove
@@ -90,11 +90,17 @@ def next_candidate(
 def canary(
     agent_id: str, candidate: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
 ) -> StartExperiment:
-    """By its part of what all candidates may get wrong, and within what the primary has left of the limits."""
+    """By its part of what all candidates may get wrong, and within what the primary has left of the limits.
+
+    A replay beside the primary is taken over; one beside an earlier primary says nothing of this experiment.
+    """
     entries, primary = adapters.versions, adapters.primary
+    found = entries[candidate].replayed
+    replay = found if found is not None and found.against == primary else None
     fleet_s = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
-    nth = next_number(adapters)
-    plan = limited(fleet_s, nth=nth, since_base=entries[primary].since_base or Change())
+    since_base = measured_since_base(entries[primary].since_base or Change(), replay)
+    plan = limited(fleet_s, nth=next_number(adapters), since_base=since_base)
+    plan = plan.model_copy(update={"replayed": replay.evidence if replay else None})
     return StartExperiment(experiment=running_of(plan, treatment=candidate, control=primary, where=where))
 
 
@@ -110,6 +116,7 @@ def shadow_rule(adapters: AgentAdapters, policy: ExperimentPolicy, *, of_program
         score_tolerance=fleet_s.score_tolerance,
         success_tolerance=fleet_s.success_tolerance,
         refused_tolerance=fleet_s.refused_tolerance,
+        type_tolerance=fleet_s.type_tolerance,
     )
 
 

@@ -353,7 +353,8 @@ class Promoter:
     async def _validate(self, entry: AdapterEntry) -> None:
         try:
             verdict = await self._gate.validate(entry)
-            move: Move = Validate(version=entry.version) if verdict.passed else RejectVersion(version=entry.version)
+            passed: Move = Validate(version=entry.version, replayed=verdict.replayed)
+            move = passed if verdict.passed else RejectVersion(version=entry.version)
             event: AdapterMove = "standing" if verdict.passed else "rejected"
             await self._decide(move, verdict.reason, event=event, evidence=verdict.evidence)
             self._pauses.forget(entry.version)

@@ -32,6 +32,7 @@ from schemas.messages.base import DecodeError
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION, Arm, Work
 from schemas.records.decision import ProgramArms, ProgramRevision
+from schemas.records.evidence import ReplayRecord
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.arms import Arms
@@ -56,6 +57,8 @@ class GateVerdict:
     passed: bool
     reason: str
     evidence: dict[str, object]
+    replayed: ReplayRecord | None = None
+    """For the live test; None where no prompt of the log was asked."""
 
     def with_note(self, note: str) -> GateVerdict:
         return replace(self, reason=f"{self.reason}; {note}")
@@ -237,7 +240,10 @@ class ShadowGate:
             )
         evidence = replay.evidence
         if not (replay.is_harmful or replay.is_broken):
-            return GateVerdict(True, f"no harm is proved: {replay.sentence}", evidence)
+            record = ReplayRecord(
+                against=self._arms.adapters.primary, evidence=replay.replayed, since_base=replay.since_base
+            )
+            return GateVerdict(True, f"no harm is proved: {replay.sentence}", evidence, record if replay.seen else None)
         if any(prompt.logged for prompt, _ in judged.pairs):
             anew = await self._asked_anew(judged, run, await self._asking(prompts, arms))
             evidence |= {"asked_anew": anew.evidence}

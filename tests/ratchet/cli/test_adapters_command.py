@@ -22,14 +22,13 @@ from tests.ratchet.adapters.making_decisions import decided, experiment
 
 @pytest.fixture
 def store(tmp_path: Path) -> RegistryStore:
-    """v1.0.1 is watched beside the base model; v1.0.2 is validated."""
+    """v1.0.1 is the primary; v1.0.2 is validated."""
     store = RegistryStore(tmp_path / "adapters")
     for n in (1, 2):
         folder = published(store.folder, seed=n, hyperparameters={"learning_rate": n / 1000}, metrics={"loss": 1 / n})
         decided(store, registration(folder, store.folder), Validate(version=folder.name))
     promotion = Promote(version="v1.0.1", experiment_id="canary-v1.0.1")
-    watch = StartExperiment(experiment=experiment("v1.0.1", kind="watch"))
-    decided(store, StartExperiment(experiment=experiment("v1.0.1")), promotion, watch)
+    decided(store, StartExperiment(experiment=experiment("v1.0.1")), promotion)
     return store
 
 
@@ -39,6 +38,7 @@ def ratchet(tmp_path: Path) -> Ratchet:
 
 
 def test_looking_at_versions(store: RegistryStore, ratchet: Ratchet) -> None:
+    decided(store, StartExperiment(experiment=experiment("v1.0.1", kind="watch")))
     listed = ratchet("adapters", "list")
     assert "small · primary v1.0.1 · v1.0.1 watched beside v1.0.0" in listed.out
     shown = ratchet("adapters", "show", "v1.0.1", "--json").json

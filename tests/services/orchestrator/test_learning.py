@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.experiments.replay import replayed
+from ratchet.experiments.replay import plan_of, replayed
 from ratchet.files.folder_lock import locked
 from schemas import Result, Task, TrainRequest
 from schemas.messages.reward import ScorerIdentity
@@ -248,6 +248,33 @@ async def test_a_candidate_answers_what_users_asked_before_any_user_gets_its_ans
                 asked[line.adapter_version].add(line.task_id.rpartition("/")[2])
         assert asked["v1.0.1"] and asked["v1.0.2"]
         assert not asked["v1.0.1"] & asked["v1.0.2"]
+
+        # whose evidence its experiment takes over
+        assert house.adapters.experiment is not None
+        taken_over = plan_of(house.adapters.experiment).replayed
+        assert taken_over is not None
+        assert (taken_over.prompts, taken_over.types) == (len(asked["v1.0.2"]), {"kind": len(asked["v1.0.2"])})
+
+
+async def test_limits_for_life_are_measured_beside_v1_0_0_on_the_same_prompts(tmp_path: Path) -> None:
+    quality = {"v1.0.0": 0.4, "v1.0.1": 0.8, "v1.0.2": 0.8}
+    async with learning_house(tmp_path, quality, **QUICK | {"probation_units": 0}) as house:
+        first = await house.trained(seed=1)
+        await house.reach(first, "canary", "stable")
+        await house.traffic(stop_when=lambda: house.adapters.primary == first)
+        so_far = house.submitted
+        await house.traffic(stop_when=lambda: house.submitted >= so_far + 60)
+
+        second = await house.trained(seed=2, parent=first)
+        await house.reach(second, "canary")
+
+        base = {line.task_id for line in house.logged() if f"{second}-" in line.task_id and "/v1.0.0/" in line.task_id}
+        assert len(base) >= 60
+        assert house.adapters.experiment is not None
+        limits = plan_of(house.adapters.experiment).limits
+        assert limits is not None
+        assert limits.since_base.score == pytest.approx(0.4, abs=0.05)
+        assert limits.since_base.length == pytest.approx(1.0)
 
 
 async def test_what_is_worse_only_because_the_scorer_is_gone_is_held_up_and_not_refused(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def settings(seed: int) -> dict[str, str]:
         "RATCHET_AGENT_SEED": str(seed),
         "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
         "RATCHET_TRAIN_AFTER_GROUPS": "0",
-        "RATCHET_EXPERIMENT_MAX_UNITS": "1000",
+        "RATCHET_EXPERIMENT_MAX_UNITS": "2000",
         "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
         "RATCHET_LENGTH_LIMIT": "1.5",
         "RATCHET_WATCH_SHARE": "0",
