@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.decision import anchors
+from bench.decision import anchors, shadow
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import Lifetime, Watched, lifetimes, watched
 from bench.decision.simulate import Outcome, simulate
@@ -115,9 +115,11 @@ def main() -> None:
     print(f"\ntwin of the anchors equals product on {anchors.assert_twin_equals_product()} rounds")
     judges = {judge.name: anchors.watch(judge, options.runs, options.seed) for judge in anchors.JUDGES}
     by_anchors(judges)
+    replay_bars = shadow.report(options.runs, options.seed)
     write({**results, "chains": chains, "watches": watches}, judges, options.runs, options.seed)
     print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
     met = [bars_met(results, nulls, missing, longer), shown(life_bars(chains, watches)), anchor_bars_met(judges)]
+    met.append(shown(replay_bars))
     sys.exit(not all(met))
 
 

@@ -242,7 +242,8 @@ class OrchestratorSettings(FleetSettings):
     def training(self) -> TrainingPolicy:
         from services.orchestrator.training.trigger import TrainingPolicy
 
-        return TrainingPolicy(self.train_after_groups, self.train_every_s, self.train_baseline)
+        references = "reference" in self.demonstrations
+        return TrainingPolicy(self.train_after_groups, self.train_every_s, self.train_baseline, references)
 
     @property
     def adaptive(self) -> SamplesPolicy:

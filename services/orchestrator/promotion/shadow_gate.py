@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+from ratchet.adapters.taught import GOLDEN
 from ratchet.experiments.logged import NO_TYPE, outcome_of
 from ratchet.experiments.shadow import Pair, ShadowReplay
 from ratchet.experiments.unit import Outcome
@@ -40,7 +41,6 @@ from services.orchestrator.promotion.experiment_transitions import ExperimentPol
 from services.orchestrator.promotion.own_tasks import ANSWERS_AT_ONCE, Ask, Asked, OwnTasks
 from services.orchestrator.promotion.unseen_prompts import LoggedPrompt, UnseenPrompts, taught_up_to, unseen_prompts
 
-GOLDEN = "golden.jsonl"
 FEW = 16
 """Logged prompts below which the first tasks of users are asked as well."""
 AHEAD = 2 * ANSWERS_AT_ONCE
