@@ -206,7 +206,8 @@ class Ledger:
                 del self._works[next(iter(self._works))]
         if not self._is_known(ASSIGNMENTS, position, len(body) + 1):
             try:
-                self._index.admit(work.arm.sequence, work.task_id, work.deadline.timestamp(), body, position)
+                until = work.deadline.timestamp()
+                self._index.admit(work.arm.sequence, work.task_id, until, body, position, work.owner)
             except IndexUnusable:
                 return body  # the next one reads it from the log
         return body
