@@ -111,7 +111,7 @@ def history(
 
 @adapters.command()
 def promote(version: Version, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
-    """Make a version the primary at once, without an experiment; it starts on probation."""
+    """Make a version the primary at once, without an experiment; a watch begins."""
     service = adapter_service_here(agent)
     _say_after(service, service.promote(version, reason), json)
 
