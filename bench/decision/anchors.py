@@ -18,6 +18,7 @@ from ratchet.experiments.drift import (
     FRACTIONS,
     REFERENCE_ROUNDS,
     ROUNDS_AT_ONCE,
+    SIDE_ROUNDS,
     SMALLEST_NOISE,
     SUSPICION,
     DriftWatch,
@@ -34,7 +35,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Judge:
-    """A truth about the scorer, from its second day on; answers are worth 0.1 to 0.9."""
+    """A truth about the scorer, from its second day on; answers are worth 0.1 to 0.9, or all `worth`."""
 
     name: str
     noise: float = 0.1
@@ -44,6 +45,7 @@ class Judge:
     only_second: bool = False
     """Only the answers of the second of two versions are scored otherwise."""
     versions: int = 1
+    worth: float | None = None
     back_after: int | None = None
     """Checks."""
     checks: int = DAY + WEEK
@@ -53,6 +55,7 @@ JUDGES = (
     Judge("a week of noise 0.1, nothing moved"),
     Judge("a week of noise 0.1, three versions", versions=3),
     Judge("a week of noise 0.2, nothing moved", noise=0.2),
+    Judge("a week of noise 0.2, answers of equal worth", noise=0.2, worth=0.5),
     Judge("+0.10, noise 0.1", shift=0.1),
     Judge("−0.10, noise 0.1", shift=-0.1),
     Judge("+0.10, noise 0.1, three versions", shift=0.1, versions=3),
@@ -60,6 +63,7 @@ JUDGES = (
     Judge("+0.10, noise 0.2", noise=0.2, shift=0.1),
     Judge("polarised: twice as far from 0.5", stretch=1.0),
     Judge("polarised: half as far again", stretch=0.5),
+    Judge("flattened: half as far from 0.5", stretch=-0.5),
     Judge("+0.10, the second version's answers only", shift=0.1, only_second=True, versions=2),
     Judge("+0.10, back after a day", shift=0.1, back_after=DAY),
 )
@@ -81,17 +85,21 @@ class Watched:
 
 
 class Watches:
-    """DriftWatch for many runs. Changes are [runs, anchors]; `sides` tells high references (1) from low ones (−1)."""
+    """DriftWatch for many runs. `first`: the anchors' first scores, [rounds, runs, anchors]."""
 
-    def __init__(self, sides: Floats, noise: Floats, versions: int) -> None:
-        self._sides = sides
+    def __init__(self, first: Floats, noise: Floats, versions: int) -> None:
+        side = first[:SIDE_ROUNDS].mean(0)
+        self._sides = np.sign(side - np.median(side, axis=1, keepdims=True))  # 1 of the high ones, −1 of the low ones
+        self._reference, self._reference_of_sides = first.mean(0), first[SIDE_ROUNDS:].mean(0)
         self._cut = 2.0 * np.maximum(noise, SMALLEST_NOISE)[:, None]
         self._versions = versions
         tests = 4 + (2 * versions if versions > 1 else 0)
-        self._logs = np.full((len(sides), tests, len(FRACTIONS)), -np.inf)
-        self.returning = np.zeros(len(sides), dtype=bool)
+        self._logs = np.full((len(side), tests, len(FRACTIONS)), -np.inf)
+        self.returning = np.zeros(len(side), dtype=bool)
 
-    def observe(self, rows: NDArray[np.int64], change: Floats) -> None:
+    def observe(self, rows: NDArray[np.int64], score: Floats) -> None:
+        """A new score of each anchor, [rows, anchors]."""
+        change, change_of_sides = score - self._reference[rows], score - self._reference_of_sides[rows]
         returning = self.returning[rows, None]
 
         def growth(moved: Floats, counted: Floats) -> Floats:
@@ -101,8 +109,8 @@ class Watches:
 
         sides = self._sides[rows]
         parts = [
-            growth(sign * direction * change, np.abs(direction))
-            for direction in (np.ones_like(change), sides)
+            growth(sign * direction * moved, np.abs(direction))
+            for direction, moved in ((np.ones_like(change), change), (sides, change_of_sides))
             for sign in (1.0, -1.0)
         ]
         if self._versions > 1:
@@ -125,9 +133,10 @@ def watch(judge: Judge, runs: int, seed: int) -> Watched:
     """The scorer is as it was for a day; then it is as the judge says."""
     rng = np.random.default_rng(seed)
     worth = rng.uniform(0.1, 0.9, (runs, EACH * judge.versions))
+    if judge.worth is not None:
+        worth[:] = judge.worth
     first = np.stack([scores(worth, judge, rng, moved=False) for _ in range(REFERENCE_ROUNDS)])
-    reference, noise = first.mean(0), np.sqrt(first.var(0, ddof=1).mean(1))
-    watches = Watches(np.sign(reference - np.median(reference, axis=1, keepdims=True)), noise, judge.versions)
+    watches = Watches(first, np.sqrt(first.var(0, ddof=1).mean(1)), judge.versions)
     found, back, rounds = np.full(runs, -1), np.full(runs, -1), 0
     until = judge.checks if judge.back_after is None else DAY + judge.back_after
     for check in range(judge.checks):
@@ -135,7 +144,7 @@ def watch(judge: Judge, runs: int, seed: int) -> Watched:
         rows = np.arange(runs)
         for _ in range(ROUNDS_AT_ONCE):
             rounds += len(rows)
-            watches.observe(rows, scores(worth[rows], judge, rng, moved=moved) - reference[rows])
+            watches.observe(rows, scores(worth[rows], judge, rng, moved=moved))
             evidence, returning = watches.evidence(rows), watches.returning[rows]
             alarm = ~returning & (evidence.max(1) >= ALARM)
             is_back = returning & (evidence.min(1) >= BACK)
@@ -178,15 +187,15 @@ def assert_twin_equals_product(rounds: int = 60) -> int:
     judge = Judge("twin", shift=0.08, only_second=True, versions=2)
     worth = rng.uniform(0.1, 0.9, (1, 2 * EACH))
     first = np.stack([scores(worth, judge, rng, moved=False) for _ in range(REFERENCE_ROUNDS)])
-    reference, noise = first.mean(0), noise_of(first[:, 0, :].T.tolist())
-    sides = np.sign(reference - np.median(reference))
+    by_anchor = first[:, 0, :].T.tolist()
+    noise = noise_of(by_anchor)
     for returning in (False, True):
-        twin, product = Watches(sides, np.array([noise]), 2), DriftWatch(TOLERANCE, for_return=returning)
+        twin, product = Watches(first, np.array([noise]), 2), DriftWatch(TOLERANCE, for_return=returning)
         twin.turn(np.array([0]), returning=returning)
         for number in range(rounds):
             score = scores(worth, judge, rng, moved=number > rounds // 2)
-            twin.observe(np.array([0]), score - reference)
-            answers = zip(reference[0].tolist(), score[0].tolist(), strict=True)
+            twin.observe(np.array([0]), score)
+            answers = zip(by_anchor, score[0].tolist(), strict=True)
             product.observe([Rescored(f"v{n // EACH}", old, new) for n, (old, new) in enumerate(answers)], noise)
             evidence = product.evidence
             tests = [("up", ""), ("down", ""), ("polarised", ""), ("flattened", "")]

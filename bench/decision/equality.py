@@ -40,7 +40,7 @@ def assert_twin_equals_product(runs: int = 4) -> int:
 
 def compare(scenario: Scenario, stream: Streams, runs: int) -> int:
     plan = plan_for(scenario).model_copy(update={"max_units": scenario.units + 1})
-    twin = Twin([plan] * runs)
+    twin = Twin([plan] * runs, len(scenario.levels))
     products = [Experiment(plan) for _ in range(runs)]
     live, compared = [True] * runs, 0
     for index in range(scenario.units):
@@ -87,6 +87,8 @@ def same(product: Experiment, twin: Twin, index: int, run: int) -> None:
         "refusals kept": (evidence.kept_refused or 0.0, twin.gain[ANSWERED, run]),
         "no loss by the auditor": (evidence.gain_audit or np.inf, twin.gain[AUDIT, run]),
         "harm": (evidence.harm, twin.harm[run]),
+        "harm in a type": (evidence.harm_type or 0.0, twin.types.harm[run]),
+        "a type is awaited": (float(evidence.awaited_type is not None), float(twin.types.awaited[run])),
     }
     for name, (ours, theirs) in pairs.items():
         assert ours == theirs or abs(ours - theirs) <= TOLERANCE * max(ours, 1e-300), (

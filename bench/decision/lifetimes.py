@@ -12,7 +12,6 @@ import numpy as np
 from bench.decision.simulate import POLICY, plan_for, quantiles, units_at
 from bench.decision.streams import Scenario, streams
 from bench.decision.twin import PROMOTE, ROLL_BACK, Twin
-from ratchet.experiments.effect import factor_of
 from ratchet.experiments.lifetime import watch_plan
 from schemas.records.evidence import Change, ExperimentPlan
 
@@ -60,7 +59,7 @@ def watched(scenario: Scenario, fleets: int, seed: int) -> Watched:
 
 
 def _played(plans: list[ExperimentPlan], scenario: Scenario, rng: np.random.Generator) -> Twin:
-    twin, stream = Twin(plans), streams(scenario, len(plans), rng)
+    twin, stream = Twin(plans, len(scenario.levels)), streams(scenario, len(plans), rng)
     for index in range(scenario.units):
         candidate = stream.draws[:, index] < twin.share
         twin.observe(units_at(stream, index, candidate, twin.share))
@@ -80,4 +79,4 @@ def _chain(scenario: Scenario, candidates: int, fleets: int, rng: np.random.Gene
 def _change(effects: np.ndarray) -> Change:
     """As `ratchet.experiments.metrics.ExperimentMetrics.change` has it."""
     score, success, _, length, latency, answered, _ = map(float, effects)
-    return Change(score=score, success=success, refused=-answered, length=factor_of(length), latency=factor_of(latency))
+    return Change(score=score, success=success, refused=-answered, length=length, latency=latency)

@@ -54,12 +54,12 @@ def simulate(scenario: Scenario, runs: int, seed: int, *, as_they_arrive: bool =
 
 def play(scenario: Scenario, stream: Streams) -> list[Twin | Rival]:
     runs = stream.draws.shape[0]
-    twin, arms = Twin([plan_for(scenario)] * runs), Arms(runs)
+    twin, arms = Twin([plan_for(scenario)] * runs, len(scenario.levels)), Arms(runs)
     rivals: list[Rival] = [TTest(runs), GrowthBook(runs)]
     for index in range(scenario.units):
         candidate = stream.draws[:, index] < twin.share
         units = units_at(stream, index, candidate, twin.share)
-        twin.observe(units)
+        twin.observe(units, index / scenario.units_a_day)
         tasks = stream.tasks[:, index]
         arms.add(candidate, tasks, units.score * tasks, chosen(stream.task_squares, index, candidate))
         for rival in rivals:

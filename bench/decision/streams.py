@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ratchet.experiments.assignment import draw
+
 Floats = NDArray[np.float64]
 
-LEVELS = np.array([0.35, 0.5, 0.65, 0.8])
+LEVELS = (0.35, 0.5, 0.65, 0.8)
 """Mean score of each of the four task types."""
+WEEK = (True, True, True, True, True, False, False)
+"""Which days are working days."""
+
+PUBLIC = "small-v1.0.1-1"
+"""Id of an experiment, which everybody can read."""
 
 NOISE = 0.12
 """Standard deviation of a unit's score in its stratum: the mean of a group of 8 whose samples have 0.34."""
@@ -22,6 +30,29 @@ class Scenario:
 
     name: str
     effect: float = 0.0
+    levels: tuple[float, ...] = LEVELS
+    """Mean score of each task type."""
+    mix: tuple[float, ...] | None = None
+    """Share of each task type; None: equal shares."""
+    effects: tuple[float, ...] | None = None
+    """Effect in each task type, in place of `effect`."""
+    on_weekends: float | None = None
+    """Effect on the sixth and seventh day, in place of `effect`."""
+    units_a_day: float = 1000.0
+    appears: float = 0.0
+    """The last type comes only after this part of the run."""
+    bursts: int = 1
+    """Units come in bursts of so many that share a user's level (standard deviation 0.1) and type."""
+    candidate_noise: float | None = None
+    """Of the candidate's scores, in place of `noise`."""
+    lost: float = 0.0
+    """Share of the tasks that never come back, in both arms: their deadline ends them without a score."""
+    tail: tuple[float, float] = (0.0, 1.0)
+    """Share of the candidate's answers that are so many times as long."""
+    chosen: float = 0.0
+    """Share of the tasks whose ids a client chose by the draw without a secret: easy ones for the candidate."""
+    secret: bool = True
+    """Whether the draw has a secret."""
     noise: float = NOISE
     success: float = 1.0
     success_effect: float = 0.0
@@ -70,26 +101,32 @@ class Streams:
 def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
     shape = (runs, scenario.units)
     stratum = strata(scenario, shape, rng)
-    base = LEVELS[stratum] + scenario.drift * (np.arange(scenario.units) / scenario.units - 0.5)
+    base = np.array(scenario.levels)[stratum] + scenario.drift * (np.arange(scenario.units) / scenario.units - 0.5)
     tasks = rng.integers(1, 9, shape).astype(float) if scenario.sessions else np.ones(shape)
     base = base + (rng.normal(0, 0.1, shape) if scenario.sessions else 0.0)
+    if scenario.bursts > 1:
+        base = base + in_bursts(rng.normal(0, 0.1, shape), scenario.bursts)
+    draws, base = drawn(scenario, base, rng)
+    effect = effects(scenario, stratum)
+    noise = scenario.noise if scenario.candidate_noise is None else scenario.candidate_noise
     primary, primary_squares = scores(base, scenario.noise, tasks, rng)
-    candidate, candidate_squares = scores(base + scenario.effect, scenario.noise, tasks, rng)
+    candidate, candidate_squares = scores(base + effect, noise, tasks, rng)
     low = candidate < np.median(candidate, axis=1, keepdims=True)
     scored = np.ones(shape)
     if scenario.unscored:
-        candidate, scored = partly_scored(base + scenario.effect, scenario.unscored, rng)
+        candidate, scored = partly_scored(base + effect, scenario.unscored, rng)
         candidate_squares = candidate**2
+    found = scenario.success * (1.0 - scenario.lost)
     return Streams(
-        draws=rng.random(shape),
+        draws=draws,
         stratum=stratum,
         score=(primary, candidate),
         success=(
-            (rng.random(shape) < scenario.success).astype(float),
-            (rng.random(shape) < scenario.success + scenario.success_effect).astype(float),
+            (rng.random(shape) < found).astype(float),
+            (rng.random(shape) < found + scenario.success_effect).astype(float),
         ),
         scored=(np.ones(shape), scored),
-        length=(rng.gamma(4, 15, shape), scenario.longer * rng.gamma(4, 15, shape)),
+        length=(rng.gamma(4, 15, shape), lengths(scenario, shape, rng)),
         latency=(rng.gamma(2, 0.5, shape), scenario.longer * rng.gamma(2, 0.5, shape)),
         refused=(np.zeros(shape), refusals(scenario.refuses, shape, rng)),
         audit=audits(scenario, base, tasks, rng),
@@ -98,6 +135,45 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
         task_squares=(primary_squares, candidate_squares),
         late=np.where(low, scenario.slow, 0).astype(float),
     )
+
+
+def effects(scenario: Scenario, stratum: NDArray[np.int64]) -> Floats:
+    """The true effect of each unit."""
+    effect = np.full(stratum.shape, scenario.effect)
+    if scenario.effects is not None:
+        effect = np.array(scenario.effects)[stratum]
+    if scenario.on_weekends is not None:
+        day = (np.arange(scenario.units) / scenario.units_a_day).astype(int) % len(WEEK)
+        effect = np.where(np.array(WEEK)[day], effect, scenario.on_weekends)
+    return effect
+
+
+def in_bursts(values: NDArray[np.float64], size: int) -> Floats:
+    """Each value in the place of so many."""
+    return np.repeat(values, size, axis=1)[:, : values.shape[1]]
+
+
+def lengths(scenario: Scenario, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
+    """Of the candidate's answers."""
+    share, factor = scenario.tail
+    usual = scenario.longer * rng.gamma(4, 15, shape)
+    return usual * np.where(rng.random(shape) < share, factor, 1.0) if share else usual
+
+
+def drawn(scenario: Scenario, base: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """The draw of each unit and its level; of those whose id was chosen, easy where the candidate is wanted.
+
+    The client tries ids until the draw that it can compute, the one without a secret, says what it wants.
+    """
+    draws = rng.random(base.shape)
+    if not scenario.chosen:
+        return draws, base
+    chosen, easy = rng.random(base.shape) < scenario.chosen, rng.random(base.shape) < 0.5
+    for run, unit in zip(*np.nonzero(chosen), strict=True):
+        wanted, numbers = easy[run, unit], (f"{run}/{unit}/{number}" for number in count())
+        found = next(one for one in numbers if (draw(PUBLIC, one) < 0.5) == wanted)
+        draws[run, unit] = draw(PUBLIC, found, f"secret of run {run}" if scenario.secret else "")
+    return draws, np.where(chosen, np.where(easy, 0.95, 0.05), base)
 
 
 def audits(scenario: Scenario, base: Floats, tasks: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -117,9 +193,13 @@ def refusals(share: float, shape: tuple[int, int], rng: np.random.Generator) -> 
 
 def strata(scenario: Scenario, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.int64]:
     if not scenario.drift:
-        return rng.integers(0, len(LEVELS), shape)
+        types = len(scenario.levels)
+        stratum = rng.choice(types, shape, p=scenario.mix)
+        early = np.arange(shape[1]) < scenario.appears * shape[1]
+        stratum = np.where(early & (stratum == types - 1), 0, stratum)
+        return in_bursts(stratum, scenario.bursts).astype(np.int64)
     easy = np.linspace(0, 1, shape[1])
-    return np.minimum((rng.random(shape) * 2 + easy * 2).astype(np.int64), len(LEVELS) - 1)
+    return np.minimum((rng.random(shape) * 2 + easy * 2).astype(np.int64), len(scenario.levels) - 1)
 
 
 def scores(mean: Floats, noise: float, tasks: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:

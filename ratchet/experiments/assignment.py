@@ -20,16 +20,16 @@ class Assignment:
     propensity: float
 
 
-def draw(experiment_id: str, unit_id: str) -> float:
-    """Uniform in [0, 1), the same wherever and whenever it is computed."""
+def draw(experiment_id: str, unit_id: str, secret: str = "") -> float:
+    """Uniform in [0, 1), the same wherever and whenever it is computed with the same secret."""
     key = f"{len(experiment_id)}:{experiment_id}{unit_id}".encode()
-    digest = hashlib.blake2b(key, digest_size=8).digest()
+    digest = hashlib.blake2b(key, digest_size=8, key=secret.encode()).digest()
     return float((int.from_bytes(digest, "big") >> (64 - MANTISSA_BITS)) / (1 << MANTISSA_BITS))
 
 
-def assign(experiment_id: str, unit_id: str, share: float) -> Assignment:
+def assign(experiment_id: str, unit_id: str, share: float, secret: str = "") -> Assignment:
     """The candidate with probability `share`."""
-    if draw(experiment_id, unit_id) < share:
+    if draw(experiment_id, unit_id, secret) < share:
         return Assignment(is_candidate=True, propensity=share)
     return Assignment(is_candidate=False, propensity=1.0 - share)
 

@@ -6,6 +6,9 @@ references are noise, or a shift of all, or of one version's answers, or the hig
 bet against: the payoff is the difference beyond the tolerance, cut off at twice the noise, so that its expectation is
 at most 0 where the noise is symmetric, however large it is and has become.
 
+The first two scores say which anchors are high and which low, and the others what these scored. If the same scores said
+both, an anchor that was high by luck alone would fall back later, and anchors of equal worth would look flattened.
+
 A change may come at any time, so a bet is begun anew every round: the sum of all of them is a Shiryaev-Roberts
 e-detector (Shin, Ramdas, Rinaldo, "E-detectors: a nonparametric framework for sequential change detection", The New
 England Journal of Statistics in Data Science 2, 2024, arXiv:2203.03532). Less than n in expectation after n rounds
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Literal
 
@@ -36,6 +39,8 @@ BACK = math.log(100.0)
 SMALLEST_NOISE = 0.025
 REFERENCE_ROUNDS = 8
 """Scores whose mean is the reference: with 16 anchors and noise of 0.1 its error is 0.01, well within the tolerance."""
+SIDE_ROUNDS = 2
+"""The first of them, which only say which anchors are high and which low (compared in bench/decision/anchors.py)."""
 ROUNDS_AT_ONCE = 16
 """Of one check at most, while something is suspected."""
 
@@ -46,15 +51,25 @@ Test = tuple[Kind, str]
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """An anchor in one round: whose answer it is, its reference, and the score it has now."""
+    """An anchor in one round: whose answer it is, its first scores (more than SIDE_ROUNDS), and the one it has now."""
 
     version: str
-    reference: float
+    first: Sequence[float]
     score: float
 
     @property
     def change(self) -> float:
-        return self.score - self.reference
+        return self.score - fmean(self.first)
+
+    @property
+    def side(self) -> float:
+        """The higher, the better it was at first."""
+        return fmean(self.first[:SIDE_ROUNDS])
+
+    @property
+    def change_of_side(self) -> float:
+        """The change by those scores that did not choose its side."""
+        return self.score - fmean(self.first[SIDE_ROUNDS:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +81,23 @@ class Drift:
     size: float
 
 
+@dataclass(slots=True)
 class Detector:
-    """log Σ over rounds of the wealth of who began to bet then, a mean over the fractions staked."""
+    """log Σ over rounds of the wealth of who began to bet then, as a mean over the fractions. May be written down."""
 
-    __slots__ = ("_logs",)
-
-    def __init__(self) -> None:
-        self._logs = [-math.inf] * len(FRACTIONS)
+    _logs: list[float] = field(default_factory=list)
 
     def observe(self, payoffs: Sequence[float]) -> None:
-        """Of one round; each is between −1 and 1 and, under the null, at most 0 in expectation."""
-        for index, fraction in enumerate(FRACTIONS):
-            growth = math.fsum(math.log1p(fraction * payoff) for payoff in payoffs)
-            before = self._logs[index]
-            self._logs[index] = max(before, 0.0) + math.log1p(math.exp(-abs(before))) + growth
+        """Of one round; each is at least −1 and, under the null, at most 0 in expectation."""
+        before = self._logs or [-math.inf] * len(FRACTIONS)
+        self._logs = [
+            max(log, 0.0) + math.log1p(math.exp(-abs(log))) + math.fsum(math.log1p(staked * one) for one in payoffs)
+            for staked, log in zip(FRACTIONS, before, strict=True)
+        ]
 
     @property
     def log_e(self) -> float:
-        return -math.inf if self._logs[0] == -math.inf else log_mean(self._logs, WEIGHTS)
+        return log_mean(self._logs, WEIGHTS) if self._logs else -math.inf
 
 
 class DriftWatch:
@@ -139,10 +153,8 @@ def changes(anchors: Sequence[Rescored]) -> Iterator[tuple[Test, list[float]]]:
     for version, observed in groups.items():
         yield ("up", version), observed
         yield ("down", version), [-change for change in observed]
-    middle = median(one.reference for one in anchors)
-    apart = [
-        math.copysign(one.change, one.change * (one.reference - middle)) for one in anchors if one.reference != middle
-    ]
+    middle = median(one.side for one in anchors)
+    apart = [math.copysign(1.0, one.side - middle) * one.change_of_side for one in anchors if one.side != middle]
     if apart:
         yield ("polarised", ""), apart
         yield ("flattened", ""), [-change for change in apart]

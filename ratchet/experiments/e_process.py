@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 LARGEST = 1e300
 """Stands for every e-value above it: JSON knows no infinity."""
@@ -39,18 +40,16 @@ def log_mean(logs: Sequence[float], weights: Sequence[float]) -> float:
     return top + math.log(total)
 
 
+@dataclass(slots=True)
 class BettingProcess:
     """Tests "the payoff's expectation, given the past, is at most 0": E = Σ_f w_f · Π (1 + f·payoff/bound).
 
     Each factor is at least 1 − f > 0, and its conditional expectation is at most 1 under the null because f and bound
-    are fixed before the unit: each product is a supermartingale, and so is their weighted mean.
+    are fixed before the unit: each product is a supermartingale, and so is their weighted mean. May be written down.
     """
 
-    __slots__ = ("_log_e", "_log_wealth")
-
-    def __init__(self) -> None:
-        self._log_wealth = [0.0] * len(FRACTIONS)
-        self._log_e: float | None = 0.0
+    _log_wealth: list[float] = field(default_factory=lambda: [0.0] * len(FRACTIONS))
+    _log_e: float | None = 0.0
 
     def bet(self, payoff: float, bound: float) -> None:
         """`bound` > 0 is known before the unit's arm and outcome, and no payoff can be below −bound."""

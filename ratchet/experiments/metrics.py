@@ -7,9 +7,19 @@ from typing import Any
 
 from ratchet.experiments.confidence import EffectBand
 from ratchet.experiments.e_process import LARGEST, SampleRatioCheck
-from ratchet.experiments.effect import EffectTest, HarmTest, Relative, factor_of, loss_of
+from ratchet.experiments.effect import EffectTest, HarmTest, RelativeSizeTest, SizeTest, factor_of
+from ratchet.experiments.type_veto import TypeVeto
 from ratchet.experiments.unit import Audit, Unit
-from schemas.records.evidence import ArmSummary, AuditRule, Band, Change, Evidence, ExperimentPlan, HistoryPoint
+from schemas.records.evidence import (
+    ArmSummary,
+    AuditRule,
+    Band,
+    Change,
+    Evidence,
+    ExperimentPlan,
+    HistoryPoint,
+    ReplayedEvidence,
+)
 
 HARM_WEIGHTS = (0.5, 0.3, 0.1, 0.1)
 """Of score, success, length and latency. Four tests at alpha each would raise a false alarm in up to four times as many
@@ -20,6 +30,10 @@ HARM_WEIGHTS_WITH_REFUSALS = (0.5, 0.25, 0.1, 0.1, 0.05)
 
 AUDIT_WEIGHT = 0.2
 """Of the auditor's score in harm, where there is an auditor; the other weights share the rest."""
+
+AnySizeTest = SizeTest | RelativeSizeTest
+
+NOT_REPLAYED = ReplayedEvidence(prompts=0)
 
 MAX_POINTS = 400
 TYPICAL_TOKENS = 50.0
@@ -92,9 +106,9 @@ class AuditTest:
     the score. For harm the unscored is no evidence: an auditor that is away accuses nobody.
     """
 
-    def __init__(self, rule: AuditRule) -> None:
-        self._kept = EffectTest(margin=-rule.margin, tolerance=0.0)
-        self._seen = HarmTest(rule.tolerance)
+    def __init__(self, rule: AuditRule, *, pooled: bool) -> None:
+        self._kept = EffectTest(margin=-rule.margin, tolerance=0.0, pooled=pooled)
+        self._seen = HarmTest(rule.tolerance, pooled=pooled)
         self.units = 0
         self.auditor: str | None = None
         self.foreign_auditor: str | None = None
@@ -185,17 +199,21 @@ class ExperimentMetrics:
     """Feed it finished units in the order of their assignment."""
 
     def __init__(self, plan: ExperimentPlan) -> None:
-        self._score = EffectTest(margin=plan.min_gain, tolerance=plan.score_tolerance)
-        limits = plan.limits
+        limits, pooled = plan.limits, plan.rule > 1
         success_margin = plan.success_margin if limits is None else limits.success
-        self._success = EffectTest(margin=-success_margin, tolerance=plan.success_tolerance)
-        self._bounds = EffectTest(margin=-plan.success_margin, tolerance=0.0) if plan.by_intention else None
-        self._length = _size_test(plan.length_tolerance, limits.length if limits else None)
-        self._latency = _size_test(plan.latency_tolerance, limits.latency if limits else None)
-        self._refused = EffectTest(margin=-limits.refused, tolerance=plan.refused_tolerance) if limits else None
-        self._audit = AuditTest(plan.audit) if plan.audit else None
-        self._relative_length = Relative(TYPICAL_TOKENS)
-        self._relative_latency = Relative(TYPICAL_SECONDS)
+
+        def effect(margin: float, tolerance: float) -> EffectTest:
+            return EffectTest(margin=margin, tolerance=tolerance, pooled=pooled)
+
+        self._replayed = plan.replayed or NOT_REPLAYED
+        self._score = effect(plan.min_gain, plan.score_tolerance)
+        self._success = effect(-success_margin, plan.success_tolerance)
+        self._bounds = effect(-plan.success_margin, 0.0) if plan.by_intention else None
+        self._length = _size_test(plan, TYPICAL_TOKENS, plan.length_tolerance, limits.length if limits else None)
+        self._latency = _size_test(plan, TYPICAL_SECONDS, plan.latency_tolerance, limits.latency if limits else None)
+        self._refused = effect(-limits.refused, plan.refused_tolerance) if limits else None
+        self._audit = AuditTest(plan.audit, pooled=pooled) if plan.audit else None
+        self._types = TypeVeto(plan.type_tolerance, plan.min_type_units, self._replayed.types) if pooled else None
         self._ratio = SampleRatioCheck()
         self._band = EffectBand(plan.alpha)
         self._history = History()
@@ -212,7 +230,7 @@ class ExperimentMetrics:
 
     @property
     def harm(self) -> float:
-        tests: tuple[HarmTest, ...] = (self._score, self._success, self._length, self._latency)
+        tests: tuple[HarmTest | AnySizeTest, ...] = (self._score, self._success, self._length, self._latency)
         weights: tuple[float, ...] = HARM_WEIGHTS
         if self._refused is not None:
             tests, weights = (*tests, self._refused), HARM_WEIGHTS_WITH_REFUSALS
@@ -228,8 +246,8 @@ class ExperimentMetrics:
             score=self._score.mean.value,
             success=self._success.mean.value,
             refused=-self._refused.mean.value if self._refused is not None else 0.0,
-            length=factor_of(self._length.mean.value),
-            latency=factor_of(self._latency.mean.value),
+            length=self._length.factor,
+            latency=self._latency.factor,
         )
 
     def observe(self, unit: Unit) -> None:
@@ -246,6 +264,8 @@ class ExperimentMetrics:
             self._history.add(EValues(units=self.units, share=unit.share, gain=self._score.gain.e, harm=self.harm))
 
     def evidence(self, *, step: int, share: float) -> Evidence:
+        replayed, types = self._replayed, self._types
+        worst_type, harm_type = types.worst if types else (None, None)
         return Evidence.model_construct(
             units=self.units,
             step=step,
@@ -254,12 +274,16 @@ class ExperimentMetrics:
             candidate=self._candidate.summary,
             primary=self._primary.summary,
             gain_score=self._score.gain.e,
-            gain_success=self._success.gain.e,
-            gain_bounds=self._bounds.gain.e if self._bounds is not None else None,
-            kept_length=_kept(self._length),
-            kept_latency=_kept(self._latency),
-            kept_refused=_kept(self._refused),
+            gain_success=_joined(self._success.gain.e, replayed.success),
+            gain_bounds=_joined(self._bounds.gain.e, replayed.bounds) if self._bounds else None,
+            kept_length=_kept(self._length.kept, replayed.length),
+            kept_latency=self._latency.kept,
+            kept_refused=_joined(self._refused.gain.e, replayed.refused) if self._refused else None,
             change=self.change if self._refused is not None else None,
+            harm_type=None if harm_type is None else min(harm_type, LARGEST),
+            worst_type=worst_type,
+            rare_types=types.rare if types else (),
+            awaited_type=types.awaited if types else None,
             harm=self.harm,
             harm_score=self._score.harm.e,
             harm_success=self._success.harm.e,
@@ -301,8 +325,6 @@ class ExperimentMetrics:
 
     def _test(self, unit: Unit) -> None:
         arm, share, stratum = unit.is_candidate, unit.share, unit.stratum
-        length = self._relative_length.scale(unit.length, is_candidate=arm, stratum=stratum)
-        latency = self._relative_latency.scale(unit.latency_s, is_candidate=arm, stratum=stratum)
         weight = unit.scored if self._bounds is not None else 1.0
         contrast = self._score.observe(unit.score, is_candidate=arm, share=share, stratum=stratum, weight=weight)
         if self._bounds is not None:
@@ -310,19 +332,28 @@ class ExperimentMetrics:
             self._bounds.observe(worst, is_candidate=arm, share=share, stratum=stratum)
         self._band.observe(contrast, share=share)
         self._success.observe(unit.success, is_candidate=arm, share=share, stratum=stratum)
-        self._length.observe(length, is_candidate=arm, share=share, stratum=stratum)
-        self._latency.observe(latency, is_candidate=arm, share=share, stratum=stratum)
+        self._length.observe(unit.length, is_candidate=arm, share=share, stratum=stratum)
+        self._latency.observe(unit.latency_s, is_candidate=arm, share=share, stratum=stratum)
         if self._refused is not None:
             answered = None if unit.refused is None else 1.0 - unit.refused
             self._refused.observe(answered, is_candidate=arm, share=share, stratum=stratum)
         if self._audit is not None and unit.audit is not None:
             self._audit.observe(unit.audit, is_candidate=arm, share=share, stratum=stratum)
+        if self._types is not None:
+            self._types.observe(unit.score, is_candidate=arm, share=share, stratum=stratum, weight=weight)
         self._ratio.observe(is_candidate=arm, share=share)
 
 
-def _size_test(tolerance: float, limit: float | None) -> HarmTest:
-    return HarmTest(tolerance) if limit is None else EffectTest(margin=-loss_of(limit), tolerance=tolerance)
+def _size_test(plan: ExperimentPlan, typical: float, tolerance: float, limit: float | None) -> AnySizeTest:
+    if plan.rule == 1:
+        return RelativeSizeTest(typical, limit=limit, tolerance=tolerance)
+    return SizeTest(limit=limit, tolerance=factor_of(-tolerance))
 
 
-def _kept(test: HarmTest | None) -> float | None:
-    return test.gain.e if isinstance(test, EffectTest) else None
+def _joined(live: float, replayed: float | None) -> float:
+    """The e-value of both steps together: the mean of betting on the live test alone and on both."""
+    return live if replayed is None else min(live * 0.5 * (1.0 + replayed), LARGEST)
+
+
+def _kept(live: float | None, replayed: float | None) -> float | None:
+    return None if live is None else _joined(live, replayed)

@@ -11,12 +11,14 @@ def judge(plan: ExperimentPlan, evidence: Evidence) -> tuple[Verdict, str]:
         return Verdict.ABORT, reason
     if evidence.harm >= plan.roll_back_at:
         return Verdict.ROLL_BACK, _harm(plan, evidence)
+    if (evidence.harm_type or 0.0) >= plan.roll_back_at:
+        return Verdict.ROLL_BACK, _harm_in_type(plan, evidence)
     missing = _missing(plan, evidence)
     if plan.kind == "canary" and not missing:
         return Verdict.PROMOTE, (
-            f"better in score: e-value {evidence.gain_score:.4g}; success kept: {evidence.gain_success:.4g}; "
+            f"{_gained(plan)}: e-value {evidence.gain_score:.4g}; success kept: {evidence.gain_success:.4g}; "
             f"{_also(evidence)} at least {plan.promote_at:g} "
-            f"after {evidence.units} units, {evidence.candidate.units} of the candidate"
+            f"after {evidence.units} units, {evidence.candidate.units} of the candidate{_unjudged(evidence)}"
         )
     if evidence.units >= plan.max_units:
         return _spent(plan, evidence, missing)
@@ -61,6 +63,27 @@ def _harm(plan: ExperimentPlan, evidence: Evidence) -> str:
     )
 
 
+def _harm_in_type(plan: ExperimentPlan, evidence: Evidence) -> str:
+    return (
+        f"harm to tasks of the {_type(evidence.worst_type)}: e-value {evidence.harm_type:.4g} ≥ {plan.roll_back_at:g}, "
+        f"after {evidence.candidate.units} units of the candidate"
+    )
+
+
+def _type(name: str | None) -> str:
+    return f"type {name!r}" if name else "type that has no name"
+
+
+def _gained(plan: ExperimentPlan) -> str:
+    return "better in score" if plan.goal == "better" else f"shorter, and its loss of score is below {-plan.min_gain:g}"
+
+
+def _unjudged(evidence: Evidence) -> str:
+    if not evidence.rare_types:
+        return ""
+    return f"; too rare to be judged: {', '.join(_type(name) for name in evidence.rare_types)}"
+
+
 def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
     """What the candidate still lacks for its promotion."""
     fewest = min(evidence.candidate.units, evidence.primary.units)
@@ -72,6 +95,7 @@ def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
         ),
         (evidence.step >= last, f"ramp at step {evidence.step + 1} of {last + 1}, {evidence.share:.0%}"),
         (fewest >= plan.min_units_per_arm, f"{fewest} of {plan.min_units_per_arm} units in the smaller arm"),
+        (evidence.awaited_type is None, f"too few tasks of the {_type(evidence.awaited_type)}"),
         (evidence.age_s >= plan.min_age_s, f"{evidence.age_s:.0f} of {plan.min_age_s:.0f} seconds old"),
     ]
     return [sentence for met, sentence in checks if not met]

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from ratchet.openai.errors import error_object
+from ratchet.openai.errors import anthropic_details, error_object
 from ratchet.service import errors
 
 JSON = "application/json"
@@ -98,6 +98,7 @@ class Problem(errors.RatchetError):
             document["error"] = self.openai(status)
         if path.startswith(ANTHROPIC_PATH):
             document["type"] = "error"  # so its clients know one; the word for programs is the error's `code`
+            document["error"] |= anthropic_details(document["error"]["code"])
         return JSONResponse(document, status, self.headers, MEDIA_TYPE)
 
     def openai(self, status: int | None = None) -> dict[str, Any]:

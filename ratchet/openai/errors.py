@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from ratchet.service.errors import RatchetError
@@ -19,6 +20,7 @@ _KINDS = {
     409: "invalid_request_error",
     410: "invalid_request_error",
     413: "invalid_request_error",
+    415: "invalid_request_error",
     422: "invalid_request_error",
     429: "rate_limit_error",
 }
@@ -49,8 +51,15 @@ class ContextTooLong(RequestRefused):
 
 
 def error_object(status: int, message: str, *, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """The member `error` of an answer, as OpenAI's clients read it."""
+    """The member `error` of an answer, as OpenAI's clients read it. Its message names the parameter."""
+    if param and not re.search(rf"(?<!\w){re.escape(param)}(?!\w)", message):
+        message = f"{param}: {message}"
     return {"message": message, "type": _KINDS.get(status, "api_error"), "param": param, "code": code}
+
+
+def anthropic_details(code: str | None) -> dict[str, Any]:
+    """What Anthropic's error has besides: its clients decide by `details.error_code` whether to go on another way."""
+    return {"details": {"error_code": code}} if code else {}
 
 
 def message_of(body: str) -> str:

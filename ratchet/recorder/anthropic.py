@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import Any
 
 from ratchet.conversation.messages import joined
+from ratchet.openai.errors import anthropic_details
 from ratchet.openai.honoured import stop_strings
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder.body import at
@@ -21,6 +22,8 @@ from ratchet.recorder.refused import FAILURES, Refused, refused_of
 
 VERSION = "anthropic-version"
 """Its clients send this header."""
+UNTHREADED = "thread_unsupported_request"
+"""By this code its clients send the whole history, with this request and every later one."""
 TOO_LONG = "context_length_exceeded"
 COUNTS = re.compile(r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens", re.DOTALL)
 """In OpenAI's sentence. Anthropic's clients know one that is too long by how its sentence begins."""
@@ -40,6 +43,8 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
 
 def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     """The same, of which no more than the prompt is wanted."""
+    if body.get("thread"):
+        raise Refused(400, "thread: none is kept, send all of `messages` without `thread`", code=UNTHREADED)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages: a list of messages is needed, one at least")
@@ -154,7 +159,7 @@ def error_object(error: Mapping[str, Any]) -> dict[str, Any]:
             if counts
             else f"prompt is too long: {told}"
         )
-    return {"type": "error", "error": {"type": error["type"], "message": told}}
+    return {"type": "error", "error": {"type": error["type"], "message": told} | anthropic_details(error["code"])}
 
 
 def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -61,7 +62,13 @@ class Recorder:
         """On a port of its own; the base URL for clients, as in OPENAI_BASE_URL."""
         with socket.create_server((host, 0)) as listening:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does for sockets it made itself
-            config = uvicorn.Config(self.application(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+            config = uvicorn.Config(
+                self.application(),
+                http="h11",  # httptools would send chunks to a client of HTTP/1.0
+                log_config=None,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+            )
             server = _Server(config)
             serving = asyncio.create_task(server.serve([listening]))
             try:
@@ -73,8 +80,11 @@ class Recorder:
     def application(self) -> Starlette:
         routes = [
             Route("/v1/chat/completions", self._authorised(chat), methods=["POST"]),
-            Route("/v1/messages", self._authorised(messages), methods=["POST"]),
-            Route("/v1/messages/count_tokens", self._authorised(count_tokens), methods=["POST"]),
+            *(
+                Route(f"{base}{path}", self._authorised(handler), methods=["POST"])
+                for base in ("/v1", "")  # Vercel's createAnthropic() takes ANTHROPIC_BASE_URL to end in /v1
+                for path, handler in (("/messages", messages), ("/messages/count_tokens", count_tokens))
+            ),
             Route("/v1/responses", self._authorised(respond), methods=["POST"]),
             Route("/v1/models", self._authorised(models)),
             Route("/v1/models/{model}", self._authorised(model)),
@@ -159,17 +169,23 @@ async def count_tokens(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def respond(request: Request, rollout: RecordedRollout) -> Response:
-    body = read(await _bytes(request))
-    answers = rollout.answer(responses.asked(body, request.headers))
+    raw = await _bytes(request)
+    body = read(raw)
+    answers = rollout.answer(responses.asked(rollout.responses.resolve(body), request.headers))
     head = responses.begun(rollout.model, body)
+    keep = partial(rollout.responses.keep, body, len(raw))
     if body.get("stream"):
         first = await _told(anext(answers))
-        return StreamingResponse(responses.events(head, first, answers), media_type="text/event-stream")
-    return JSONResponse(responses.response(head, await _whole(answers, request)))
+        return StreamingResponse(responses.events(head, first, answers, keep), media_type="text/event-stream")
+    return JSONResponse(keep(responses.response(head, await _whole(answers, request))))
 
 
 async def _bytes(request: Request) -> bytes:
     """Of its body. Raises Refused."""
+    if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+        raise Refused(
+            415, f"a body in {encoding[:32]!r} is not unpacked: send it uncompressed", param="content-encoding"
+        )
     had, most = bytearray(), request.app.state.most_body
     async for part in request.stream():
         had += part
@@ -334,10 +350,10 @@ async def _fault(request: Request, error: Exception) -> Response:
 def _object(request: Request, error: dict[str, Any]) -> dict[str, Any]:
     """As the client's dialect has it."""
     path = request.url.path
-    if path.startswith("/v1/messages") or anthropic.VERSION in request.headers:
+    if path.removeprefix("/v1").startswith("/messages") or anthropic.VERSION in request.headers:
         return anthropic.error_object(error)
     if path.startswith("/v1/responses") and error["param"] == "messages":
-        return {"error": error | {"param": "input"}}
+        return {"error": error | {"param": "input", "message": f"input: {error['message'].removeprefix('messages: ')}"}}
     return {"error": error}
 
 

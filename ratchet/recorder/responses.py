@@ -1,5 +1,7 @@
-"""OpenAI's responses as calls of a rollout, and its answers in their shapes, streamed or whole. Nothing is kept here:
-the whole history comes with each request, and what would need the server's memory is refused with a sentence.
+"""OpenAI's responses as calls of a rollout, and its answers in their shapes, streamed or whole.
+
+A request is read with its whole history: `kept_responses.py` puts in what a client only names. What would need more of
+the server's memory is refused with a sentence.
 
 Items of one answer (reasoning, text, function calls) are one message of the assistant. Text and function tools only.
 """
@@ -10,7 +12,7 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -20,11 +22,9 @@ from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, function_too
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 
 STATELESS = (
-    ("previous_response_id", "no response is kept: send the whole history as `input`"),
     ("conversation", "no conversation is kept: send the whole history as `input`"),
     ("prompt", "no prompts are kept: send `instructions` and `input`"),
     ("background", "a response is answered while its client waits: leave `background` out"),
-    ("store", "nothing is stored: leave `store` out, or set it to false"),
     ("context_management", "a history is taken as it is sent, never compacted: leave `context_management` out"),
     ("top_logprobs", "only the log-probability of the sampled token is known, and responses have no place for it"),
 )
@@ -77,8 +77,8 @@ def begun(model: str, body: Mapping[str, Any]) -> dict[str, Any]:
         "max_output_tokens": body.get("max_output_tokens"),
         "metadata": body.get("metadata") or {},
         "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
-        "previous_response_id": None,
-        "store": False,
+        "previous_response_id": body.get("previous_response_id"),
+        "store": body.get("store") is not False,
         "temperature": None,
         "text": {"format": {"type": "text"}},
         "tool_choice": body.get("tool_choice") or "auto",
@@ -106,8 +106,10 @@ def response(head: Mapping[str, Any], answer: Told, ids: Mapping[str, str] | Non
     return dict(head) | {"status": status, "output": output, "incomplete_details": details, "usage": usage}
 
 
-async def events(head: Mapping[str, Any], first: Told, answers: AsyncGenerator[Told, None]) -> AsyncIterator[str]:
-    """What each answer has more than the last; function calls at the end, whole."""
+async def events(
+    head: Mapping[str, Any], first: Told, answers: AsyncGenerator[Told, None], keep: Callable[[dict[str, Any]], object]
+) -> AsyncIterator[str]:
+    """What each answer has more than the last; function calls at the end, whole. `keep` is given the whole response."""
     numbers = itertools.count()
     ids = {kind: f"{prefix}_{secrets.token_hex(16)}" for kind, prefix in PREFIXES.items()}
     growth = Growth()
@@ -162,6 +164,7 @@ async def events(head: Mapping[str, Any], first: Told, answers: AsyncGenerator[T
             for line in opened("message"):
                 yield line
         whole = response(head, answer, ids)
+        keep(whole)
         for line in closed(whole["status"]):
             yield line
         for item in whole["output"]:
@@ -223,8 +226,6 @@ def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
         function = {"name": item.get("name"), "arguments": item.get("arguments")}
         call = {"id": item.get("call_id"), "type": "function", "function": function}
         messages[-1]["tool_calls"] = [*messages[-1].get("tool_calls", ()), call]
-    elif kind == "item_reference":
-        raise Refused(400, "input: no items are kept here, so none can be referred to: send it whole", param="input")
     else:
         raise Refused(400, f"input: an item is {kind!r}; messages and function calls are taken", param="input")
 

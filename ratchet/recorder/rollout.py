@@ -17,6 +17,7 @@ from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.decoding import Decoding
 from ratchet.recorder.dialect import Asked
 from ratchet.recorder.engine import Token, TokenEngine
+from ratchet.recorder.kept_responses import KeptResponses
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
 from ratchet.recorder.stops import before, for_engine, held_back, places
 from ratchet.service.errors import EngineError
@@ -144,6 +145,7 @@ class RecordedRollout:
         self.budget = budget or Budget()
         self.overruled: dict[str, list[float | str]] = {}
         self.offered_tools = False
+        self.responses = KeptResponses()
         self._at_work = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -256,6 +258,8 @@ class RecordedRollout:
         text = self._template.text(ids)
         told, answer.stopped_at = before(text, asked.stop)
         parsed = self._parser_for(asked).parse(told, whole=True)
+        if not {name for name, _ in parsed.calls} <= {tool["function"].get("name") for tool in asked.tools}:
+            parsed = PlainParser().parse(told, whole=True)  # it calls what was not offered: that is text
         answer.parsed = replace(parsed, calls=parsed.calls[:1]) if asked.one_call else parsed
         answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
         answer.finish = "stop" if answer.stopped_at is not None or self._template.ended(ids) else "length"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Identifier, Record, Sentences, absent
+from schemas.messages.base import Identifier, Record, Sentences, Sha256, absent
 
 EValue = Annotated[float, Field(ge=0.0, le=1e300)]
 """An e-value: the factor by which the evidence speaks against its null hypothesis; 1e300 stands for all above it."""
@@ -96,6 +96,25 @@ class AuditRule(Record):
     tolerance: Margin = Field(0.01, description="Loss of the auditor's score that is not yet harm.")
 
 
+class ReplayedEvidence(Record):
+    """What the shadow replay proved of a candidate before it met users: e-values, null where it did not look.
+
+    The experiment takes (1 + e)/2 times its own e-value, which is an e-value for "worse than the limit on the logged
+    prompts and live": a replay that says nothing costs half of the evidence at most.
+    """
+
+    prompts: Count = Field(description="Prompts at which the candidate was compared.")
+    score: EValue | None = Field(
+        None, description="For: better in score. It shortens the ramp; the gain itself is proved live alone."
+    )
+    success: EValue | None = None
+    bounds: EValue | None = None
+    served: EValue | None = None
+    length: EValue | None = None
+    refused: EValue | None = None
+    types: dict[str, Count] = Field(default_factory=dict, max_length=256, description="Prompts by task type.")
+
+
 def _threshold(plan: dict[str, Any]) -> float:
     """By Ville's inequality an e-process ever reaches 1 / alpha with probability alpha at most."""
     return float(1.0 / plan["alpha"])
@@ -109,6 +128,22 @@ class ExperimentPlan(Record):
 
     experiment_id: Identifier
     kind: Literal["canary", "probation", "watch"] = "canary"
+    rule: Literal[1, 2] = Field(
+        1,
+        description="2: one bound for all task types, a veto for each type, and limits on the means of sizes. 1, in "
+        "older plans: a bound for each type, and limits on usual sizes.",
+    )
+    goal: Literal["better", "cheaper"] = Field(
+        "better",
+        description="better: a gain in score must be proved. cheaper: fewer tokens must be proved, at a loss of score "
+        "of less than −`min_gain`.",
+    )
+    draw_sha256: Sha256 | None = Field(
+        None,
+        description="SHA-256 of the secret that draws the arms. The decision that ends the experiment tells the "
+        "secret, so that everybody can draw again. Null in older plans, whose draws have no secret.",
+    )
+    replayed: ReplayedEvidence | None = Field(None, description="Null: there was no shadow replay.")
     ramp: tuple[RampStep, ...] = Field(CANARY_RAMP, min_length=1)
     alpha: float = Field(
         0.05,
@@ -127,7 +162,9 @@ class ExperimentPlan(Record):
         description="What its scores are of: a single answer, which the mean of the group is, or the answer the user "
         "gets, the best of it; single in older plans.",
     )
-    min_gain: Margin = Field(0.0, description="The candidate must be better in score by more than this.")
+    min_gain: Loss = Field(
+        0.0, description="The candidate must be better in score by more than this; below 0: may be worse by less."
+    )
     success_margin: float = Field(0.05, gt=0, le=0.5, description="Loss of success that must be ruled out to promote.")
     limits: Limits | None = Field(
         None,
@@ -137,7 +174,15 @@ class ExperimentPlan(Record):
         None, description="A promotion needs the auditor too, and its harm counts; null: nobody audits."
     )
     nth: int = Field(
-        1, ge=1, description="The agent's so manieth candidate: alpha is its part of what all of them may use."
+        1,
+        ge=1,
+        description="Number of the candidate among all of the agent: alpha is its part of what all of them may use.",
+    )
+    type_tolerance: Margin = Field(0.05, description="Loss of score within one task type that is not yet harm.")
+    min_type_units: Count = Field(
+        12,
+        description="Units of each arm, replayed prompts included, at which a task type can be judged; types of at "
+        "least 5 % of the units must come to it before a promotion.",
     )
     score_tolerance: Margin = Field(0.01, description="Loss of score that is not yet harm.")
     success_tolerance: Margin = Field(0.01, description="Loss of success that is not yet harm.")
@@ -223,6 +268,14 @@ class Evidence(Record):
     kept_latency: EValue | None = None
     kept_refused: EValue | None = None
     change: Change | None = Field(None, description="Of candidate to primary, estimated; null where there is no limit.")
+    harm_type: EValue | None = Field(
+        None,
+        description="The largest e-value for harm within one task type, times the type's part of the error rate. It "
+        "is compared with the threshold by itself. Null in older plans.",
+    )
+    worst_type: str | None = Field(None, description="The task type of `harm_type`.")
+    rare_types: tuple[str, ...] = Field((), description="Task types seen too seldom to be judged; at most 8.")
+    awaited_type: str | None = Field(None, description="A common task type that a promotion still waits for.")
     harm: EValue = Field(description="Weighted mean of those below; it alone is compared with the threshold.")
     harm_score: EValue
     harm_success: EValue

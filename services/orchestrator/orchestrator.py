@@ -164,7 +164,7 @@ class Orchestrator:
             max_message_bytes=settings.max_message_bytes,
             clock=self._deadlines.now,
             read_registry=self._read_registry,
-            samples=lambda agent_id: self._samples[agent_id].count(),
+            samples=lambda agent_id: self._samples[agent_id].draw(),
         )
         self._news = RewardBroadcaster(bus, now)
         kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)

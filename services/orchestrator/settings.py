@@ -35,11 +35,11 @@ class OrchestratorSettings(FleetSettings):
         0,
         ge=0,
         le=64,
-        description="Fewest answers sampled for a task that does not say, once so few of the primary's are proved as "
-        "good as the best of v1.0.0's whole group was; 4 at least where trainings are asked for. 0: never fewer.",
+        description="Fewest answers sampled for a task that does not say, once the best of so few of the primary's is "
+        "proved as good as the best of its whole group; 4 at least where trainings are asked for. 0: never fewer.",
     )
     adaptive_margin: float = Field(
-        0.02, ge=0, le=0.5, description="Loss of score against v1.0.0's whole group that does not count there."
+        0.02, ge=0, le=0.5, description="Loss of score against the whole group that does not count there."
     )
     temperature: float = Field(1.0, ge=0, le=5, description="Sampling temperature; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling; 1 filters nothing.")
@@ -198,6 +198,7 @@ class OrchestratorSettings(FleetSettings):
 
         canary = ExperimentPlan(
             experiment_id="policy",
+            rule=2,
             alpha=self.experiment_alpha,
             by_intention=True,
             metric=self.promote_on,

@@ -36,7 +36,13 @@ PYTHON = {
     "smolagents": ("smolagents[openai]==1.26.0",),
     "aider": AIDER,
 }
-NODE = ("openai@7.57.0", "@anthropic-ai/sdk@1.12.0")
+NODE = (
+    "openai@7.57.0",
+    "@anthropic-ai/sdk@1.12.0",
+    "ai@6.0.326",
+    "@ai-sdk/openai@3.0.141",
+    "@ai-sdk/anthropic@3.0.140",
+)
 READY = "ready.json"
 """What was installed, in each of them; written last."""
 

@@ -64,6 +64,36 @@ async def test_a_tool_call_and_its_result_are_one_segment(named: str, client: Cl
     assert (driven.segments, driven.breaks) == (1, {})
 
 
+@pytest.mark.parametrize("named", [client for client in CLIENTS if client.startswith("anthropic")])
+async def test_a_tool_runner_is_told_that_no_thread_is_kept_and_sends_the_whole_history(
+    named: str, client: Client
+) -> None:
+    driven = await client("runner", [LOOK, COIN])
+
+    assert driven.said == {"answer": COIN.says}
+    driven.assert_exact()
+    assert (driven.segments, driven.breaks) == (1, {})
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+async def test_vercels_sdk_takes_two_steps_with_its_default_models(
+    provider: str, way: str, folder: Path, note: Note, node: tuple[Path, Path]
+) -> None:
+    interpreter, modules = node
+
+    driven = await drive(
+        (interpreter, PROGRAMS / "vercel_client.mjs", provider, way),
+        [LOOK, COIN],
+        folder,
+        environment={"NODE_PATH": str(modules)},
+    )
+
+    note(f"npm `{NODE[2]}`, {provider}", driven)
+    assert driven.said == {"answer": COIN.says, "steps": 2}
+    driven.assert_exact()
+    assert (driven.segments, driven.breaks) == (1, {})
+
+
 @pytest.mark.parametrize("named", OPENAI)
 async def test_so_they_are_by_the_responses_api(named: str, client: Client) -> None:
     driven = await client("respond", [LOOK, COIN])

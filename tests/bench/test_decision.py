@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import lifetimes, watched
+from bench.decision.samples import World, run
 from bench.decision.simulate import simulate
 from bench.decision.streams import Scenario
 from tests.quick import rounds
@@ -43,3 +44,10 @@ def test_what_slipped_through_is_demoted_by_the_watch_over_it() -> None:
     fleets = rounds(30)
     assert watched(Scenario("worse", effect=-0.1, units=2000), fleets=fleets, seed=1).demoted >= 0.9
     assert watched(Scenario("equal", units=1000), fleets=fleets, seed=1).demoted <= 0.1
+
+
+def test_half_of_a_group_is_saved_where_it_is_enough_and_is_taken_back_by_proof_only() -> None:
+    enough, worse = run(World(0.8, tasks=6000), seed=1), run(World(0.8, 2000, 0.2, tasks=3000), seed=1)
+
+    assert enough.share >= 0.4
+    assert (enough.fewest, enough.returns, worse.returns) == (4, 0, 1)

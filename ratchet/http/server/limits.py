@@ -121,6 +121,9 @@ class Body:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
+        if (encoding := Headers(scope=scope).get("content-encoding", "identity")) != "identity":
+            why = f"content-encoding: a body in {encoding[:32]!r} is not unpacked: send it uncompressed"
+            raise Problem(415, "Compressed", why, "content-encoding")
         body = await self._read(Headers(scope=scope), receive)
         if depth_of(body) > DEEPEST:
             raise Problem(400, "Nested too deep", f"brackets go deeper than {DEEPEST}: flatten the body", "nested")

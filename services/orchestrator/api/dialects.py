@@ -26,6 +26,7 @@ from ratchet.openai.honoured import WISHES
 from ratchet.recorder import anthropic, responses
 from ratchet.recorder.body import read
 from ratchet.recorder.dialect import Asked, retries
+from ratchet.recorder.kept_responses import KeptResponses
 from ratchet.recorder.parsing import Parsed
 from ratchet.recorder.refused import Refused, refused_of
 from ratchet.service.errors import PromptRefused
@@ -34,6 +35,8 @@ from services.orchestrator.api.chat import streamed
 from services.orchestrator.api.chat_answer import pieces
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
 
+MOST_KEPT_BYTES = 64 * 1024 * 1024
+"""Of responses, of all callers together, that a later request may name."""
 ASKED_FOR_NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
 READ = ("model", "stream", "temperature", "top_p", "tools", "tool_choice", "metadata")
 """Fields of both."""
@@ -67,6 +70,8 @@ OF_RESPONSES = (
     "prompt_cache_key",
     "prompt_cache_retention",
     "safety_identifier",
+    "store",
+    "previous_response_id",
 )
 
 
@@ -82,6 +87,9 @@ class Chosen:
     stopped_at: str | None
 
 
+Keep = Callable[[dict[str, Any]], dict[str, Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """`taken`: fields that it reads, or that are harmless; any other is refused unless it asks for nothing. `names`:
@@ -91,7 +99,7 @@ class Dialect:
     read: Callable[[Mapping[str, Any], Mapping[str, str]], Asked]
     chat: Callable[[Mapping[str, Any]], dict[str, Any]]
     whole: Callable[[Mapping[str, Any], str, Chosen], dict[str, Any]]
-    events: Callable[[Mapping[str, Any], str, Chosen, AsyncGenerator[Chosen, None]], AsyncIterator[str]]
+    events: Callable[[Mapping[str, Any], str, Chosen, AsyncGenerator[Chosen, None], Keep], AsyncIterator[str]]
     failed: Callable[[dict[str, Any]], str]
     taken: frozenset[str]
     names: Mapping[str, str]
@@ -111,7 +119,7 @@ MESSAGES = Dialect(
     read=anthropic.asked,
     chat=_of_messages,
     whole=lambda body, model, told: anthropic.message(model, told),
-    events=lambda body, model, first, rest: anthropic.events(model, first, rest),
+    events=lambda body, model, first, rest, keep: anthropic.events(model, first, rest),
     failed=lambda error: f"event: error\ndata: {json.dumps(anthropic.error_object(error))}\n\n",
     taken=frozenset((*READ, *OF_MESSAGES)),
     names={"stop": "stop_sequences", "user": "metadata.user_id", "reasoning_effort": "output_config.effort"},
@@ -121,7 +129,7 @@ RESPONSES = Dialect(
     read=responses.asked,
     chat=_of_responses,
     whole=lambda body, model, told: responses.response(responses.begun(model, body), told),
-    events=lambda body, model, first, rest: responses.events(responses.begun(model, body), first, rest),
+    events=lambda body, model, first, rest, keep: responses.events(responses.begun(model, body), first, rest, keep),
     failed=lambda error: f"data: {json.dumps({'error': error})}\n\n",
     taken=frozenset((*READ, *OF_RESPONSES)),
     names={
@@ -134,7 +142,7 @@ RESPONSES = Dialect(
 
 
 def dialects_router(service: ChatService) -> APIRouter:
-    router = APIRouter()
+    router, kept = APIRouter(), KeptResponses(MOST_KEPT_BYTES)
 
     @router.post(MESSAGES.path, include_in_schema=False)
     async def messages(
@@ -147,18 +155,24 @@ def dialects_router(service: ChatService) -> APIRouter:
 
     @router.post(RESPONSES.path, include_in_schema=False)
     async def respond(request: Request, caller: CallerOf, idempotency_key: IdempotencyKey = None) -> Response:
-        return await _answered(RESPONSES, service, request, caller, idempotency_key)
+        return await _answered(RESPONSES, service, request, caller, idempotency_key, kept)
 
     return router
 
 
 async def _answered(
-    dialect: Dialect, service: ChatService, request: Request, caller: CallerOf, idempotency_key: str | None
+    dialect: Dialect,
+    service: ChatService,
+    request: Request,
+    caller: CallerOf,
+    idempotency_key: str | None,
+    kept: KeptResponses | None = None,
 ) -> Response:
     raw = await request.body()
     try:
         body = read(raw)
-        chat = chat_request(dialect, body, request.headers)
+        asked = body if kept is None else kept.resolve(body, caller.name)
+        chat = chat_request(dialect, asked, request.headers)
     except Refused as error:
         raise _problem(dialect, error) from None
     except PromptRefused as error:
@@ -167,17 +181,21 @@ async def _answered(
     question = Question(chat, caller.name, key=key, is_retry=retries(request.headers) > 0)
     task_id = await service.ask(question)
     headers = task_headers(task_id)
+
+    def keep(told: dict[str, Any]) -> dict[str, Any]:
+        return told if kept is None else kept.keep(body, len(raw), told, caller.name)
+
     if chat.stream:
 
         def events(answer: ChatCompletion) -> AsyncIterator[str]:
             told = chosen(answer)
             nothing = replace(told, parsed=Parsed(), call_ids=())
-            return dialect.events(body, answer.model, nothing, growing(told))
+            return dialect.events(body, answer.model, nothing, growing(told), keep)
 
         lines = streamed(service, question, task_id, events, dialect.failed)
         return StreamingResponse(lines, headers=headers, media_type="text/event-stream")
     answer = service.answered(question, task_id, await while_connected(request, service.lines(task_id)))
-    whole = dialect.whole(body, answer.model, chosen(answer))
+    whole = keep(dialect.whole(body, answer.model, chosen(answer)))
     return JSONResponse(whole | {"ratchet": answer.ratchet.model_dump()}, headers=headers)
 
 
@@ -254,4 +272,4 @@ def _problem(dialect: Dialect, error: Refused) -> Problem:
     param = error.error["param"]
     pointer = "/" + str(dialect.names.get(param, param)).replace(".", "/") if param else ""
     faults = [Fault(pointer=pointer, detail=str(error))] if param else []
-    return Problem(400, "Not valid", str(error), "invalid", faults=faults)
+    return Problem(error.status, "Not valid", str(error), error.error["code"] or "invalid", faults=faults)

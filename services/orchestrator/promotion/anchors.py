@@ -210,7 +210,7 @@ class Anchors:
         if any(old.scorer != new.scorer for old, new in again):
             await self._renew(again[0][1].scorer)
             return False
-        rescored = [Rescored(old.version, old.score, new.scores[-1]) for old, new in again]
+        rescored = [Rescored(old.version, old.scores, new.scores[-1]) for old, new in again]
         metrics.judge_drift.labels(self._agent_id).set(fmean(one.change for one in rescored))
         metrics.judge_noise.labels(self._agent_id).set(pstdev(one.change for one in rescored))
         noise = noise_of([one.scores for one in anchors])

@@ -1,34 +1,46 @@
-"""How many answers are sampled for tasks that do not say: fewer, once fewer are proved as good as v1.0.0's were served.
+"""How many answers are sampled for tasks that do not say: fewer, once fewer are proved as good as the whole group.
 
-Proved is: the best of k answers of the present primary is not worse, by more than a margin, than the best of v1.0.0's
-whole group. Both means have bounds that hold at all times (ratchet/experiments/mean_bounds.py); k is asked from the
-whole group down and ends where it is not proved, so that the number of tests costs nothing. It is forgotten with every
-new primary, and once the k in use no longer holds: then the whole group is sampled until it is proved anew. A scorer
-that drifts proves nothing; once its scores are the new measure, v1.0.0's are to be taken again too.
+Proved is: the best of k answers of the primary is worth at most a margin less than the best of its whole group. Both
+are read off the same whole groups, so neither the tasks nor the time differ. The proof is a bet that may be looked at
+after every task (ratchet/experiments/e_process.py); k is asked from the whole group down and ends where it is not
+proved, so that the number of tests costs nothing. It is forgotten with every new primary, and under a new measure.
 
-The two are not measured on the same tasks, so a traffic that has become easier since v1.0.0 answered flatters the
-primary. Knows no clock and no queue.
+A tenth of the tasks goes on getting the whole group, drawn by chance. If these prove that k has come to lose more than
+the margin (a detector of changes, ratchet/experiments/drift.py), all tasks get the whole group until it is proved anew.
+While the scorer drifts nothing is proved. Knows no clock and no queue.
 """
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from ratchet.experiments.mean_bounds import MeanBounds
+from ratchet.experiments.drift import Detector
+from ratchet.experiments.e_process import BettingProcess
 from ratchet.experiments.served import best_of
 from ratchet.logs.best_answer import is_best
 from ratchet.logs.names import is_own
 from ratchet.service.telemetry import Log
 from schemas.api.status import SamplesFigures
-from schemas.messages.work import BASE_VERSION, Work
+from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.promotion.arms import Arms
 
 log = Log("samples")
+
+ENOUGH = math.log(1 / 0.025)
+"""A k that loses more than the margin is ever taken for enough with at most this probability."""
+CHANGED = math.log(10_000.0)
+"""A k that stays within the margin is given up once in as many whole groups, on average, or less often."""
+WHOLE_SHARE = 0.1
+"""Of the tasks while fewer are sampled; simulated in bench/decision/samples.py."""
+LARGEST_STAKE = 0.1
+"""The loss beyond the margin is bet on as a multiple of this: larger bets find a change later."""
 
 LEAST_TO_LEARN = 4
 """Samples of a group where a training is asked for: with fewer, most groups are all alike, and teach nothing."""
@@ -59,16 +71,17 @@ class SamplesState:
     """Of one agent, as kept in the index."""
 
     usual: int = 0
-    """The whole group that `base` is the best of."""
+    """The whole group."""
     anchored: int = 0
     """The decision by which the scorer's scores became the measure of all below; 0: from the start."""
     version: str = ""
-    """The primary that `present` is of, and its program where one answers by default."""
+    """The primary that is measured, and its program where one answers by default."""
     samples: int = 0
     """Proved to be enough; 0: none but the whole group."""
-    base: MeanBounds = field(default_factory=MeanBounds)
-    present: dict[int, MeanBounds] = field(default_factory=dict)
-    """Samples → the best of so many."""
+    enough: dict[int, BettingProcess] = field(default_factory=dict)
+    """Samples → the bet that so many lose at most the margin."""
+    change: Detector = field(default_factory=Detector)
+    """Of `samples` losing more by now."""
     saved_samples: int = 0
     saved_tokens: float = 0.0
 
@@ -76,13 +89,19 @@ class SamplesState:
 class AdaptiveSamples:
     """One agent's. Give it every task closed."""
 
-    def __init__(self, arms: Arms, policy: SamplesPolicy) -> None:
+    def __init__(self, arms: Arms, policy: SamplesPolicy, chance: random.Random | None = None) -> None:
         self._arms = arms
         self._policy = policy
+        self._chance = chance or random.Random()
         self._state = SamplesState(policy.usual)
 
+    def draw(self) -> int:
+        """Samples of the next task that does not say."""
+        count = self.count()
+        return self._policy.usual if self._chance.random() < WHOLE_SHARE else count
+
     def count(self) -> int:
-        """Samples of the next task that does not say. The whole group while an experiment runs that needs it."""
+        """Samples of most tasks that do not say. The whole group while an experiment runs that needs it."""
         adapters, proved = self._arms.adapters, self._state.samples
         if not proved:
             return self._policy.usual
@@ -139,54 +158,50 @@ class AdaptiveSamples:
         metrics.tokens_saved.labels(work.agent_id).inc(saved * tokens)
 
     def _observe(self, lines: Sequence[Interaction]) -> None:
-        """An answer without a score counts 0 for the primary; for v1.0.0 a group without any is left out."""
-        state, usual = self._state, self._policy.usual
-        scores = [line.score or 0.0 for line in lines]
-        version, primary = lines[0].adapter_version, self._primary
+        """Whole groups of the primary only. An answer without a score counts 0."""
+        state, usual, margin = self._state, self._policy.usual, self._policy.margin
         if state.anchored != (anchored := self._arms.adapters.anchored):
-            state.anchored, state.base = anchored, MeanBounds()
-            self._forget(primary, "the scorer's scores are a new measure")
-        if state.version != primary:
-            self._forget(primary, f"{primary} is the primary now")
-        if version == BASE_VERSION and len(lines) >= usual and any(line.score is not None for line in lines):
-            state.base.observe(best_of(scores, usual))
-        if _answerer(version, lines[0].arm.program) == primary:
-            for count in range(self._policy.floor, min(len(lines), usual - 1) + 1):
-                state.present.setdefault(count, MeanBounds()).observe(best_of(scores, count))
+            state.anchored = anchored
+            self._forget(self._primary, "the scorer's scores are a new measure")
+        if state.version != self._primary:
+            self._forget(self._primary, f"{self._primary} is the primary now")
+        if _answerer(lines[0].adapter_version, lines[0].arm.program) != state.version or len(lines) < usual:
+            return
+        scores = [line.score or 0.0 for line in lines[:usual]]
+        for count in range(self._policy.floor, usual):
+            loss = max(scores) - best_of(scores, count)
+            state.enough.setdefault(count, BettingProcess()).bet(margin - loss, 1.0 - margin)
+            if count == state.samples:
+                state.change.observe([(loss - margin) / max(margin, LARGEST_STAKE)])
 
     def _decide(self) -> None:
-        state = self._state
-        if state.samples and not self._holds(state.samples):
-            self._forget(state.version, f"the best of {state.samples} answers is no longer proved as good")
+        state, usual = self._state, self._policy.usual
+        if state.samples and state.change.log_e >= CHANGED:
+            self._forget(state.version, f"the best of {state.samples} answers has come to lose more than the margin")
             return
         fewest = self._fewest()
-        if fewest and fewest != state.samples:
-            wanted = state.base.upper - self._policy.margin
+        if fewest != state.samples:
             reason = (
-                f"the best of {fewest} answers of {state.version} is worth at least {state.present[fewest].lower:.3f}, "
-                f"as good as v1.0.0's best of {self._policy.usual} (at least {wanted:.3f} was to be shown)"
+                f"the best of {fewest} answers of {state.version} is proved to lose at most {self._policy.margin:g} "
+                f"against the best of {usual}"
             )
-            log.info("samples-lowered", reason, agent_id=self._arms.agent_id, samples=fewest, usual=self._policy.usual)
-            state.samples = fewest
+            log.info("samples-lowered", reason, agent_id=self._arms.agent_id, samples=fewest, usual=usual)
+            state.samples, state.change = fewest, Detector()
 
     def _fewest(self) -> int:
         """From where it stands on down: 0 where not even one less than the whole group is proved."""
         fewest = self._state.samples
         for count in range((fewest or self._policy.usual) - 1, self._policy.floor - 1, -1):
-            if not self._holds(count):
+            if count not in self._state.enough or self._state.enough[count].log_e < ENOUGH:
                 break
             fewest = count
         return fewest
-
-    def _holds(self, count: int) -> bool:
-        bounds = self._state.present.get(count)
-        return bounds is not None and bounds.lower >= self._state.base.upper - self._policy.margin
 
     def _forget(self, version: str, reason: str) -> None:
         if self._state.samples:
             usual = self._policy.usual
             log.info("samples-raised", reason, agent_id=self._arms.agent_id, samples=usual, usual=usual)
-        self._state.version, self._state.samples, self._state.present = version, 0, {}
+        self._state.version, self._state.samples, self._state.enough = version, 0, {}
 
 
 def _answerer(version: str, program: str | None) -> str:

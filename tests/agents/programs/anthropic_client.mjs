@@ -35,6 +35,14 @@ const scenarios = {
     const second = await said(history, given);
     return { tool: use.name, finish: first.stop_reason, answer: textOf(second) };
   },
+  async runner() {
+    const run = async ({ box }) => `a coin in the ${box} box`;
+    const body = { model: "any", max_tokens: 99, messages: asked("What is in the red box?"), stream: streamed };
+    const steps = client.beta.messages.toolRunner({ ...body, tools: [{ ...tool, run, parse: (input) => input }] });
+    let last;
+    for await (const step of steps) last = streamed ? await step.finalMessage() : step;
+    return { answer: textOf(last) };
+  },
   async stop() {
     const told = await said(asked("Count."), { stop_sequences: [" four", "five"] });
     const { stop_reason: finish, stop_sequence: found, usage } = told;

@@ -48,6 +48,21 @@ def tools() -> dict:
     return {"tool": use.name, "finish": first.stop_reason, "answer": text_of(second)}
 
 
+def runner() -> dict:
+    @anthropic.beta_tool
+    def look(box: str) -> str:
+        """Look into a box."""
+        return f"a coin in the {box} box"
+
+    given = {"model": "any", "max_tokens": 99, "messages": asked("What is in the red box?")}
+    if STREAM:
+        for stream in client.beta.messages.tool_runner(**given, tools=[look], stream=True):
+            last = stream.get_final_message()
+    else:
+        last = client.beta.messages.tool_runner(**given, tools=[look]).until_done()
+    return {"answer": text_of(last)}
+
+
 def stop() -> dict:
     told = said(asked("Count."), stop_sequences=[" four", "five"])
     return {

@@ -161,6 +161,14 @@ async def test_a_body_may_have_so_many_bytes_and_not_one_more(slow: Slow, tmp_pa
     assert "RATCHET_MAX_MESSAGE_BYTES" in answers[1].json()["detail"]
 
 
+async def test_a_packed_body_is_refused_in_a_sentence(slow: Slow, tmp_path: Path) -> None:
+    async with client_of(app_of(slow, tmp_path)) as client:
+        reply = await client.post("/v1/generate", content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
+
+    assert (reply.status_code, reply.json()["type"]) == (415, "content-encoding")
+    assert "send it uncompressed" in reply.json()["detail"]
+
+
 async def test_a_body_that_never_ends_is_given_up() -> None:
     body = Body(nothing, KIB, within_s=0.05)
 

@@ -165,6 +165,9 @@ async def test_that_any_tool_is_called_is_a_wish_that_is_noted() -> None:
         ({"messages": [*ASKED["messages"], {"role": "assistant", "content": "It is"}]}, 400, "last turn"),
         ({"mcp_servers": [{"type": "url", "url": "https://x", "name": "x"}]}, 400, "mcp_servers"),
         ({"container": "container_1"}, 400, "container"),
+        ({"thread": {"type": "create"}}, 400, "without `thread`"),
+        ({"stop_sequences": ["x" * 2000]}, 400, "stop_sequences"),
+        ({"tools": [{"name": 5}]}, 400, "tools"),
     ],
 )
 async def test_what_is_refused_has_anthropics_shape(given: dict[str, Any], status: int, said: str) -> None:
@@ -176,6 +179,24 @@ async def test_what_is_refused_has_anthropics_shape(given: dict[str, Any], statu
         assert rollout.conversation.calls == []
         denied = await client.post("/messages", json=ASKED, headers={"x-api-key": "other"})
         assert (denied.status_code, denied.json()["error"]["type"]) == (401, "authentication_error")
+
+
+async def test_a_thread_is_refused_by_the_code_by_which_its_clients_send_the_whole_history() -> None:
+    continued = {"thread": {"type": "continue", "previous_message_id": "msg_1"}}
+    async with house() as (client, rollout):
+        reply = await client.post("/messages", json=ASKED | continued)
+
+    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert reply.json()["error"]["details"] == {"error_code": "thread_unsupported_request"}
+    assert (rollout.conversation.calls, rollout.conversation.breaks) == ([], {})
+
+
+async def test_it_answers_where_vercels_provider_looks_for_it_too() -> None:
+    async with house("A coin.") as (client, _):
+        said = await client.post("http://recorder/messages", json=ASKED)
+        refused = await client.post("http://recorder/messages", json={"messages": []})
+
+    assert (said.json()["content"][0]["text"], refused.json()["type"]) == ("A coin.", "error")
 
 
 async def test_a_count_of_tokens_is_that_of_the_call_and_makes_none() -> None:

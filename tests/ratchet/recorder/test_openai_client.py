@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import openai
@@ -263,6 +265,7 @@ async def test_what_is_not_honoured_is_refused_by_name(kind: type[openai.APIStat
         with pytest.raises(kind) as refused:
             await at.ask(**given)
         assert refused.value.param in given  # type: ignore[operator]
+        assert f"{refused.value.param}" in refused.value.body["message"]  # type: ignore[index]
         assert at.engine.seen == []
 
 
@@ -329,6 +332,41 @@ async def test_a_body_that_is_no_text_is_refused_before_anything_is_sampled(body
         )
         assert (reply.status_code, at.engine.seen) == (400, [])
         assert said in reply.json()["error"]["message"]
+
+
+async def test_a_call_of_a_tool_that_was_not_offered_is_text() -> None:
+    other = CALL.replace("look", "leave")
+    async with house(f"I go.\n{other}", f"{CALL}\n{other}") as at:
+        one, both = [(await at.ask(tools=[TOOL])).choices[0] for _ in range(2)]
+
+    assert (one.message.tool_calls, one.message.content, one.finish_reason) == (None, f"I go.\n{other}", "stop")
+    assert (both.message.tool_calls, both.message.content) == (None, f"{CALL}\n{other}")
+
+
+async def test_a_packed_body_is_refused_in_a_sentence() -> None:
+    async with house() as at:
+        reply = await at.client._client.post(
+            "http://recorder/v1/chat/completions",
+            content=gzip.compress(b'{"messages": []}'),
+            headers={"authorization": f"Bearer {at.client.api_key}", "content-encoding": "gzip"},
+        )
+
+    assert (reply.status_code, reply.json()["error"]["param"]) == (415, "content-encoding")
+    assert "send it uncompressed" in reply.json()["error"]["message"]
+
+
+async def test_a_client_of_http_1_0_gets_a_stream_without_chunks() -> None:
+    async with house("A coin.") as at, at.recorder.serving() as base_url:
+        body = json.dumps({"messages": ASKED, "stream": True}).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(base_url).port)
+        head = f"POST /v1/chat/completions HTTP/1.0\r\nAuthorization: Bearer {at.client.api_key}\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+        headers, _, told = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+
+    assert b"chunked" not in headers
+    assert told.startswith(b"data: ") and told.endswith(b"data: [DONE]\n\n")
 
 
 async def test_a_context_that_is_too_long_and_a_route_that_is_not_there() -> None:

@@ -55,6 +55,40 @@ async def test_an_agent_that_closes_without_a_call_goes_on_in_its_segment_and_ge
         assert (len(segments_of(at.rollout.conversation)), at.rollout.conversation.breaks) == (1, {})
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("by_response", [False, True], ids=["by item", "by response"])
+async def test_a_client_may_name_what_it_was_told_and_need_not_send_it(by_response: bool, stream: bool) -> None:
+    async with house(f"<think>\nHm.\n</think>\n\nI look.\n{CALL}", "A coin.") as at:
+
+        async def told(given: Any, **more: Any) -> Any:
+            async with at.client.responses.stream(model="any", input=given, tools=[LOOK], **more) as events:
+                return await events.get_final_response()
+
+        whole = at.client.responses.create
+        first = await (told(ASKED) if stream else whole(model="any", input=ASKED, tools=[LOOK]))
+        result = RESULT | {"call_id": first.output[2].call_id}
+        named = [{"type": "item_reference", "id": item.id} for item in first.output]
+
+        if by_response:
+            second = await told([result], previous_response_id=first.id)
+        else:
+            second = await told([*ASKED, *named, result])
+
+        assert (second.output_text, second.store) == ("A coin.", True)
+        assert (len(segments_of(at.rollout.conversation)), at.rollout.conversation.breaks) == (1, {})
+        at.assert_recorded()
+
+
+async def test_what_was_not_to_be_stored_can_not_be_named() -> None:
+    async with house("I look.") as at:
+        first = await at.client.responses.create(model="any", input=ASKED, store=False)
+
+        with pytest.raises(openai.BadRequestError, match="previous_response_id: this response is not kept") as refused:
+            await at.client.responses.create(model="any", input=ASKED, previous_response_id=first.id)
+
+    assert refused.value.code == "previous_response_not_found"
+
+
 async def test_streamed_it_is_put_together_by_the_client_as_it_was_whole() -> None:
     said = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}"
     async with house(said, "A coin.") as at:
@@ -102,7 +136,6 @@ async def test_one_that_reaches_its_limit_is_incomplete() -> None:
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id", "send the whole history"),
         ({"conversation": "conv_1"}, "conversation", "send the whole history"),
-        ({"store": True}, "store", "nothing is stored"),
         ({"background": True}, "background", "while its client waits"),
         ({"truncation": "auto"}, "truncation", "never cut"),
         ({"tools": [{"type": "web_search"}]}, "tools", "web_search"),
@@ -126,6 +159,7 @@ async def test_what_needs_more_than_the_request_is_refused_by_name(given: Any, p
             await at.client.responses.create(**{"model": "any", "input": "Hi", **given})
 
     assert (refused.value.param, at.engine.seen) == (param, [])
+    assert param in refused.value.body["message"]  # type: ignore[index]
 
 
 async def test_a_failure_and_a_context_that_is_too_long_are_told_as_the_client_knows_them() -> None:

@@ -259,9 +259,8 @@ async def test_fewer_answers_are_asked_for_once_one_is_proved_as_good_as_the_gro
         asked = (await one.work(41))[40]
         status = await one.orchestrator._api.overview.status()
 
-    assert (sizes[0], sizes[-1]) == (2, 1)
-    assert sizes == sorted(sizes, reverse=True)
-    assert (one.logged()[-1].sampling.n, one.logged()[-1].sampling.lowered_from) == (1, 2)
+    assert (sizes[0], 1 in sizes) == (2, True)
+    assert {(line.sampling.n, line.sampling.lowered_from) for line in one.logged()} == {(1, 2), (2, None)}
     assert (asked.sampling.n, asked.sampling.lowered_from) == (2, None)
     assert status.agents[0].samples.now == 1
     assert status.agents[0].samples.saved_samples == sizes.count(1)

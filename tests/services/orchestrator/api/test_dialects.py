@@ -116,6 +116,24 @@ async def test_what_messages_can_not_have_is_refused_in_anthropics_shape(tmp_pat
             assert reply.json()["error"]["type"] == ("not_found_error" if status == 404 else "invalid_request_error")
             assert said in reply.json()["error"]["message"]
         assert chat.works == []
+        threaded = MESSAGES | {"thread": {"type": "continue", "previous_message_id": "msg_1"}}
+        error = (await chat.http.post("/v1/messages", json=threaded)).json()["error"]
+        assert error["details"] == {"error_code": "thread_unsupported_request"}
+
+
+async def test_a_response_may_be_named_instead_of_sent(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        first = await chat.openai.responses.create(model="small", input=[ASKED])
+        named: Any = [ASKED, {"type": "item_reference", "id": first.output[0].id}, ASKED]
+        async with chat.openai.responses.stream(model="small", input=named) as stream:
+            second = await stream.get_final_response()
+
+        await chat.openai.responses.create(model="small", input="And in Rome?", previous_response_id=second.id)
+
+        turns = [[turn.content for turn in work.input if isinstance(turn, ChatMessage)] for work in chat.works[1:]]
+        begun = [ASKED["content"], "the best one", ASKED["content"]]
+        assert turns == [begun, [*begun, "the best one", "And in Rome?"]]
+        assert len({work.session_id for work in chat.works[1:]}) == 1
 
 
 async def test_what_fails_or_is_not_honoured_is_told_as_each_client_knows_it(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Fleet:
 
     def __init__(self, policy: SamplesPolicy, **chances: float) -> None:
         self.arms = Arms("small")
-        self.samples = AdaptiveSamples(self.arms, policy)
+        self.samples = AdaptiveSamples(self.arms, policy, random.Random(2))
         self.chances = {f"v1.0.{name[1:]}": chance for name, chance in chances.items()}
         self.rng = random.Random(1)
         self.sequence = 0
@@ -41,7 +41,7 @@ class Fleet:
         for _ in range(tasks):
             task = Task(task_id=f"t{self.sequence}", input="x", samples=asked)
             arm = Arm(adapter_version=version, sequence=self.sequence)
-            work = admit(task, POLICY, arm=arm, now=NOW, origin=Origin(), samples=self.samples.count())
+            work = admit(task, POLICY, arm=arm, now=NOW, origin=Origin(), samples=self.samples.draw())
             self.sequence += 1
             self.samples.closed(work, [self._line(work, index) for index in range(work.sampling.n)])
 
@@ -72,9 +72,8 @@ def _adapters(primary: str, **fields: object) -> AgentAdapters:
 
 
 def proved(policy: SamplesPolicy | None = None) -> Fleet:
-    """v1.0.1, nearly always right, has taken the place of v1.0.0, whose best of eight is right nearly as often."""
+    """v1.0.1, whose single answers are nearly always right, has taken the place of v1.0.0, whose are not."""
     fleet = Fleet(policy or SamplesPolicy(8, least=1, margin=0.05), v0=0.3, v1=0.99, v2=0.3)
-    fleet.answer(BASE_VERSION, 600)
     fleet.promote("v1.0.1")
     fleet.answer("v1.0.1", 400)
     return fleet
@@ -102,11 +101,9 @@ def test_it_is_off_unless_it_is_asked_for() -> None:
     assert fleet.samples.figures().saved_samples == 0
 
 
-def test_nothing_is_lowered_where_the_primary_is_not_as_good() -> None:
-    fleet = Fleet(SamplesPolicy(8, least=1, margin=0.05), v0=0.3, v1=0.2)
-    fleet.answer(BASE_VERSION, 600)
-    fleet.promote("v1.0.1")
-    fleet.answer("v1.0.1", 1500)
+def test_nothing_is_lowered_where_fewer_answers_are_not_as_good() -> None:
+    fleet = Fleet(SamplesPolicy(8, least=1, margin=0.01), v0=0.3)
+    fleet.answer(BASE_VERSION, 1500)
 
     assert fleet.samples.count() == 8
 
@@ -115,18 +112,18 @@ def test_a_new_primary_is_sampled_in_whole_groups_until_it_is_proved_itself() ->
     fleet = proved()
 
     fleet.promote("v1.0.2")
-    assert fleet.samples.count() == 8
+    at_once = fleet.samples.count()
     fleet.answer("v1.0.2", 400)
 
-    assert fleet.samples.count() == 8
+    assert (at_once, fleet.samples.count()) == (8, 7)
 
 
-def test_what_no_longer_holds_brings_the_whole_group_back() -> None:
+def test_fewer_that_have_come_to_lose_more_bring_the_whole_group_back() -> None:
     fleet = proved()
     fleet.chances["v1.0.1"] = 0.2
     lowered = fleet.samples.count()
 
-    fleet.answer("v1.0.1", 200)
+    fleet.answer("v1.0.1", 300)
 
     assert (lowered, fleet.samples.count()) == (1, 8)
 
@@ -144,16 +141,14 @@ def test_what_a_drifting_scorer_says_proves_nothing() -> None:
     assert (while_it_drifts, fleet.samples.count()) == (8, 1)
 
 
-def test_under_a_new_measure_what_v1_0_0_was_given_before_it_proves_nothing() -> None:
-    fleet = Fleet(SamplesPolicy(8, least=1, margin=0.05), v0=0.01, v1=0.01)
-    fleet.answer(BASE_VERSION, 300)
-    fleet.promote("v1.0.1")
+def test_under_a_new_measure_what_was_proved_before_it_proves_nothing() -> None:
+    fleet = proved()
     fleet.arms.follow(_adapters("v1.0.1", anchored=7), None)
-    fleet.chances["v1.0.1"] = 0.3
+    at_once = fleet.samples.count()
 
-    fleet.answer("v1.0.1", 300)
+    fleet.answer("v1.0.1", 40)
 
-    assert fleet.samples.count() == 8
+    assert (at_once, fleet.samples.count()) == (8, 8)
 
 
 @pytest.mark.parametrize(
