@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from ratchet.concurrency.threads import wait_out
 from ratchet.sandbox.job import Job, Result, SandboxError
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.sandbox.settings import SandboxSettings
@@ -71,9 +71,7 @@ class Workshop:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             is_given_up = change.give_up()
-            while not work.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({work})
+            await wait_out(work)
             if is_given_up:
                 work.exception()
                 raise

@@ -29,9 +29,11 @@ NUMBERS = {
     "process_vm_readv": (310, 270), "reboot": (169, 142), "shmget": (29, 194), "syslog": (103, 116),
     "userfaultfd": (323, 282), "name_to_handle_at": (303, 264), "ptrace": (101, 117), "ioctl": (16, 29),
     "swapon": (167, 224), "io_setup": (206, 0),
+    "preadv2": (327, 286),
     # of one number everywhere
+    "landlock_create_ruleset": (444, 444),
     "io_uring_setup": (425, 425), "open_tree": (428, 428), "fsopen": (430, 430), "clone3": (435, 435),
-    "pidfd_getfd": (438, 438), "landlock_create_ruleset": (444, 444), "preadv2": (327, 286), "mount_setattr": (442, 442), "memfd_secret": (447, 447),
+    "pidfd_getfd": (438, 438), "mount_setattr": (442, 442), "memfd_secret": (447, 447),
 }  # fmt: skip
 NEW_USER, NEW_NS, NEW_NET = 0x10000000, 0x00020000, 0x40000000
 
@@ -295,7 +297,7 @@ def look_into_the_page_cache(_):
     waits_for_nothing = 8
     held = ctypes.create_string_buffer(1)
     vector = (ctypes.c_void_p * 2)(ctypes.addressof(held), 1)
-    with open(sys.executable, "rb") as shared:
+    with Path(sys.executable).open("rb") as shared:
         return call("preadv2", shared.fileno(), vector, 1, 0, 0, waits_for_nothing) == 1
 
 
