@@ -43,7 +43,12 @@ def measured(folder: Path, rounds: int) -> dict[str, Any]:
     with model(folder, LATENCY_S) as there:
         together = [asyncio.run(_together(folder, there)) for _ in range(rounds)]
         neighbours = asyncio.run(_neighbours(folder, there, rounds))
-    found = {"rates": _medians(rates), "costs": _medians(costs), "together": _medians(together), "waits": _medians(waits)}
+    found = {
+        "rates": _medians(rates),
+        "costs": _medians(costs),
+        "together": _medians(together),
+        "waits": _medians(waits),
+    }
     complaints = [f"{name}: {why}" for name, row in neighbours.items() for why in row.pop("complaints")]
     if (longer := found["waits"]["longer beside books, ms"]) > MOST_LONGER_MS:
         complaints.append(f"a call beside a program that sends books took {longer:.0f} ms longer")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from ratchet.adapters.decisions import DecisionLedger, Mark, chained
+from ratchet.adapters.draw_secrets import DrawSecrets
 from ratchet.adapters.registry_moves import apply
 from ratchet.adapters.signatures import LedgerHead, Signer, Signing
 from ratchet.files.atomic_file import replace_file
@@ -50,6 +51,8 @@ class RegistryStore:
         self.path = adapters_dir / FILE_NAME
         self.ledger = DecisionLedger(adapters_dir, signing)
         self._signing = signing
+        self.draws = DrawSecrets(signing.keys_dir) if signing else None
+        """Null where nobody said where the keys are: then draws have no secret."""
         self._seen: tuple[bytes, Registry] | None = None
         self._lock_timeout_s = lock_timeout_s
         self._check = check
@@ -180,10 +183,19 @@ class RegistryStore:
     def _append(self, registry: Registry, draft: DecisionDraft, signer: Signer | None) -> Registry:
         decision, _ = chained(_mark(registry), draft)
         after = apply(registry, decision)  # refuses before anything is written
+        draft = self._with_secrets(draft, registry, after)
         after = _at(after, self.ledger.append(_mark(registry), draft, signer).end)
         self._write(after)
         _announce(decision)
         return after
+
+    def _with_secrets(self, draft: DecisionDraft, before: Registry, after: Registry) -> DecisionDraft:
+        """Tell the secrets of the experiments that end with it."""
+        running = {one.experiment_id for one in after.agent(draft.agent_id).running}
+        ended = [one for one in before.agent(draft.agent_id).running if one.experiment_id not in running]
+        secrets = {one.experiment_id: self.draws.secret(one) for one in ended} if self.draws else {}
+        draws = {name: secret for name, secret in secrets.items() if secret}
+        return draft.model_copy(update={"draws": draws}) if draws else draft
 
     def _need_signing(self) -> Signing:
         if self._signing is None:

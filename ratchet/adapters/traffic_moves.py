@@ -12,7 +12,16 @@ from ratchet.adapters.program_entries import AnyVerdict, with_one_more, without_
 from ratchet.service.errors import NotAllowed
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
-from schemas.records.decision import Conclude, Decision, Promote, RollBack, RunningExperiment, Settle, StartExperiment
+from schemas.records.decision import (
+    Conclude,
+    Decision,
+    Promote,
+    RollBack,
+    RunningExperiment,
+    Settle,
+    StartExperiment,
+    Validate,
+)
 from schemas.records.registry import AdapterEntry, AgentAdapters
 
 WITHOUT_A_WINNER = {"inconclusive": AdapterState.INCONCLUSIVE, "aborted": AdapterState.ABORTED}
@@ -62,6 +71,13 @@ def with_state(
 ) -> AgentAdapters:
     """One version in its new state, and whatever else changes with it. Raises NotAllowed as the table says."""
     return changed(agent, versions=_restated(agent, {version: to}, decision), **changes)
+
+
+def validate(agent: AgentAdapters, move: Validate, decision: Decision) -> AgentAdapters:
+    """Its replay is kept for its experiment."""
+    after = with_state(agent, move.version, AdapterState.VALIDATED, decision)
+    entry = after.versions[move.version].model_copy(update={"replayed": move.replayed})
+    return changed(after, versions={**after.versions, move.version: entry})
 
 
 def _restated(

@@ -114,6 +114,14 @@ class HeldUpRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UnauditedRow:
+    """An agent whose scores are a model's, and no auditor looks at them. It is a choice, so the fleet is healthy."""
+
+    agent_id: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReport:
     """`faults` are sentences; the fleet is healthy when there is none."""
 
@@ -129,6 +137,7 @@ class StatusReport:
     programs: tuple[ProgramRow, ...] = ()
     learning: tuple[LearningRow, ...] = ()
     held_up: tuple[HeldUpRow, ...] = ()
+    unaudited: tuple[UnauditedRow, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -163,6 +172,7 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
         tuple(program_rows(FleetSettings.read())),
         tuple(learning_rows(glance)) if learns else (),
         tuple(HeldUpRow(agent_id, one.name, one.sentence) for agent_id, one in held_up(glance)),
+        tuple(unaudited_rows(glance)),
     )
 
 
@@ -184,6 +194,13 @@ def learning_rows(glance: Any) -> Iterator[LearningRow]:
     """From what the orchestrator answers at `/v1/status`; nothing where it does not."""
     for agent in glance["agents"] if glance else ():
         yield LearningRow(agent["agent_id"], agent["learning"]["groups"], agent["learning"]["wanted"])
+
+
+def unaudited_rows(glance: Any) -> Iterator[UnauditedRow]:
+    """From the same; an orchestrator of an earlier version says nothing of it."""
+    for agent in glance["agents"] if glance else ():
+        if sentence := agent.get("unaudited"):
+            yield UnauditedRow(agent["agent_id"], sentence)
 
 
 def quality_rows(text: str) -> list[QualityRow]:
@@ -307,7 +324,9 @@ def render_status(report: StatusReport) -> Group:
         Text(f"{one.name} is somebody else's program: {one.consumers or 'nobody'} consuming {one.queue}")
         for one in report.external
     ]
-    parts += [Text(f"{one.agent_id}: {one.sentence}", style="yellow") for one in report.held_up]
+    waits = [(one.agent_id, one.sentence) for one in report.held_up]
+    unaudited = [(one.agent_id, one.sentence) for one in report.unaudited]
+    parts += [Text(f"{agent_id}: {sentence}", style="yellow") for agent_id, sentence in (*waits, *unaudited)]
     parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
     if not report.started_here:
         parts.append(Text("No fleet was started here (no .ratchet/fleet.json): seen through the broker only.", "dim"))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ratchet.bus.amqp.short_connection import without_password
+from ratchet.bus.topology import RESULTS, TASKS
 from ratchet.cli.fleet.folder import FleetFolder, FleetRecord
 from ratchet.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL, FleetOptions
 from ratchet.cli.fleet.start import start_fleet
@@ -103,7 +104,8 @@ def _any_typed(ctx: typer.Context) -> bool:
 
 def _say_where(record: FleetRecord, options: FleetOptions) -> None:
     out.print("[bold green]The fleet is up.[/bold green]")
-    lines = [("broker", f"{without_password(record.amqp_url)}  (queue of tasks: tasks, of results: results)")]
+    tasks, results = record.namespace + TASKS, record.namespace + RESULTS
+    lines = [("broker", f"{without_password(record.amqp_url)}  (queue of tasks: {tasks}, of results: {results})")]
     lines += [(p.name, f"http://127.0.0.1:{p.http_port}") for p in record.programs if p.http_port]
     lines += [(who, "yours to start: docs/messages.md") for who in record.options.external]
     lines += [("the page", f"{place}/") for name, place in lines if name == "orchestrator"]

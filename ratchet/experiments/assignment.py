@@ -1,7 +1,8 @@
 """Which arm a unit is given to: a hash of the experiment and the unit, so that no draw is stored or shared.
 
 A unit is a session where the task names one, else the task. The hash is uniform and, between experiments, independent.
-It is a fair draw only the first time a unit is met: what is remembered of units already met is the experiment's.
+The hash is keyed by a secret of the experiment, so that no client can choose ids by the arm they will get. It is a fair
+draw only the first time a unit is met: what is remembered of units already met is the experiment's.
 """
 
 from __future__ import annotations

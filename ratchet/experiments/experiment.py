@@ -57,8 +57,10 @@ def decided(plan: ExperimentPlan, evidence: Evidence, sequence: int | None, band
 class Experiment:
     """State is bounded by the plan's budget of units: a session's arm each, and the units not yet finished."""
 
-    def __init__(self, plan: ExperimentPlan) -> None:
+    def __init__(self, plan: ExperimentPlan, secret: str | None = "") -> None:
+        """`secret`: what its arms are drawn by; None where it is lost, and nothing can be drawn any more."""
         self.plan = plan
+        self._secret = secret
         self._line = self._new_line()
         self._metrics = ExperimentMetrics(plan)
         self._step = 0
@@ -96,6 +98,11 @@ class Experiment:
         """As of now: cheap, and unmoved by what comes later. Its bands are worked out when asked for."""
         return ExperimentSnapshot(self.plan, self.evidence, self._sequence, self._final, self._metrics.estimate)
 
+    @property
+    def can_draw(self) -> bool:
+        """Whether the secret of its draws is at hand."""
+        return self._secret is not None
+
     def knows(self, session_id: str) -> bool:
         """Whether it has given the session an arm, which the session keeps."""
         return self._final is None and self._line.arm_of(session_id) is not None
@@ -108,13 +115,13 @@ class Experiment:
         A session keeps the arm it has. New units stay out while the candidate has too many unfinished ones, so that a
         flood can't give it thousands of answers before the first is judged, and once the budget is handed out.
         """
-        if self._final is not None:
+        if self._final is not None or self._secret is None:
             return None
         if in_session and (known := self._line.arm_of(unit_id)):
             return known
         if self._line.enrolled >= self.plan.max_units or self._line.open_candidates >= self._ramp_step.open_candidates:
             return None
-        return assign(self.plan.experiment_id, unit_id, self.share if share is None else share)
+        return assign(self.plan.experiment_id, unit_id, self.share if share is None else share, self._secret)
 
     def enrol(self, enrolment: Enrolment) -> ExperimentDecision | None:
         """A task's assignment, once it is logged, in the order of the log. Returns the verdict if this brought it."""

@@ -5,7 +5,8 @@ bound, with probability 1 − 2α at least, no candidate that is no better is ev
 (alpha spending; Foster and Stine, "α-investing", JRSS B 70, 2008, compare it with rules that win some back). The n-th
 threshold grows like n², the evidence for a better candidate exponentially with its units.
 
-Limits: what the primary has changed since v1.0.0 is taken off what a candidate may change.
+Limits: what the primary has changed since v1.0.0 is taken off what a candidate may change. It is measured beside v1.0.0
+itself in the shadow replay of each candidate, on prompts that both answer.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ratchet.experiments.effect import loss_of
-from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep
+from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep, ReplayRecord
 from schemas.records.registry import AdapterEntry, ProgramEntry
 
 LEAST_TOLERANCE = 0.01
@@ -45,6 +46,17 @@ def limits_left(limits: Limits, since_base: Change) -> Limits:
     )
 
 
+def measured_since_base(carried: Change, replay: ReplayRecord | None) -> Change:
+    """What the primary has changed since v1.0.0: as the replay measured it beside v1.0.0, on the same prompts.
+
+    `carried`: what its experiments estimated. It holds for what a replay does not measure, latency, and where too few
+    prompts were left. Estimates that are multiplied from promotion to promotion drift: each was selected by passing.
+    """
+    if replay is None or replay.since_base is None:
+        return carried
+    return replay.since_base.model_copy(update={"latency": carried.latency})
+
+
 def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> ExperimentPlan:
     """The fleet's plan for this candidate: its part of the errors, and what is left of the limits.
 
@@ -53,6 +65,8 @@ def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> Experiment
     if plan.limits is None:
         return plan
     left = limits_left(plan.limits, since_base)
+    if plan.goal == "cheaper":
+        left = left.model_copy(update={"length": min(left.length, 1.0)})
     alpha = alpha_of(plan.alpha, nth)
     return ExperimentPlan.model_validate(
         plan.model_dump()
@@ -61,7 +75,7 @@ def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> Experiment
             "nth": nth,
             "alpha": alpha,
             "promote_at": 1.0 / alpha,
-            "min_gain": min(MOST, max(plan.min_gain, -since_base.score)),
+            "min_gain": min(MOST, max(plan.min_gain, plan.min_gain - since_base.score)),
             "length_tolerance": min(plan.length_tolerance, max(LEAST_TOLERANCE, loss_of(left.length))),
             "latency_tolerance": min(plan.latency_tolerance, max(LEAST_TOLERANCE, loss_of(left.latency))),
         }

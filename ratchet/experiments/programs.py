@@ -23,11 +23,9 @@ import msgspec
 from ratchet.experiments.served import Mean
 from ratchet.logs.best_answer import is_censored
 from ratchet.logs.groups import Groups
-from ratchet.logs.names import INTERACTIONS, active_path, is_own
-from ratchet.logs.reader import LogReader
+from ratchet.logs.names import INTERACTIONS, is_own
+from ratchet.logs.reader import LogReader, start_of_newest
 from ratchet.logs.rows import ProgramRow, ScorerRow, UsageRow
-from ratchet.logs.segments import Position, sealed_end, sealed_segments
-from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import JournalError
 from schemas.api.programs import ProgramFigures, ProgramsCompared
 from schemas.api.status import Interval
@@ -129,17 +127,10 @@ class ProgramBook:
 
     def _read_on(self) -> None:
         if self._reader is None:
-            self._reader = LogReader(self._logs_dir, INTERACTIONS, self._start(), on_bad=lambda bad: None)
+            start = start_of_newest(self._logs_dir, INTERACTIONS, self._most_bytes)
+            self._reader = LogReader(self._logs_dir, INTERACTIONS, start, on_bad=lambda bad: None)
         for record in self._reader.records(ProgramRow):
             self._take(record.value)
-
-    def _start(self) -> Position:
-        """Of the first segment from which on no more is left than is read."""
-        sealed, active = sealed_segments(self._logs_dir, INTERACTIONS), active_path(self._logs_dir, INTERACTIONS)
-        end = sealed_end(sealed) + (active.stat().st_size if active.exists() else 0)
-        starts = [*(segment.start for segment in sealed), sealed_end(sealed)]
-        start = next((one for one in starts if end - one <= self._most_bytes), starts[-1])
-        return max(start, read_start_offsets(self._logs_dir).begin(INTERACTIONS))
 
     def _take(self, row: ProgramRow) -> None:
         self._lines += 1

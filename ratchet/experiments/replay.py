@@ -5,13 +5,14 @@ What a replay needs is in the running experiment's parameters: its plan, and fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 from pydantic import JsonValue
 
+from ratchet.experiments.assignment import assign, candidate_share
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, ended_tasks, enrolment_of
 from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS
@@ -41,13 +42,19 @@ def replayed(running: RunningExperiment, logs_dir: Path) -> Experiment:
     return replayed_together([running], logs_dir)[running.experiment_id]
 
 
-def replayed_together(experiments: Iterable[RunningExperiment], logs_dir: Path) -> dict[str, Experiment]:
+def replayed_together(
+    experiments: Iterable[RunningExperiment],
+    logs_dir: Path,
+    secret_of: Callable[[RunningExperiment], str | None] = lambda _: None,
+) -> dict[str, Experiment]:
     """Several, by id, in one pass over each log, from where the first of them began.
+
+    `secret_of`: what an experiment that goes on draws by. The arms of the units in the logs are not drawn again.
 
     The log of interactions is read no further than to the last of their verdicts. Raises as `plan_of`; JournalError.
     """
     asked = list(experiments)
-    state = {running.experiment_id: Experiment(plan_of(running)) for running in asked}
+    state = {running.experiment_id: Experiment(plan_of(running), secret_of(running)) for running in asked}
     for work in _lines_of(Work, state, logs_dir, ASSIGNMENTS, _position(asked, ASSIGNMENTS)):
         state[str(work.arm.experiment_id)].enrol(enrolment_of(work))
     audited = [one for one in asked if state[one.experiment_id].plan.audit is not None]
@@ -59,6 +66,20 @@ def replayed_together(experiments: Iterable[RunningExperiment], logs_dir: Path) 
     ):
         state[str(arm.experiment_id)].observe(arm.sequence, outcome)
     return state
+
+
+def draw_again(running: RunningExperiment, secret: str, logs_dir: Path) -> tuple[int, str | None]:
+    """How many units got the arm that the secret draws, and the first unit that did not. Raises as above."""
+    state, met, right = {running.experiment_id: Experiment(plan_of(running))}, set[str](), 0
+    for work in _lines_of(Work, state, logs_dir, ASSIGNMENTS, began_at(running, ASSIGNMENTS)):
+        unit = enrolment_of(work)
+        if unit.unit_id in met:
+            continue
+        met.add(unit.unit_id)
+        if assign(running.experiment_id, unit.unit_id, candidate_share(unit.assignment), secret) != unit.assignment:
+            return right, unit.unit_id
+        right += 1
+    return right, None
 
 
 Logged = TypeVar("Logged", Work, Interaction, AuditedTask)

@@ -41,9 +41,9 @@ EVALUATION = "-evaluation-"
 """Within the experiment ids of evaluations, which operators ask for: ratchet eval."""
 
 
-GOLDEN_TASKS, ANCHOR_TASKS, EVALUATION_TASKS = "golden/", "anchor/", "evaluation/"
+GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS = "golden/", "replay/", "anchor/", "evaluation/"
 """How the task ids of the fleet's own begin: by these a list tells them, whatever is left of their lines."""
-OWN_TASKS = (GOLDEN_TASKS, ANCHOR_TASKS, EVALUATION_TASKS)
+OWN_TASKS = (GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS)
 
 
 def file_name(log: str) -> str:
@@ -70,7 +70,7 @@ def task_index(folder: Path) -> Path:
 
 
 def is_own(experiment_id: str | None) -> bool:
-    """True for the fleet's own tasks: golden ones, anchors and evaluations. No user gets their Results."""
+    """True for the fleet's own tasks: golden and replayed ones, anchors and evaluations. No user gets their Results."""
     return experiment_id is not None and experiment_id.startswith(VALIDATION)
 
 

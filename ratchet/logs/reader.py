@@ -39,6 +39,7 @@ __all__ = [
     "follow",
     "read",
     "read_json",
+    "start_of_newest",
     "tail_position",
 ]
 
@@ -121,6 +122,14 @@ def file_starts(folder: Path, name: str) -> list[Position]:
     """Where the active file and each sealed segment begin, the newest first."""
     sealed = sealed_segments(folder, name)
     return sorted({sealed_end(sealed), *(segment.start for segment in sealed)}, reverse=True)
+
+
+def start_of_newest(folder: Path, name: str, most_bytes: int) -> Position:
+    """Of the first segment from which on no more than `most_bytes` are left, and never before what is kept."""
+    active, starts = active_path(folder, name), file_starts(folder, name)
+    end = starts[0] + (active.stat().st_size if active.exists() else 0)
+    start = next((one for one in reversed(starts) if end - one <= most_bytes), starts[0])
+    return max(start, read_start_offsets(folder).begin(name))
 
 
 def active_tail(folder: Path, name: str, count: int, most_bytes: int = TAIL_BYTES) -> list[bytes]:

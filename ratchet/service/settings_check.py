@@ -1,7 +1,8 @@
 """What is wrong with the settings of this environment, said before anything that takes time has begun.
 
 A name that no setting has is worth a warning, with the nearest one that there is; a value that can't be used ends the
-start. As a program, `python -m ratchet.service.settings_check`, it is a job of docker-compose.yml: exit code 1 for it.
+start. As a program, `python -m ratchet.service.settings_check [FILE]`, it is a job of docker-compose.yml: exit code 1
+for it. FILE: settings as in `.env`, which go before those of the environment; there need be no such file.
 
 Engines and scorers are looked up by name where their service is installed: on Compose in the image of each.
 Left out: what only the process itself can tell, such as whether a scorer's server answers.
@@ -15,6 +16,9 @@ import pkgutil
 import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
+
+from dotenv import dotenv_values
 
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import NO_VARIABLES, FleetSettings
@@ -64,7 +68,8 @@ def require_usable(given: Mapping[str, str] = NO_VARIABLES) -> None:
         raise SettingsError(f"settings can't be used: {'; '.join(faults)}")
 
 
-def main() -> str | None:
+def main(file: Path | None = None) -> str | None:
+    os.environ.update({name: value or "" for name, value in (dotenv_values(file) if file else {}).items()})
     for sentence in unknown_names(os.environ):
         sys.stderr.write(f"warning: {sentence}\n")
     try:
@@ -75,4 +80,4 @@ def main() -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*map(Path, sys.argv[1:])))

@@ -123,6 +123,10 @@ class AgentFigures(Record):
     program_candidate: str | None = Field(description="That is tried against it.")
     frozen: bool
     distrusted: bool = Field(description="The scorer has drifted: training waits.")
+    unaudited: str | None = Field(
+        description="A model scores and no auditor looks at it: what may happen, and what to set. Null before "
+        "the first score since the orchestrator's start."
+    )
     experiment_id: str | None
     units: int | None = Field(description="Finished units of the running experiment.")
     gain: float | None = Field(description="E-value for better in score; at the threshold it promotes.")

@@ -9,7 +9,7 @@ class AdapterState(Sentences):
     """Each value carries a sentence for people."""
 
     TRAINED = "trained", "Published and registered; the gate has not judged it yet."
-    VALIDATED = "validated", "It loads on every replica and answers the golden set as well as its parent."
+    VALIDATED = "validated", "It loads on every replica, and its shadow replay proved no harm."
     CANARY = "canary", "It answers a share of live traffic in a running experiment."
     PROBATION = "probation", "It is the primary, while a holdback of the version before it goes on answering."
     STABLE = "stable", "It is the primary, and its probation is over."

@@ -17,7 +17,7 @@ from schemas.messages.base import (
     Timestamp,
     absent,
 )
-from schemas.records.evidence import Change
+from schemas.records.evidence import Change, ReplayRecord
 
 Who = Annotated[str, StringConstraints(pattern=r"^(orchestrator|trainer|operator:[^\x00-\x1f\x7f]{1,100})$")]
 Ed25519 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
@@ -83,6 +83,9 @@ class Validate(Record):
 
     kind: Literal["validate"] = "validate"
     version: AdapterVersion
+    replayed: ReplayRecord | None = Field(
+        None, exclude_if=absent, description="What its experiment takes over; absent: no logged prompt was asked."
+    )
 
 
 class RejectVersion(Record):
@@ -264,6 +267,11 @@ class DecisionDraft(Message):
     at: Timestamp
     reason: str = Field(min_length=1)
     evidence: dict[str, JsonValue] = Field(default_factory=dict)
+    draws: dict[Identifier, str] | None = Field(
+        None,
+        exclude_if=absent,
+        description="The secrets that drew the arms of the experiments that end with it, by experiment.",
+    )
 
     @property
     def by_operator(self) -> bool:

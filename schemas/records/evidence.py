@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Identifier, Record, Sentences, Sha256, absent
+from schemas.messages.base import AdapterVersion, Identifier, Record, Sentences, Sha256, absent
 
 EValue = Annotated[float, Field(ge=0.0, le=1e300)]
 """An e-value: the factor by which the evidence speaks against its null hypothesis; 1e300 stands for all above it."""
@@ -113,6 +113,18 @@ class ReplayedEvidence(Record):
     length: EValue | None = None
     refused: EValue | None = None
     types: dict[str, Count] = Field(default_factory=dict, max_length=256, description="Prompts by task type.")
+
+
+class ReplayRecord(Record):
+    """A shadow replay as the gate ends it, kept until the experiment that takes it over."""
+
+    against: AdapterVersion = Field(description="The primary, whose logged scores it was held against.")
+    evidence: ReplayedEvidence
+    since_base: Change | None = Field(
+        None,
+        description="What that primary has changed since v1.0.0, measured on the same prompts, without latency. Null "
+        "from too few prompts, and where it is v1.0.0.",
+    )
 
 
 def _threshold(plan: dict[str, Any]) -> float:

@@ -18,7 +18,7 @@ class ProgramState(StrEnum):
         return member
 
     ASKED = "asked", "An operator asked for its experiment, which waits for its turn and for what runners say of it."
-    REJECTED = "rejected", "It was not fit to be tried: runners do not have it alike, or it failed on the golden set."
+    REJECTED = "rejected", "It was not fit to be tried: runners do not have it alike, or it failed at the gate."
     CANARY = "canary", "It answers a share of live traffic in a running experiment."
     PROBATION = "probation", "It answers by default, while a holdback of the program before it goes on answering."
     STABLE = "stable", "It answers by default, and its probation is over."

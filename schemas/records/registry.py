@@ -19,11 +19,12 @@ from schemas.messages.base import (
     Record,
     Sha256,
     Timestamp,
+    absent,
 )
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
 from schemas.records.decision import Ed25519, RunningExperiment, Who
-from schemas.records.evidence import Change
+from schemas.records.evidence import Change, ReplayRecord
 from schemas.records.program_state import DEFAULT_STATES, ProgramState
 
 NO_DECISION = "0" * 64
@@ -54,6 +55,9 @@ class AdapterEntry(Record):
     base: BaseModelIdentity | None = None
     since_base: Change | None = Field(None, description="What it has changed since v1.0.0; null: never measured.")
     outcomes: tuple[ExperimentOutcome, ...] = ()
+    replayed: ReplayRecord | None = Field(
+        None, exclude_if=absent, description="Of its shadow replay, for its experiment; absent: there was none."
+    )
 
     @property
     def can_serve(self) -> bool:

@@ -29,7 +29,7 @@ tasks_repeated = Counter("ratchet_tasks_repeated_total", "Tasks whose id was kno
 tasks_closed = LoopCounter("ratchet_tasks_closed_total", "Tasks with a Result.", ["agent", "status"])
 own_tasks_closed = LoopCounter(
     "ratchet_own_tasks_closed_total",
-    "Of these the fleet's own, whose Results no user gets: golden tasks, anchors and evaluations.",
+    "Of these the fleet's own, whose Results no user gets: golden and replayed tasks, anchors and evaluations.",
     ["agent", "status"],
 )
 results_untold = Counter("ratchet_results_untold_total", "Results whose users could not be told, after several tries.")

@@ -64,11 +64,12 @@ from services.orchestrator.observation.gauges import DiskGauges, QueueGauges
 from services.orchestrator.observation.overview import LOOK_EVERY_S
 from services.orchestrator.promotion.anchors import Anchors
 from services.orchestrator.promotion.announcer import Announcer
-from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.promotion.arms import Arms, names_its_own
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.promotion.shadow_gate import ShadowGate
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.tasks.adaptive_samples import AdaptiveSamples
 from services.orchestrator.tasks.admission import AdmissionPolicy
@@ -80,6 +81,7 @@ from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
+from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import ResultWaiters, TaskService
 from services.orchestrator.training.scheduler import TrainingScheduler
 
@@ -258,22 +260,33 @@ class Orchestrator:
     def _promoter(self, arms: Arms) -> Promoter:
         settings, replicas = self._settings, self._replicas[arms.agent_id]
         announcer = Announcer(arms, self._bus, now)
+        shadow = ShadowGate(
+            arms,
+            self._intake.ask,
+            self._own_tasks,
+            settings.experiments,
+            self._read_logged,
+            logs_dir=settings.logs_dir,
+            adapters_dir=settings.adapters_dir,
+            prompts=settings.replay_prompts,
+            deadline_s=settings.golden_deadline_s,
+            samples=settings.samples,
+            from_traffic=settings.golden_from_traffic,
+            first_tasks=lambda: self._anchors[arms.agent_id].tasks,
+            revision=lambda: announcer.revision,
+            clock=now,
+            seconds=monotonic,
+        )
         gate = Gate(
             arms,
             announcer,
             replicas,
             self._bus,
-            self._intake.ask,
-            self._own_tasks,
+            shadow,
             adapters_dir=settings.adapters_dir,
             max_rank=settings.adapter_max_rank,
-            margin=settings.golden_margin,
             timeout_s=settings.validation_timeout_s,
-            golden_deadline_s=settings.golden_deadline_s,
-            samples=settings.samples,
-            first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
             programs_answer=lambda: bool(self._api.rollouts.declared(arms.agent_id)),
-            clock=now,
             seconds=monotonic,
         )
         training = TrainingScheduler(
@@ -295,6 +308,18 @@ class Orchestrator:
             seconds=monotonic,
             told=lambda: self._api.rollouts.declared(arms.agent_id),
         )
+
+    async def _read_logged(self, task_id: str) -> tuple[Work, Sequence[Interaction]] | None:
+        """A task as it was admitted and answered; None where the logs have it no more, or not the agent answered it.
+
+        Raises JournalError.
+        """
+        known = self.ledger.find(task_id)
+        if known is None or known.lines is None:
+            return None
+        work = await self.ledger.work_of(known)
+        lines = await asyncio.to_thread(logged_lines, self._settings.logs_dir, known)
+        return (work, lines) if lines and not names_its_own(work) else None
 
     async def _read_registry(self, agent_id: str) -> None:
         """Has the agent's tasks, and what is told of it, go by the registry as it is now; where that fails, the next

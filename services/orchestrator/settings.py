@@ -79,19 +79,19 @@ class OrchestratorSettings(FleetSettings):
         description="What these trainings compare a rollout with, which is also what a group is counted by: program, "
         "or group. If not set, the trainer's own choice, and counted by program.",
     )
-    golden_margin: float = Field(
-        0.05, ge=0, le=1, description="How far below its parent's mean score a candidate's may be on the golden set."
-    )
     golden_from_traffic: bool = Field(
         True,
-        description="Without a golden set of an agent, ask candidates the first 16 scored tasks of its users; false: "
-        "only that they answer at all.",
+        description="Ask candidates logged tasks of users, too, before any user gets their answers; false: only the "
+        "golden set.",
     )
     golden_deadline_s: float = Field(
         14_400.0,
         gt=0,
-        description="Seconds that a candidate and its parent may take for the whole golden set; what has no answer "
-        "then expires together.",
+        description="Seconds for all that a candidate is asked before its live test; what has no answer then expires "
+        "together.",
+    )
+    replay_prompts: int = Field(
+        128, ge=1, description="Logged prompts that a candidate is asked at most before its live test."
     )
     validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
     experiment_max_units: int = Field(
@@ -101,13 +101,26 @@ class OrchestratorSettings(FleetSettings):
         "begins anew after as many.",
     )
     experiment_min_units_per_arm: int = Field(20, ge=0, description="Tasks of each arm before a promotion.")
-    experiment_min_age_s: float = Field(0.0, ge=0, description="Seconds an experiment runs before a promotion.")
+    experiment_min_age_s: float = Field(
+        86_400.0,
+        ge=0,
+        description="Seconds an experiment runs before a promotion: a day, so that it has seen day and night. A week "
+        "(604800) where weekends bring other traffic than working days.",
+    )
     experiment_alpha: float = Field(
         0.05,
         gt=0,
         le=0.5,
         description="Rate of false roll-backs of an equal candidate, and of false promotions of the first one; of all "
         "candidates there will ever be together twice that. Experiments that run keep theirs.",
+    )
+    promote_goal: Literal["better", "cheaper"] = Field(
+        "better",
+        description="What a candidate must prove: better, a gain in score; cheaper, fewer sampled tokens, at a loss "
+        "of score of less than RATCHET_CHEAPER_MARGIN. All other limits hold for both.",
+    )
+    cheaper_margin: float = Field(
+        0.02, gt=0, lt=0.5, description="Loss of score that a cheaper candidate must be proved to stay below."
     )
     promote_on: Literal["single", "served"] = Field(
         "single",
@@ -199,6 +212,9 @@ class OrchestratorSettings(FleetSettings):
         canary = ExperimentPlan(
             experiment_id="policy",
             rule=2,
+            goal=self.promote_goal,
+            min_gain=0.0 if self.promote_goal == "better" else -self.cheaper_margin,
+            session_tasks=1,
             alpha=self.experiment_alpha,
             by_intention=True,
             metric=self.promote_on,
@@ -232,7 +248,8 @@ class OrchestratorSettings(FleetSettings):
     def training(self) -> TrainingPolicy:
         from services.orchestrator.training.trigger import TrainingPolicy
 
-        return TrainingPolicy(self.train_after_groups, self.train_every_s, self.train_baseline)
+        references = "reference" in self.demonstrations
+        return TrainingPolicy(self.train_after_groups, self.train_every_s, self.train_baseline, references)
 
     @property
     def adaptive(self) -> SamplesPolicy:

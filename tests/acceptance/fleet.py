@@ -146,6 +146,7 @@ class Fleet:
     def _enlist(self, name: str, module: str, port_variable: str, extra: Mapping[str, str] | None = None) -> None:
         port = free_port()
         environment = {
+            "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
             "RATCHET_AMQP_URL": self.amqp_url,
             "RATCHET_NAMESPACE": self.namespace,
             "RATCHET_AGENTS": ",".join(self.agents),

@@ -46,7 +46,7 @@ def options() -> list[str]:
 @pytest.fixture(scope="module")
 def ratchet(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ratchet]:
     """In a folder where a fleet is up; it is down afterwards, and no process of it is left."""
-    ratchet = Ratchet(tmp_path_factory.mktemp("up"))
+    ratchet = Ratchet(tmp_path_factory.mktemp("up"), {"RATCHET_NAMESPACE": "blue."})
     try:
         ran = ratchet("up", *options)
         assert ran.code == 0, ran.err
@@ -99,6 +99,7 @@ def test_a_second_up_says_so_and_changes_nothing(ratchet: Ratchet, options: list
 
     assert again.code == 0
     assert "already up" in again.err
+    assert "(queue of tasks: blue.tasks, of results: blue.results)" in " ".join(again.out.split())
     assert pid_of(ratchet, "orchestrator") == before
 
 

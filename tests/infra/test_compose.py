@@ -31,7 +31,8 @@ from services.trainer.settings import TrainerSettings
 
 ROOT = Path(__file__).parent.parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+GATE = "settings-file"
+SERVICES: dict[str, dict[str, Any]] = {name: one for name, one in COMPOSE["services"].items() if name != GATE}
 EYES_FILE: dict[str, Any] = yaml.safe_load((ROOT / "infra/observability.compose.yml").read_text())
 EYES: dict[str, dict[str, Any]] = EYES_FILE["services"]
 EVERY = SERVICES | EYES
@@ -117,6 +118,17 @@ def test_no_container_fills_the_machine_with_processes_or_its_memory_with_files(
     assert service["deploy"]["resources"]["limits"]["pids"] <= 4096
     assert all(re.search(r"\bsize=\d+[mg]\b", folder) for folder in service.get("tmpfs", ()))
     assert ("tmpfs" in service) is (name != "rabbitmq")
+
+
+def test_a_bad_env_file_ends_up_in_a_build_before_any_container_is_touched() -> None:
+    gate = COMPOSE["services"][GATE]
+    stage = (
+        (ROOT / "services/Dockerfile").read_text().partition(f"AS {gate['build']['target']}\n")[2].partition("FROM")[0]
+    )
+
+    assert (gate["pull_policy"], gate["deploy"]["replicas"]) == ("build", 0)
+    assert re.search(r"--mount=type=bind,target=/project\b[^#]*settings_check /project/\.env\n", stage)
+    assert not [name for name, service in SERVICES.items() if GATE in service.get("depends_on", ())]
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))

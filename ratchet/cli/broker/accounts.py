@@ -33,8 +33,8 @@ from ratchet.service.settings import FleetSettings
 
 DEFAULT_EXCHANGE = "amq.default"
 """As permissions call the exchange without a name; who may write to it may write to any queue by the queue's name."""
-OWN_QUEUES = r"(reply\.|amq\.gen)"
-"""A user's queues for answers begin so."""
+REPLY_QUEUES, NAMED_BY_BROKER = r"reply\.", r"amq\.gen"
+"""A client's queues for answers begin so, the first under the fleet's namespace."""
 NOTHING = "^$"
 EVERYTHING = ".*"
 
@@ -50,7 +50,8 @@ class TopicPermission:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user of the broker. `tags` give access to its management pages."""
+    """A user of the broker. `name` is its role; the broker knows it under the fleet's namespace. `tags` give access to
+    the management pages."""
 
     name: str
     configure: str
@@ -127,7 +128,7 @@ class _Rules:
         return Account(own.name, own.configure, own.write, own.read, (*own.topics, told))
 
     def client(self) -> Account:
-        own = f"^{self._prefix}{OWN_QUEUES}"
+        own = f"^({self._prefix}{REPLY_QUEUES}|{NAMED_BY_BROKER})"
         topics = (TopicPermission(self._wire(EXCHANGE), self._one_of((TASKS, FEEDBACK)), NOTHING),)
         return Account("client", own, self._one_of((EXCHANGE,)), f"{own}|{self._one_of((RESULTS,))}", topics)
 

@@ -28,7 +28,7 @@ def credentials(
     """Make the users' passwords, where they are not there yet, and the definitions that the broker loads."""
     settings = FleetSettings.read()
     fleet = accounts(topology_of(settings), settings.agents, settings.namespace, runner=settings.programs is not None)
-    write_credentials(out, fleet, host=host, port=port, group=group)
+    write_credentials(out, fleet, host=host, port=port, group=group, namespace=settings.namespace)
     say(f"{out}: {', '.join(account.name for account in fleet)}")
     if given is not None and (secrets := hand_out(given, out, fleet, group=group)):
         say(f"handed out: {', '.join(secrets)}")
@@ -39,4 +39,4 @@ def setup(timeout: Annotated[float, typer.Option(help="Seconds to wait for the b
     """Declare the fleet's queues and exchanges; what is there already stays as it is."""
     settings = FleetSettings.read()
     asyncio.run(declare(settings, timeout))
-    say(f"declared: {', '.join(sorted(topology_of(settings).names))}")
+    say(f"declared: {', '.join(settings.namespace + name for name in sorted(topology_of(settings).names))}")

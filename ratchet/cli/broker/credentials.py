@@ -40,8 +40,11 @@ PASSWORD_BYTES = 24
 SALT_BYTES = 4
 
 
-def write_credentials(out: Path, fleet: Iterable[Account], *, host: str, port: int, group: int | None = None) -> None:
-    """With a `group`, that group may read each secret: for services that run as another user.
+def write_credentials(
+    out: Path, fleet: Iterable[Account], *, host: str, port: int, group: int | None = None, namespace: str = ""
+) -> None:
+    """With a `group`, that group may read each secret: for services that run as another user. The users' names begin
+    with the `namespace`, so that those of two fleets on one broker differ.
 
     Raises SettingsError, JournalError where a file can't be read or written.
     """
@@ -51,7 +54,7 @@ def write_credentials(out: Path, fleet: Iterable[Account], *, host: str, port: i
         for account in fleet:
             secret = out / account.name / SECRET
             _own_folder(secret.parent, group)
-            passwords[account] = _password(secret, account, host, port)
+            passwords[account] = _password(secret, namespace + account.name, host, port)
             _close(secret, group)
         urls = {account.name: (out / account.name / SECRET).read_bytes() for account in fleet}
         for stand_in, name in STAND_INS.items():
@@ -61,7 +64,7 @@ def write_credentials(out: Path, fleet: Iterable[Account], *, host: str, port: i
                 _close(out / stand_in / SECRET, group)
         path = out / DEFINITIONS
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, json.dumps(definitions(passwords), indent=2).encode())
+        replace_file(path, json.dumps(definitions(passwords, namespace), indent=2).encode())
     except OSError as error:
         raise SettingsError(f"the broker's credentials can't be written: {error}") from None
 
@@ -108,13 +111,13 @@ def _is_for(secret: str, account: str) -> bool:
     return secret.startswith(f"ratchet_{service}_")
 
 
-def definitions(passwords: dict[Account, str]) -> dict[str, Any]:
+def definitions(passwords: dict[Account, str], namespace: str) -> dict[str, Any]:
     """What RabbitMQ imports at its start (`load_definitions`): without it, there would be the user guest."""
     return {
         "vhosts": [{"name": VHOST}],
         "users": [
             {
-                "name": account.name,
+                "name": namespace + account.name,
                 "password_hash": password_hash(password, secrets.token_bytes(SALT_BYTES)),
                 "hashing_algorithm": "rabbit_password_hashing_sha256",
                 "tags": list(account.tags),
@@ -123,7 +126,7 @@ def definitions(passwords: dict[Account, str]) -> dict[str, Any]:
         ],
         "permissions": [
             {
-                "user": account.name,
+                "user": namespace + account.name,
                 "vhost": VHOST,
                 "configure": account.configure,
                 "write": account.write,
@@ -133,7 +136,7 @@ def definitions(passwords: dict[Account, str]) -> dict[str, Any]:
         ],
         "topic_permissions": [
             {
-                "user": account.name,
+                "user": namespace + account.name,
                 "vhost": VHOST,
                 "exchange": topic.exchange,
                 "write": topic.write,
@@ -163,11 +166,11 @@ def _close(secret: Path, group: int | None) -> None:
     secret.chmod(0o600 if group is None else 0o640)
 
 
-def _password(path: Path, account: Account, host: str, port: int) -> str:
-    """The one that is there already, or a new one."""
-    if path.exists():
-        return unquote(urlsplit(path.read_text().strip()).password or "")
-    password = secrets.token_urlsafe(PASSWORD_BYTES)
-    url = f"amqp://{quote(account.name)}:{quote(password)}@{host}:{port}/{quote(VHOST, safe='')}"
-    replace_file(path, url.encode())
+def _password(path: Path, user: str, host: str, port: int) -> str:
+    """The one that is there already, or a new one; its file names the user that it is for."""
+    there = urlsplit(path.read_text().strip()) if path.exists() else None
+    password = unquote(there.password or "") if there else secrets.token_urlsafe(PASSWORD_BYTES)
+    if there is None or there.username != quote(user):
+        url = f"amqp://{quote(user)}:{quote(password)}@{host}:{port}/{quote(VHOST, safe='')}"
+        replace_file(path, url.encode())
     return password

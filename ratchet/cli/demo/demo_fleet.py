@@ -73,15 +73,19 @@ class DemoFleet:
         """As many as the plan has; none that begins too late. `good_enough`: nor where that share of the primary's
         answers to users has full marks."""
         for number in range(1, self._plan.turns + 1):
-            if number > 1 and self.narrator.seconds > self._plan.no_turn_after_s:
-                self.narrator.say(f"no further turn: {self._plan.no_turn_after_s:.0f} s are over (--no-turn-after)")
+            if number > 1 and (reason := self._reason_to_stop(good_enough)):
+                self.narrator.say(f"no further turn: {reason}")
                 return
             self.narrator.heading(f"Turn {number} of the ratchet: learn from the log, prove it on live traffic")
-            if number > 1 and good_enough is not None and (share := self._full_marks()) >= good_enough:
-                self.narrator.say(f"no further turn: {share:.0%} of the primary's answers to users have full marks")
-                return
             self._turn = number
             yield self.loop.turn(number)
+
+    def _reason_to_stop(self, good_enough: float | None) -> str | None:
+        if good_enough is not None and (share := self._full_marks()) >= good_enough:
+            return f"{share:.0%} of the primary's answers to users have full marks"
+        if self.narrator.seconds > self._plan.no_turn_after_s:
+            return f"{self._plan.no_turn_after_s:.0f} s are over (--no-turn-after)"
+        return None
 
     def asking(self, what: str, count: int, ask: Callable[[Advance], T], stage: str | None = None) -> T:
         """`ask` advances at each of so many answers."""

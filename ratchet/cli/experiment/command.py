@@ -68,7 +68,7 @@ def replay(
     """Decide an ended experiment again from the logs alone, and compare with the ledger. Exit code 1 if it differs."""
     found = check(chosen(_records(), experiment_id, None), FleetAccess.here().logs_dir)
     print_json(found.as_dict()) if json else out.print(render_check(found))
-    if found.difference is not None:
+    if not found.holds:
         raise typer.Exit(ExitCode.FAILED)
 
 

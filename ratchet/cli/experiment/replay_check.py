@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ratchet.adapters.draw_secrets import is_committed_to
 from ratchet.cli.terminal import CommandError
 from ratchet.experiments.records import ExperimentRecord
-from ratchet.experiments.replay import replayed
+from ratchet.experiments.replay import draw_again, replayed
 from schemas.messages.base import explain
 
 
@@ -25,12 +26,22 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ReplayCheck:
-    """`difference` is None where both are identical."""
+    """`difference` is None where both are identical. `drawn`: units that were drawn again, with the same result.
+
+    `wrong_draw`: the first unit whose arm is not what the secret draws, or why no secret counts; None if all is right.
+    """
 
     experiment_id: str
     decision: int
     verdict: str
     difference: Difference | None
+    drawn: int
+    wrong_draw: str | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the verdict and every draw come out again."""
+        return self.difference is None and self.wrong_draw is None
 
     def as_dict(self) -> dict[str, Any]:
         difference = self.difference and asdict(self.difference)
@@ -57,7 +68,18 @@ def check(record: ExperimentRecord, logs_dir: Path) -> ReplayCheck:
             f"{record.experiment_id} was run by another version of ratchet ({explain('plan', error)}): replay it there"
         ) from None
     difference = first_difference(recorded, again.model_dump(mode="json"))
-    return ReplayCheck(record.experiment_id, record.ended.sequence, str(recorded.get("verdict")), difference)
+    verdict, (drawn, wrong_draw) = str(recorded.get("verdict")), _check_draws(record, logs_dir)
+    return ReplayCheck(record.experiment_id, record.ended.sequence, verdict, difference, drawn, wrong_draw)
+
+
+def _check_draws(record: ExperimentRecord, logs_dir: Path) -> tuple[int, str | None]:
+    """How many units were drawn again rightly, and what is wrong with the draws."""
+    draws = record.ended.draws if record.ended else None
+    secret = (draws or {}).get(record.experiment_id, "")
+    if not is_committed_to(record.running, secret):
+        return 0, "the decision that ended it does not tell the secret that its plan names"
+    drawn, wrong = draw_again(record.running, secret, logs_dir)
+    return drawn, wrong and f"unit {wrong} was not given to the arm that the secret draws"
 
 
 def first_difference(recorded: Any, replayed: Any, field: str = "") -> Difference | None:

@@ -71,9 +71,13 @@ def render_experiment(view: ExperimentView, *, width: int, rows: int = TALL, pla
 
 def render_check(check: ReplayCheck) -> Text:
     place = f"{check.experiment_id}, decision {check.decision}: {check.verdict}"
+    if check.wrong_draw is not None:
+        return Text.assemble(("✘ not as drawn", "red"), f" · {place}\n  {check.wrong_draw}")
     if check.difference is None:
         return Text.assemble(
-            ("✔ identical", "green"), f" · {place}, replayed from the logs, every number to the last bit"
+            ("✔ identical", "green"),
+            f" · {place}, replayed from the logs, every number to the last bit; the arms of {check.drawn} units "
+            "drawn again",
         )
     was = check.difference
     return Text.assemble(

@@ -14,7 +14,7 @@ from typing import Any
 from ratchet.experiments.served import Mean, Quality
 from ratchet.logs.best_answer import chosen, is_censored
 from ratchet.logs.groups import grouped
-from ratchet.logs.names import ANCHORS, EVALUATION, INTERACTIONS, RESCORED, is_own
+from ratchet.logs.names import ANCHORS, EVALUATION, INTERACTIONS, REPLAY_TASKS, RESCORED, is_own
 from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import ScoredAnswerRow
 
@@ -139,6 +139,8 @@ def _add(agent: AgentScores, group: list[ScoredAnswerRow]) -> None:
             quality.observe([row.score for row in group], [row.response for row in group], chosen(group).score)
     elif ANCHORS in experiment_id:
         _add_anchor(agent, f"{experiment_id}/{first.task_id.rpartition('/')[2]}", score)
+    elif first.task_id.startswith(REPLAY_TASKS):
+        return
     elif RESCORED not in experiment_id and EVALUATION not in experiment_id:
         _count(agent.held_out, first.adapter_version, score)
 

@@ -183,7 +183,7 @@ def what_follows(outcome: Mapping[str, Any], least: int) -> str:
     """Of a trained version. `least`: finished tasks of each arm before a promotion."""
     version, parent = outcome["adapter_version"], outcome["parent_version"]
     return (
-        f"What follows by itself while the fleet is up: the gate (does {version} load, does it answer the golden tasks "
+        f"What follows by itself while the fleet is up: the gate (does {version} load, does it answer logged prompts "
         f"as well as {parent}), then a live test against the primary on the tasks that users send: at least {least} of "
         "each before a promotion. ratchet experiment show tells how it stands; ratchet adapters show "
         f"{version} what was decided"

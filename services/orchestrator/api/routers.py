@@ -79,7 +79,16 @@ class OrchestratorApi:
         self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
         self.quality = ServedQuality()
         self.overview = Overview(
-            ledger, promoters, replicas, self._queues, trouble, self.quality, samples, clock=clock, seconds=monotonic
+            ledger,
+            promoters,
+            replicas,
+            self._queues,
+            trouble,
+            self.quality,
+            samples,
+            audited=bool(settings.auditor),
+            clock=clock,
+            seconds=monotonic,
         )
 
     def routers(self) -> Sequence[APIRouter]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from prometheus_client.registry import Collector
 
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
+from ratchet.experiments.unaudited import unaudited_judge
 from ratchet.service.errors import BusError
 from ratchet.service.metrics import quantile
 from schemas.api.status import (
@@ -62,6 +63,7 @@ class Overview:
         quality: ServedQuality,
         samples: Mapping[str, AdaptiveSamples],
         *,
+        audited: bool,
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> None:
@@ -72,6 +74,7 @@ class Overview:
         self._trouble = trouble
         self._quality = quality
         self._samples = samples
+        self._audited = audited
         self._clock = clock
         self._seconds = seconds
         self._started_at = clock()
@@ -129,6 +132,7 @@ class Overview:
             program_candidate=adapters.programs.candidate,
             frozen=adapters.frozen is not None,
             distrusted=adapters.distrusted is not None,
+            unaudited=unaudited_judge(self._quality.scorer_of(name), audited=self._audited),
             experiment_id=experiment.plan.experiment_id if experiment else None,
             units=evidence.units if evidence else None,
             gain=evidence.gain_score if evidence else None,

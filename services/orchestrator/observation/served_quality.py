@@ -15,17 +15,24 @@ from services.orchestrator import metrics
 class ServedQuality:
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], Quality] = {}
+        self._scorers: dict[str, str] = {}
 
     def closed(self, lines: Sequence[Interaction]) -> None:
         """A task has these lines in the log. The fleet's own tasks serve nobody; of a censored one no mean is one."""
         first = lines[0]
         if is_own(first.arm.experiment_id) or is_censored(first.select):
             return
+        if first.scorer is not None:
+            self._scorers[first.agent_id] = first.scorer.id
         of = first.agent_id, first.adapter_version
         quality = self._of.get(of)
         if quality is None:
             quality = self._of[of] = Quality()
         quality.observe([line.score for line in lines], [line.response for line in lines], chosen(lines).score)
+
+    def scorer_of(self, agent_id: str) -> str | None:
+        """The id of the one that gave the newest score; None before the first."""
+        return self._scorers.get(agent_id)
 
     def figures(self) -> list[QualityFigure]:
         """By agent and version."""

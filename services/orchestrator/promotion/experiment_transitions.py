@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ratchet.adapters.manifest import version_key
-from ratchet.experiments.lifetime import candidates_tried, limited, watch_plan
+from ratchet.experiments.lifetime import alpha_of, candidates_tried, limited, measured_since_base, watch_plan
 from ratchet.experiments.replay import parameters, plan_of
+from ratchet.experiments.shadow import ShadowRule
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
@@ -76,6 +77,8 @@ class Where:
     sequence: int
     positions: Mapping[str, int]
     at: datetime
+    draw_sha256: Callable[[str], str | None] = lambda _: None
+    """The SHA-256 of the secret that draws the arms of a new experiment, by its id; None: its draws have no secret."""
 
 
 def next_candidate(
@@ -91,12 +94,34 @@ def next_candidate(
 def canary(
     agent_id: str, candidate: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
 ) -> StartExperiment:
-    """By its part of what all candidates may get wrong, and within what the primary has left of the limits."""
+    """By its part of what all candidates may get wrong, and within what the primary has left of the limits.
+
+    A replay beside the primary is taken over; one beside an earlier primary says nothing of this experiment.
+    """
     entries, primary = adapters.versions, adapters.primary
+    found = entries[candidate].replayed
+    replay = found if found is not None and found.against == primary else None
     fleet_s = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
-    nth = next_number(adapters)
-    plan = limited(fleet_s, nth=nth, since_base=entries[primary].since_base or Change())
+    since_base = measured_since_base(entries[primary].since_base or Change(), replay)
+    plan = limited(fleet_s, nth=next_number(adapters), since_base=since_base)
+    plan = plan.model_copy(update={"replayed": replay.evidence if replay else None})
     return StartExperiment(experiment=running_of(plan, treatment=candidate, control=primary, where=where))
+
+
+def shadow_rule(adapters: AgentAdapters, policy: ExperimentPolicy, *, of_program: bool = False) -> ShadowRule:
+    """For the replay of the agent's next candidate: the fleet's limits, and what its live test will ask for."""
+    fleet_s = policy.canary
+    limits = policy.program_limits if of_program else fleet_s.limits
+    return ShadowRule(
+        limits=limits or fleet_s.limits or Limits(success=0.05, refused=0.05, length=1.3, latency=2.0),
+        alpha=fleet_s.alpha,
+        promote_at=1.0 / alpha_of(fleet_s.alpha, next_number(adapters)),
+        success_margin=fleet_s.success_margin,
+        score_tolerance=fleet_s.score_tolerance,
+        success_tolerance=fleet_s.success_tolerance,
+        refused_tolerance=fleet_s.refused_tolerance,
+        type_tolerance=fleet_s.type_tolerance,
+    )
 
 
 def next_number(adapters: AgentAdapters) -> int:
@@ -220,6 +245,7 @@ def running_of(
     plan: ExperimentPlan, *, treatment: str, control: str, where: Where, programs: ProgramArms | None = None
 ) -> RunningExperiment:
     """As it is written into the decision that begins it."""
+    plan = plan.model_copy(update={"draw_sha256": where.draw_sha256(plan.experiment_id)})
     return RunningExperiment(
         experiment_id=plan.experiment_id,
         kind=plan.kind,

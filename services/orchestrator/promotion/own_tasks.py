@@ -1,4 +1,4 @@
-"""Tasks the orchestrator asks of its own fleet: the golden set of the validation gate. They go the way of all tasks.
+"""Tasks the orchestrator asks of its own fleet, as the gate does. They go the way of all tasks.
 
 Logged like any other, with an experiment id that begins with `validation:`, which keeps them out of training and
 experiments; no user gets their Results.
@@ -6,7 +6,9 @@ experiments; no user gets their Results.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 
 from ratchet.concurrency.keyed import KeyedFutures
 from schemas.messages.task import Task
@@ -15,6 +17,8 @@ from schemas.records.interaction import Interaction
 
 Ask = Callable[[Task, Callable[[int], Arm]], Awaitable[None]]
 """Admit a task with the arm made for its sequence number."""
+ANSWERS_AT_ONCE = 8
+"""Of each version that is asked; a task that asks for more of them is asked alone."""
 
 
 class OwnTasks:
@@ -31,3 +35,48 @@ class OwnTasks:
 
     def closed(self, task_id: str, lines: Sequence[Interaction]) -> None:
         self._awaited.resolve(task_id, lines)
+
+
+class Asked:
+    """One version, or program, that is asked several tasks: few at a time, so that users do not wait, and until a
+    deadline, when those that are open expire together and nothing more is asked."""
+
+    def __init__(
+        self,
+        name: str,
+        arm: Callable[[int], Arm],
+        own_tasks: OwnTasks,
+        ask: Ask,
+        *,
+        agent_id: str,
+        samples: int,
+        until: float,
+        clock: Callable[[], datetime],
+        seconds: Callable[[], float],
+    ) -> None:
+        """`name` is part of its tasks' ids. `samples`: the most that one of the tasks may ask for."""
+        self._name = name
+        self._arm = arm
+        self._own_tasks = own_tasks
+        self._ask = ask
+        self._agent_id = agent_id
+        self._place = asyncio.Semaphore(max(1, ANSWERS_AT_ONCE // samples))
+        self._until = until
+        self._clock = clock
+        self._seconds = seconds
+
+    async def answer(self, task: Task, prefix: str, number: str) -> Sequence[Interaction]:
+        """Its lines; none where its turn does not come in time. The id: `prefix`, the name, the time, the number."""
+        async with self._place:
+            left_s = self._until - self._seconds()
+            if left_s <= 0:
+                return ()
+            given = {
+                "task_id": f"{prefix}/{self._name}/{self._seconds():.3f}/{number}",
+                "agent_id": self._agent_id,
+                "priority": 0,
+                "select": None,
+                "pass_score": None,
+                "deadline": self._clock() + timedelta(seconds=left_s),
+            }
+            return await self._own_tasks.answer(self._ask, task.model_copy(update=given), self._arm)

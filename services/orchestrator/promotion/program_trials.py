@@ -16,7 +16,6 @@ from schemas.records.evidence import Verdict
 from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy, Where, is_cooling
-from services.orchestrator.promotion.golden import GoldenVerdict
 from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_transitions import (
     Declared,
@@ -28,6 +27,7 @@ from services.orchestrator.promotion.program_transitions import (
     program_carried_out,
     program_probation,
 )
+from services.orchestrator.promotion.shadow_gate import GateVerdict
 
 log = Log("program-trials")
 
@@ -50,7 +50,7 @@ class ProgramTrials:
         arms: Arms,
         policy: ExperimentPolicy,
         told: Callable[[], Sequence[Declared]],
-        gate: Callable[[ProgramArms], Awaitable[GoldenVerdict]],
+        gate: Callable[[ProgramArms], Awaitable[GateVerdict]],
         decide: Decide,
         where: Callable[[], Where],
         seconds: Callable[[], float],
@@ -60,7 +60,7 @@ class ProgramTrials:
         self._policy = policy
         self._told = told
         self._gate = gate
-        self._at_gate: tuple[int, ProgramArms, asyncio.Task[GoldenVerdict]] | None = None
+        self._at_gate: tuple[int, ProgramArms, asyncio.Task[GateVerdict]] | None = None
         """For which decision's sake, and about which revisions."""
         self._decide = decide
         self._where = where
@@ -128,7 +128,7 @@ class ProgramTrials:
         elif found is not None:
             await self._decide(RejectProgram(program=asked), found)
 
-    def _verdict(self, decision: int, arms: ProgramArms) -> GoldenVerdict | None:
+    def _verdict(self, decision: int, arms: ProgramArms) -> GateVerdict | None:
         """Of the gate, once it has one of just these."""
         if self._at_gate is None or self._at_gate[:2] != (decision, arms):
             self.stop()
@@ -136,7 +136,7 @@ class ProgramTrials:
         at_gate = self._at_gate[2]
         return at_gate.result() if at_gate.done() else None
 
-    async def _asked_gate(self, arms: ProgramArms) -> GoldenVerdict:
+    async def _asked_gate(self, arms: ProgramArms) -> GateVerdict:
         while True:
             name = arms.treatment.name
             try:

@@ -23,6 +23,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, to_archive
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed_together
+from ratchet.experiments.unaudited import unaudited_judge
 from ratchet.files.append_file import disk_errors
 from ratchet.logs.names import AUDITS, INTERACTIONS
 from ratchet.logs.start_offset import read_start_offsets
@@ -72,11 +73,11 @@ from services.orchestrator.promotion.experiment_transitions import (
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
-from services.orchestrator.promotion.golden import LONGEST_GROWTH, GoldenVerdict
 from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_transitions import Declared, program_carried_out
 from services.orchestrator.promotion.program_trials import ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.promotion.shadow_gate import GateVerdict
 from services.orchestrator.promotion.swap_clock import SwapClock
 from services.orchestrator.training.scheduler import TrainingScheduler
 
@@ -146,7 +147,7 @@ class Promoter:
         registry = await asyncio.to_thread(self._store.read)
         running = registry.agent(self._agent_id).running
         try:
-            experiments = await asyncio.to_thread(replayed_together, running, self._logs_dir)
+            experiments = await asyncio.to_thread(replayed_together, running, self._logs_dir, self._secret_of)
             self._take(registry, experiments)
         except StorageUnavailable:
             raise
@@ -242,6 +243,8 @@ class Promoter:
         for running, experiment in self.arms.trials:
             if experiment.final is not None:
                 await self._carry_out(running, experiment.final)
+        if not all(experiment.can_draw for _, experiment in self.arms.trials):
+            await self.abort("the key that draws its arms is gone or another: see RATCHET_DECISION_KEYS")
         self._validate_next()
         if self.adapters.distrusted is None:
             await self._watch_primary()
@@ -294,15 +297,20 @@ class Promoter:
         """Those that run, by id: ours where we have it, else a fresh one, of which nothing is in the logs yet."""
         ours = {running.experiment_id: experiment for running, experiment in self.arms.trials}
         return {
-            running.experiment_id: ours.get(running.experiment_id) or Experiment(plan_of(running))
+            running.experiment_id: ours.get(running.experiment_id)
+            or Experiment(plan_of(running), self._secret_of(running))
             for running in registry.agent(self._agent_id).running
         }
+
+    def _secret_of(self, running: RunningExperiment) -> str | None:
+        """What draws its arms; None where the key of the draws is gone or another. Raises RegistryError."""
+        return self._store.draws.secret(running) if self._store.draws else ""
 
     async def _carry_out(self, running: RunningExperiment, verdict: ExperimentDecision) -> None:
         move, event = self._follows(running, verdict.verdict, verdict.evidence)
         self._give_back(running, move)
         try:
-            await self._decide(move, verdict.reason, event=event, verdict=verdict, running=running)
+            await self._decide(move, _reason(verdict), event=event, verdict=verdict, running=running)
         except NotAllowed as error:
             self._hold_back(
                 f"{running.experiment_id} ended with {verdict.verdict}, which can't be carried out: {error}"
@@ -347,7 +355,8 @@ class Promoter:
     async def _validate(self, entry: AdapterEntry) -> None:
         try:
             verdict = await self._gate.validate(entry)
-            move: Move = Validate(version=entry.version) if verdict.passed else RejectVersion(version=entry.version)
+            passed: Move = Validate(version=entry.version, replayed=verdict.replayed)
+            move = passed if verdict.passed else RejectVersion(version=entry.version)
             event: AdapterMove = "standing" if verdict.passed else "rejected"
             await self._decide(move, verdict.reason, event=event, evidence=verdict.evidence)
             self._pauses.forget(entry.version)
@@ -399,9 +408,8 @@ class Promoter:
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
 
-    async def _pass_gate(self, programs: ProgramArms) -> GoldenVerdict:
-        limits = self._policy.program_limits
-        return await self._gate.validate_program(programs, longest=limits.length if limits else LONGEST_GROWTH)
+    async def _pass_gate(self, programs: ProgramArms) -> GateVerdict:
+        return await self._gate.validate_program(programs)
 
     def _may_train(self) -> bool:
         adapters = self.arms.adapters
@@ -420,7 +428,11 @@ class Promoter:
         return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded
 
     def _where(self) -> Where:
-        return Where(self._ledger.sequence, self._ledger.positions() | {AUDITS: self._audits_end()}, self._now())
+        positions = self._ledger.positions() | {AUDITS: self._audits_end()}
+        return Where(self._ledger.sequence, positions, self._now(), self._draw_sha256)
+
+    def _draw_sha256(self, experiment_id: str) -> str | None:
+        return self._store.draws.commitment(experiment_id) if self._store.draws else None
 
     def _now(self) -> datetime:
         return self._cool_down.now(self.arms.adapters.cool_down_until, self._clock(), self._seconds())
@@ -473,6 +485,13 @@ class Promoter:
 def _is_open(entry: AdapterEntry | None, move: Validate | RejectVersion) -> bool:
     """Whether nobody has decided about the version; one that never became known can only be rejected."""
     return isinstance(move, RejectVersion) if entry is None else entry.state is AdapterState.TRAINED
+
+
+def _reason(verdict: ExperimentDecision) -> str:
+    """The verdict's, and of a promotion whether anybody audited what proved it."""
+    evidence = verdict.evidence
+    gap = unaudited_judge(evidence.scorer, audited=evidence.gain_audit is not None)
+    return f"{verdict.reason}; {gap}" if gap and verdict.verdict is Verdict.PROMOTE else verdict.reason
 
 
 def _kept(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -1,6 +1,6 @@
 """What applications thought of their answers: the scores in logs/feedback.jsonl, the last one of each sample.
 
-In memory: a score for each sample of the agent that got feedback.
+In memory: a score for each sample of the agent that got feedback, and the last correction of each task.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class FeedbackScores:
     scores: Mapping[tuple[str, int], float] = field(default_factory=dict)
     ranges: tuple[DataRange, ...] = ()
     end: int = 0
+    corrections: Mapping[str, str] = field(default_factory=dict)
+    """By task: the answer as it should have been."""
 
     def score_of(self, task_id: str, sample: int) -> float | None:
         return self.scores.get((task_id, sample))
@@ -40,6 +42,7 @@ def read_feedback(logs_dir: Path, agent_id: str, until: int | None) -> FeedbackS
     Raises JournalError if a segment is missing or damaged.
     """
     decoder, scores, ranges = msgspec.json.Decoder(FeedbackRow), dict[tuple[str, int], float](), RangeSums(FEEDBACK)
+    corrections: dict[str, str] = {}
     end = start = oldest_position(logs_dir, FEEDBACK)
     for line in LogReader(logs_dir, FEEDBACK, start, on_bad=lambda bad: None).whole_lines():
         if until is not None and line.position >= until:
@@ -52,4 +55,6 @@ def read_feedback(logs_dir: Path, agent_id: str, until: int | None) -> FeedbackS
             continue
         if given.agent_id == agent_id:
             scores[given.task_id, given.sample] = given.score
-    return FeedbackScores(scores, ranges.closed(), end)
+            if given.correction:
+                corrections[given.task_id] = given.correction
+    return FeedbackScores(scores, ranges.closed(), end, corrections)

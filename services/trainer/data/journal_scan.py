@@ -27,6 +27,7 @@ from ratchet.logs.start_offset import read_start_offsets
 from ratchet.logs.trajectories import TrajectoryUnreadable, segments_at
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange
+from services.trainer.data.demonstration_places import FULL_MARKS, MOST_PLACES, DemonstrationPlace, DemonstrationPlaces
 from services.trainer.data.feedback_scores import NO_FEEDBACK, FeedbackScores
 from services.trainer.data.filters import (
     DataPolicy,
@@ -81,6 +82,7 @@ class Scan:
     newest_scorer: int = 0
     noise: ScoreNoise = field(default_factory=ScoreNoise)
     ranges: tuple[DataRange, ...] = ()
+    demonstrations: DemonstrationPlaces = field(default_factory=DemonstrationPlaces)
 
     @property
     def bad_lines(self) -> int:
@@ -113,7 +115,7 @@ class JournalScan:
         self._scorers: dict[ScorerRow | None, int] = {}
         self._once: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
         """The programs of groups, each tuple kept once."""
-        self._found = Scan()
+        self._found = Scan(demonstrations=DemonstrationPlaces(min(policy.max_groups, MOST_PLACES)))
 
     def read(self, since: int, until: int | None) -> Scan:
         """Raises JournalError if a segment is missing or damaged, or no line starts at `since`.
@@ -157,6 +159,20 @@ class JournalScan:
             self._found.drop("lines", reason)
         else:
             self._add(line.position, logged)
+            self._note_demonstration(line.position, logged)
+
+    def _note_demonstration(self, position: int, logged: SelectionRow) -> None:
+        """Of a task that the model was asked itself: what programs make of a task is no prompt of it."""
+        if logged.program is not None or bytes(logged.prompt_ids) in NOTHING:
+            return
+        correction = self._feedback.corrections.get(logged.task_id) if "correction" in self._policy.sources else None
+        if correction is not None:
+            self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "correction", correction))
+        elif logged.reference_score is not None and "reference" in self._policy.sources:
+            passes = logged.reference_score >= FULL_MARKS
+            self._found.demonstrations.add(
+                bytes(logged.input), DemonstrationPlace(position, "reference") if passes else None
+            )
 
     def _line_reason(self, logged: SelectionRow) -> Reason | None:
         if logged.agent_id != self._policy.agent_id:

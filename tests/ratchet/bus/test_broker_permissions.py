@@ -71,11 +71,11 @@ class Node:
 
     def __init__(self, broker: LocalBroker, credentials: Path) -> None:
         self.broker = broker
-        self._credentials = credentials
+        self.credentials = credentials
         self._connections: dict[str, BlockingConnection] = {}
 
     def url(self, account: str) -> str:
-        return (self._credentials / account / SECRET).read_text()
+        return (self.credentials / account / SECRET).read_text()
 
     def refuses(self, account: str, act: Callable[[BlockingChannel], object]) -> bool:
         """Whether the broker closed the channel for want of permission; any other error is raised."""
@@ -207,6 +207,31 @@ def test_a_client_has_queues_of_its_own_for_its_answers(node: Node) -> None:
             for queue in ("", f"reply.{uuid.uuid4().hex}", "mine", "ratchet.listener.x")}  # fmt: skip
 
     assert {name.partition(".")[0] for name in allowed(node, "client", acts)} == {"named by the broker", "reply"}
+
+
+def test_two_fleets_on_one_broker_keep_their_users(node: Node, tmp_path: Path) -> None:
+    # given a second fleet, whose users are imported after those of the first
+    fleet = accounts(TOPOLOGY, AGENTS, "blue.")
+    write_credentials(tmp_path, fleet, host="127.0.0.1", port=node.broker.port, namespace="blue.")
+    node.broker.control("import_definitions", str(tmp_path / DEFINITIONS))
+    second = Node(node.broker, tmp_path)
+    asyncio.run(declare(FleetSettings.read(amqp_url=second.url("setup"), agents=AGENTS, namespace="blue."), 60.0))
+
+    def reads(queue: str) -> Callable[[BlockingChannel], object]:
+        return lambda channel: channel.basic_get(channel.queue_declare(queue, exclusive=True).method.queue)
+
+    # when both are used
+    acts = {queue or "named by the broker": reads(queue) for queue in ("", "blue.reply.x", "reply.y")}
+    own_tasks, others_tasks = published("blue.ratchet", "blue.tasks"), published("ratchet", "tasks")
+
+    # then the first one's still work, and a client of the second has the queues that docs/docker.md promises
+    fresh = Node(node.broker, node.credentials)
+    assert not fresh.refuses("client", others_tasks)
+    assert allowed(second, "client", acts) == {"named by the broker", "blue.reply.x"}
+    assert not second.refuses("client", own_tasks)
+    assert second.refuses("client", others_tasks)
+    for one in (fresh, second):
+        one.close()
 
 
 @pytest.mark.parametrize("account", NAMES)

@@ -40,6 +40,8 @@ class Traffic:
     candidate_failures: float = 0.0
     length: float = 50.0
     candidate_length: float = 50.0
+    candidate_endless: float = 0.0
+    """Share of the candidate's answers that are eleven times as long."""
     candidate_latency_s: float = 1.0
     candidate_refused: float = 0.0
     seed: int = 1
@@ -53,11 +55,14 @@ class Traffic:
         failures = self.failures + self.candidate_failures * is_candidate
         if self.rng.random() < failures:
             return Outcome(succeeded=False)
+        endless = is_candidate and self.candidate_endless > 0.0 and self.rng.random() < self.candidate_endless
         score = self.rng.gauss(LEVELS[index % 4] + self.effect * is_candidate, self.noise)
         return Outcome(
             succeeded=True,
             score=min(1.0, max(0.0, score)),
-            length=self.rng.uniform(0.5, 1.5) * (self.candidate_length if is_candidate else self.length),
+            length=self.rng.uniform(0.5, 1.5)
+            * (self.candidate_length if is_candidate else self.length)
+            * (11.0 if endless else 1.0),
             latency_s=self.rng.uniform(0.5, 1.5) * (self.candidate_latency_s if is_candidate else 1.0),
             refused=self.candidate_refused * is_candidate,
             scorer=self.scorer,

@@ -37,6 +37,14 @@ def test_experiments_draw_independently() -> None:
     assert abs(both / len(UNITS) - 0.25) < 0.015
 
 
+def test_who_does_not_know_the_secret_can_not_choose_ids_by_their_arm() -> None:
+    chosen = [unit for unit in UNITS if draw("experiment", unit) < 0.5]
+
+    candidates = sum(assign("experiment", unit, 0.5, "a secret").is_candidate for unit in chosen)
+
+    assert abs(candidates / len(chosen) - 0.5) < 0.02
+
+
 def test_names_are_not_run_together() -> None:
     assert draw("ab", "c") != draw("a", "bc")
 

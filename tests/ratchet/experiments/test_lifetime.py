@@ -13,7 +13,7 @@ from schemas.records.evidence import Change, ExperimentPlan, Verdict
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.experiments.making_experiments import HALF, Traffic, run
 
-FLEET_S = OrchestratorSettings.read().experiments.canary
+FLEET_S = OrchestratorSettings.read(experiment_min_age_s=0.0).experiments.canary
 LIMITS = FLEET_S.limits
 assert LIMITS is not None
 
@@ -68,6 +68,37 @@ def test_a_candidate_that_refuses_what_its_primary_answers_is_harmful() -> None:
 
     assert decision.verdict is Verdict.ROLL_BACK
     assert "most of all in refusals" in decision.reason
+
+
+def test_answers_whose_mean_is_beyond_the_limit_are_not_promoted_however_few_they_are() -> None:
+    """One in ten answers is eleven times as long: the usual one is as before, the mean twice as large."""
+    traffic = Traffic(effect=0.1, candidate_endless=0.1)
+
+    decision = run(Experiment(plan()), traffic, 3000).decision
+
+    assert decision.verdict in (Verdict.ROLL_BACK, Verdict.INCONCLUSIVE)
+    assert "length" in decision.reason
+
+
+def test_a_candidate_as_good_at_half_the_length_is_promoted_where_the_goal_is_cheaper() -> None:
+    cheaper = OrchestratorSettings.read(experiment_min_age_s=0.0, promote_goal="cheaper").experiments.canary
+    by = limited(cheaper.model_copy(update={"ramp": HALF, "max_units": 3000}), nth=1, since_base=Change())
+
+    half = run(Experiment(by), Traffic(candidate_length=25.0), 3000).decision
+    equal = run(Experiment(by), Traffic(), 3000).decision
+    worse = run(Experiment(by), Traffic(effect=-0.05, candidate_length=25.0), 3000).decision
+
+    assert (half.verdict, half.reason[:7]) == (Verdict.PROMOTE, "shorter")
+    assert equal.verdict is Verdict.INCONCLUSIVE
+    assert worse.verdict is Verdict.ROLL_BACK
+
+
+def test_cheaper_candidates_together_lose_no_more_than_the_margin() -> None:
+    cheaper = OrchestratorSettings.read(promote_goal="cheaper").experiments.canary
+
+    margins = [limited(cheaper, nth=1, since_base=Change(score=score)).min_gain for score in (0.1, 0.0, -0.01, -0.02)]
+
+    assert margins == pytest.approx([-0.02, -0.02, -0.01, 0.0])
 
 
 def test_a_primary_below_the_base_must_be_beaten_by_as_much() -> None:

@@ -54,6 +54,9 @@ TABLE = [
     (CANARY, evidence(**PROVED | {"age_s": 59.9}), Verdict.CONTINUE),
     (CANARY, evidence(**PROVED, candidates=19), Verdict.CONTINUE),
     (CANARY, evidence(**PROVED, primaries=19), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, awaited_type="dates"), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, harm_type=19.9, worst_type="dates"), Verdict.PROMOTE),
+    (CANARY, evidence(**PROVED, harm_type=20.0, worst_type="dates"), Verdict.ROLL_BACK),
     (CANARY, evidence(harm=19.9), Verdict.CONTINUE),
     (CANARY, evidence(harm=20.0), Verdict.ROLL_BACK),
     (CANARY, evidence(harm_length=1e6, harm=19.9), Verdict.CONTINUE),
@@ -145,7 +148,7 @@ def test_a_rate_that_is_none_is_refused_by_name(alpha: float) -> None:
 
 
 def test_the_fleet_decides_at_the_rate_it_is_set_to() -> None:
-    canary = OrchestratorSettings.read(experiment_alpha=0.01).experiments.canary
+    canary = OrchestratorSettings.read(experiment_alpha=0.01, experiment_min_age_s=0.0).experiments.canary
 
     assert (canary.alpha, canary.threshold) == (0.01, 100.0)
     assert judge(canary, evidence(**PROVED | {"gain_score": 99.0, "gain_success": 200.0}))[0] is Verdict.CONTINUE

@@ -55,6 +55,33 @@ def test_every_variable_of_the_example_for_compose_is_known() -> None:
     assert unknown_names(names) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('RATCHET_LOG_KEEP_GB="plenty"  # a comment', "RATCHET_LOG_KEEP_GB: "),
+        ("RATCHET_SCORER=likelihod", "RATCHET_SCORER: there is no scorer 'likelihod'"),
+        ("export RATCHET_AGENT_ENGINE=vlm", "RATCHET_AGENT_ENGINE='vlm': no such engine"),
+    ],
+)
+def test_a_bad_value_of_a_file_is_named(line: str, named: str, tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text(f"# ours\nRATCHET_SAMPLES=4\n{line}\n")
+
+    ended = run_module(JOB, str(file), folder=REPOSITORY, settings={"RATCHET_LOG_KEEP_GB": "1"})
+
+    assert ended.code == 1
+    assert named in ended.err
+
+
+@pytest.mark.parametrize("name", [".env", "none"])
+def test_a_file_that_is_good_or_not_there_is_no_fault(name: str, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text('RATCHET_AGENTS=small,coder\nRATCHET_TRAINER_HYPERPARAMETERS={"epochs": 2}\n')
+
+    ended = run_module(JOB, str(tmp_path / name), folder=REPOSITORY, settings={})
+
+    assert (ended.code, ended.err) == (0, "")
+
+
 @pytest.mark.parametrize("service", ["orchestrator", "agent", "scorer", "trainer"])
 def test_a_service_warns_at_its_start(service: str) -> None:
     bad = {"RATCHET_SAMPELS": "4", "RATCHET_LOG_KEEP_GB": "plenty"}

@@ -44,7 +44,11 @@ class House:
     ) -> None:
         self.folder = folder
         self.settings = OrchestratorSettings(
-            logs_dir=folder, adapters_dir=folder / "adapters", agents=("small", "other"), samples=2, **settings
+            logs_dir=folder,
+            adapters_dir=folder / "adapters",
+            agents=("small", "other"),
+            samples=2,
+            **{"experiment_min_age_s": 0.0} | settings,
         )
         self.bus = bus(topology_of(self.settings))
         self.replies = self.bus.open_reply_queue(REPLIES)

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.experiments.replay import replayed
+from ratchet.experiments.replay import plan_of, replayed
 from ratchet.files.folder_lock import locked
 from schemas import Result, Task, TrainRequest
 from schemas.messages.reward import ScorerIdentity
@@ -214,31 +214,81 @@ async def test_an_adapter_worse_on_the_golden_set_never_sees_traffic(tmp_path: P
     async with learning_house(tmp_path, {"v1.0.0": 0.7, "v1.0.1": 0.4}, **QUICK) as house:
         golden = tmp_path / "adapters" / AGENT / "golden.jsonl"
         golden.parent.mkdir(parents=True)
-        golden.write_text("".join(json.dumps({"task_id": f"g{n}", "input": "x"}) + "\n" for n in range(10)))
+        golden.write_text("".join(json.dumps({"task_id": f"g{n}", "input": "x"}) + "\n" for n in range(40)))
         version = await house.trained()
 
         await house.reach(version, "rejected")
 
         (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
-        assert "below its parent's" in why
+        assert "harm, most of all in score" in why
         assert house.bus.published("results") == []
 
 
-async def test_without_a_golden_set_a_candidate_answers_the_users_first_tasks_before_any_user(tmp_path: Path) -> None:
+async def test_a_candidate_answers_what_users_asked_before_any_user_gets_its_answers(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.1, "v1.0.2": 0.75}, **QUICK) as house:
-        # given that the first 16 tasks of its users were answered and scored
-        await house.traffic(stop_when=lambda: house.submitted >= 20)
+        # given that tasks of users were answered and scored
+        await house.traffic(stop_when=lambda: house.submitted >= 60)
 
-        # when one is far worse on them, then no user gets its answers
+        # when one is far worse on them, then it is refused after few, and no user gets its answers
         await house.reach(await house.trained(seed=1), "rejected")
         (why,) = [d for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
-        assert "below its parent's" in why.reason
-        assert why.evidence["candidate"]["tasks"] == 16
+        assert "harm, most of all in score" in why.reason
+        assert why.evidence["prompts"] < 20
         told = {Result.decode(result.body).adapter_version for result in house.bus.published("results")}
         assert told == {"v1.0.0"}
 
-        # and one that is not certainly worse is left to live traffic
+        # and one of which no harm is proved is left to live traffic, by prompts that judged no other
         await house.reach(await house.trained(seed=2), "canary")
+        asked: dict[str, set[str]] = {"v1.0.1": set(), "v1.0.2": set()}
+        for line in house.logged():
+            if line.task_id.startswith("replay/") and line.adapter_version in asked:
+                asked[line.adapter_version].add(line.task_id.rpartition("/")[2])
+        assert asked["v1.0.1"] and asked["v1.0.2"]
+        assert not asked["v1.0.1"] & asked["v1.0.2"]
+
+        # whose evidence its experiment takes over
+        assert house.adapters.experiment is not None
+        taken_over = plan_of(house.adapters.experiment).replayed
+        assert taken_over is not None
+        assert (taken_over.prompts, taken_over.types) == (len(asked["v1.0.2"]), {"kind": len(asked["v1.0.2"])})
+
+
+async def test_limits_for_life_are_measured_beside_v1_0_0_on_the_same_prompts(tmp_path: Path) -> None:
+    quality = {"v1.0.0": 0.4, "v1.0.1": 0.8, "v1.0.2": 0.8}
+    async with learning_house(tmp_path, quality, **QUICK | {"probation_units": 0}) as house:
+        first = await house.trained(seed=1)
+        await house.reach(first, "canary", "stable")
+        await house.traffic(stop_when=lambda: house.adapters.primary == first)
+        so_far = house.submitted
+        await house.traffic(stop_when=lambda: house.submitted >= so_far + 60)
+
+        second = await house.trained(seed=2, parent=first)
+        await house.reach(second, "canary")
+
+        base = {line.task_id for line in house.logged() if f"{second}-" in line.task_id and "/v1.0.0/" in line.task_id}
+        assert len(base) >= 60
+        assert house.adapters.experiment is not None
+        limits = plan_of(house.adapters.experiment).limits
+        assert limits is not None
+        assert limits.since_base.score == pytest.approx(0.4, abs=0.05)
+        assert limits.since_base.length == pytest.approx(1.0)
+
+
+async def test_what_is_worse_only_because_the_scorer_is_gone_is_held_up_and_not_refused(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.8}, **QUICK) as house:
+        await house.traffic(stop_when=lambda: house.submitted >= 40)
+        house.scores_validations = False
+        version = await house.trained()
+        promoter = house.orchestrator._promoters[AGENT]
+
+        async def is_held_up() -> bool:
+            await house.report()
+            return bool(promoter.held_up)
+
+        await until(is_held_up)
+
+        assert "the primary does no better now" in promoter.held_up[0].reason
+        assert house.state(version) == "trained"
 
 
 async def test_nothing_is_announced_before_it_was_checked(tmp_path: Path) -> None:

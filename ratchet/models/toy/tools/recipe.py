@@ -39,9 +39,9 @@ TOOL_USER = ToolRecipe(
     intermediate=192,
     layers=2,
     heads=3,
-    steps=600,
+    steps=900,
     batch=32,
     learning_rate=4e-3,
     care=Care(),
-    careful_steps=350,
+    careful_steps=600,
 )

@@ -1,5 +1,18 @@
 // The fleet at a glance: figures, live charts, each agent with what it runs, the latest decisions.
-import { compact, count, eValue, moment, NONE, plural, rate, score, seconds, signed, words } from "../core/format.js";
+import {
+  compact,
+  count,
+  eValue,
+  moment,
+  NONE,
+  plural,
+  rate,
+  score,
+  seconds,
+  sentence,
+  signed,
+  words,
+} from "../core/format.js";
 import { html, useMemo } from "../core/html.js";
 import { settledRates, useRecent } from "../core/recent.js";
 import { useResource } from "../core/resource.js";
@@ -143,6 +156,7 @@ function Agent({ agent, scores, quality }) {
       }${agent.program && html` · by <a href=${link("programs")}>program <b>${agent.program}</b></a>`}${
         agent.program_candidate && html`, against which <b>${agent.program_candidate}</b> is tried`
       } · <${Replicas} replicas=${agent.replicas} /></p>
+      ${agent.unaudited && html`<p class="banner">${sentence(agent.unaudited)}</p>`}
       ${agent.experiment_id && html`<${Running} agent=${agent} />`}
       ${agent.watch && html`<${Watch} agent=${agent} />`}
       <${Learning} learning=${agent.learning} />

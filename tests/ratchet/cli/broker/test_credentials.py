@@ -69,6 +69,22 @@ def test_written_again_passwords_stay_and_a_new_agent_joins(tmp_path: Path) -> N
     assert "agent-coder" in {user["name"] for user in json.loads((tmp_path / DEFINITIONS).read_text())["users"]}
 
 
+def test_the_users_of_two_fleets_on_one_broker_differ(tmp_path: Path) -> None:
+    passwords = {name: urlsplit(url).password for name, url in write(tmp_path / "blue").items()}
+    others = json.loads((tmp_path / "blue" / DEFINITIONS).read_text())
+
+    write_credentials(tmp_path / "blue", FLEET, host="broker.example", port=5671, namespace="blue.")
+
+    ours = json.loads((tmp_path / "blue" / DEFINITIONS).read_text())
+    assert {user["name"] for user in ours["users"]} == {f"blue.{user['name']}" for user in others["users"]}
+    assert {one["user"] for key in ("permissions", "topic_permissions") for one in ours[key]} == {
+        f"blue.{one['user']}" for key in ("permissions", "topic_permissions") for one in others[key]
+    }
+    for name, password in passwords.items():  # a fleet that had its users under other names keeps their passwords
+        url = urlsplit((tmp_path / "blue" / name / SECRET).read_text())
+        assert (url.username, url.password) == (f"blue.{name}", password)
+
+
 def test_a_deleted_secret_is_made_anew(tmp_path: Path) -> None:
     before = write(tmp_path)
     (tmp_path / "scorer" / SECRET).unlink()

@@ -18,6 +18,7 @@ from ratchet.cli.status import (
     queue_faults,
     render_status,
     saved_rows,
+    unaudited_rows,
 )
 
 TOPOLOGY = fleet_topology(("small",))
@@ -121,11 +122,13 @@ def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:
     assert list(learning_rows(None)) == []
 
 
-def test_a_candidate_that_is_held_up_is_said_and_the_fleet_is_healthy() -> None:
+def test_a_held_up_candidate_and_a_judge_without_an_auditor_are_said_and_the_fleet_is_healthy() -> None:
     told = {"name": "v1.0.3", "reason": "no scores", "tries": 1, "again_at": "2026-11-23T12:00:30Z"}
-    ((agent_id, one), *none) = held_up({"agents": [{"agent_id": "small", "held_up": [told]}, {"agent_id": "older"}]})
-    row = HeldUpRow(agent_id, one.name, one.sentence)
-    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), held_up=(row,))
+    gap = "nobody would notice a fooled judge"
+    glance = {"agents": [{"agent_id": "small", "held_up": [told], "unaudited": gap}, {"agent_id": "older"}]}
+    ((agent_id, one), *none) = held_up(glance)
+    rows = {"held_up": (HeldUpRow(agent_id, one.name, one.sentence),), "unaudited": tuple(unaudited_rows(glance))}
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows)
     console = Console(width=120, record=True)
 
     console.print(render_status(report))
@@ -133,6 +136,7 @@ def test_a_candidate_that_is_held_up_is_said_and_the_fleet_is_healthy() -> None:
     shown = console.export_text()
     assert "The fleet is healthy" in shown
     assert "small: v1.0.3 could not be validated: no scores; it is tried again from 12:00:30 UTC on" in shown
+    assert f"small: {gap}" in shown
     assert none == []
 
 

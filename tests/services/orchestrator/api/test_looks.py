@@ -18,6 +18,7 @@ from ratchet.experiments.view import view_of
 from ratchet.http.server.application import application
 from schemas.api.experiments import ExperimentDetail
 from schemas.messages.base import BaseModelIdentity
+from schemas.messages.reward import ScorerIdentity
 from schemas.records.adapter_state import AdapterState
 from tests.ratchet.adapters.making_adapters import BASE
 from tests.services.orchestrator.api.calling import api_of
@@ -85,6 +86,26 @@ async def test_a_candidate_that_could_not_be_validated_is_told_of_with_its_reaso
             assert why in str(await got(api, at))
         await fleet.traffic(stop_when=lambda: fleet.submitted >= 40)
         assert len(fleet.bus.published("work.small")) == asked + 20
+
+
+async def test_a_judge_that_nobody_audits_is_said_on_the_status_and_at_the_promotion(tmp_path: Path) -> None:
+    knobs = FAST | {"probation_units": 0}
+    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.9}, **knobs) as fleet, api_of(fleet) as api:
+        # given a fleet whose scores are a model's
+        fleet.scorer = ScorerIdentity(id="0.7*verifier:exact + 0.3*judge:absolute", revision="1")
+        await fleet.traffic(stop_when=lambda: fleet.submitted >= 20)
+        version = await fleet.trained()
+
+        # when a version is promoted by them
+        await fleet.reach(version, "canary")
+        await fleet.traffic(stop_when=lambda: fleet.adapters.primary == version)
+
+        # then both say what would not be noticed, and what to set
+        promotion = next(d for d, _ in fleet.store.ledger.read() if d.move.kind == "promote")
+        agent, other = (await got(api, "/v1/status"))["agents"]
+        assert promotion.reason.endswith(agent["unaudited"])
+        assert "set RATCHET_AUDITOR" in agent["unaudited"]
+        assert other["unaudited"] is None
 
 
 async def test_what_was_trained_on_another_model_waits_until_the_agent_runs_it(tmp_path: Path) -> None:

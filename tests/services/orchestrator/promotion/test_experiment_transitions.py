@@ -9,7 +9,7 @@ import pytest
 from ratchet.experiments.replay import plan_of
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Conclude, Promote, RollBack
-from schemas.records.evidence import Change, Evidence, Verdict
+from schemas.records.evidence import Change, Evidence, ExperimentPlan, ReplayedEvidence, ReplayRecord, Verdict
 from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome, FrozenBy
 from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
@@ -58,6 +58,33 @@ def test_the_next_candidate_has_what_its_primary_left_of_the_limits_and_its_part
     assert plan.limits is not None
     assert plan.limits.length == pytest.approx(1.3 / 1.2)
     assert (plan.nth, plan.promote_at, plan.roll_back_at) == (2, pytest.approx(60), 20)
+    assert plan.replayed is None
+
+
+def test_a_replay_beside_the_primary_is_taken_over_and_what_it_measured_replaces_the_estimates() -> None:
+    proved = ReplayedEvidence(prompts=100, success=30.0, types={"sums": 100})
+    measured = Change(score=0.05, length=1.25)
+
+    def plan(against: str) -> ExperimentPlan:
+        replay = ReplayRecord(against=against, evidence=proved, since_base=measured)
+        agent = adapters()
+        versions = dict(agent.versions)
+        versions["v1.0.2"] = versions["v1.0.2"].model_copy(update={"since_base": Change(length=1.1, latency=1.6)})
+        versions["v1.0.3"] = versions["v1.0.3"].model_copy(update={"replayed": replay})
+        agent = agent.model_copy(update={"versions": versions})
+        return plan_of(canary("small", "v1.0.3", agent, POLICY, WHERE).experiment)
+
+    taken = plan(against="v1.0.2")
+    assert taken.replayed == proved
+    assert taken.limits is not None
+    assert taken.limits.since_base == measured.model_copy(update={"latency": 1.6})
+    assert taken.limits.length == pytest.approx(1.3 / 1.25)
+
+    # beside another primary it says nothing
+    other = plan(against="v1.0.1")
+    assert other.replayed is None
+    assert other.limits is not None
+    assert other.limits.length == pytest.approx(1.3 / 1.1)
 
 
 def test_a_promotion_carries_what_was_changed_since_the_base() -> None:

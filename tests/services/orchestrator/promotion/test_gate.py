@@ -1,6 +1,6 @@
 """The gate's roll call: only replicas that are there count. And how it asks: few golden tasks at a time.
 
-Leaves out what it makes of the answers: test_golden.py.
+Leaves out what it makes of the answers: tests/ratchet/experiments/test_shadow.py.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.gate import POLL_EVERY_S, Gate
 from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.promotion.shadow_gate import ShadowGate
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.ratchet.adapters.making_decisions import decided
+from tests.services.orchestrator.promotion.test_experiment_transitions import POLICY
 from tests.services.trainer.making_logs import line
 from tests.waiting import settled, until
 
@@ -64,24 +66,38 @@ class Fleet:
         registry = decided(RegistryStore(folder), registration(published(folder), folder))
         arms.follow(registry.agent(AGENT), None)
         self.candidate: AdapterEntry = registry.agent(AGENT).versions["v1.0.1"]
+        shadow = ShadowGate(
+            arms,
+            self._ask,
+            self.own_tasks,
+            POLICY,
+            self._read_logged,
+            logs_dir=folder,
+            adapters_dir=folder,
+            prompts=8,
+            deadline_s=600.0,
+            samples=8,
+            from_traffic=True,
+            first_tasks=list,
+            revision=lambda: 1,
+            clock=lambda: NOON,
+            seconds=lambda: monotonic() + self.ahead_s,
+        )
         self.gate = Gate(
             arms,
             self.announcer,
             self.replicas,
             self.bus,
-            self._ask,
-            self.own_tasks,
+            shadow,
             adapters_dir=folder,
             max_rank=64,
-            margin=0.0,
             timeout_s=10.0,
-            golden_deadline_s=600.0,
-            samples=8,
-            first_tasks=list,
             programs_answer=lambda: self.programs_answer,
-            clock=lambda: NOON,
             seconds=lambda: monotonic() + self.ahead_s,
         )
+
+    async def _read_logged(self, task_id: str) -> None:
+        """Nothing is in the log."""
 
     async def _ask(self, task: Task, _arm: Callable[[int], Arm]) -> None:
         self.asked.append(task)
@@ -219,10 +235,25 @@ async def test_the_golden_set_has_one_deadline_after_which_nothing_more_is_asked
     for task in fleet.asked[2:]:
         fleet.own_tasks.closed(task.task_id, EXPIRED)
 
-    # then nothing more is asked, and the candidate waits
-    with pytest.raises(NotJudged, match="1 of the 6 golden tasks were answered by the parent, and 1 by the"):
-        await validation
+    # then nothing more is asked, and the candidate is judged by what was answered
+    assert "no harm is proved: 1 prompts" in (await validation).reason
     assert len(fleet.asked) == 4
+
+
+async def test_a_candidate_waits_where_nothing_was_answered_in_time(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / AGENT / "golden.jsonl").write_text('{"task_id": "g", "input": "x"}\n' * 2)
+    validation = asyncio.create_task(fleet.gate.validate(fleet.candidate))
+    await until(lambda: len(fleet.announced) == 1)
+    fleet.loaded("one")
+    fleet.loaded("two")
+    await until(lambda: len(fleet.asked) == 2)
+    fleet.ahead_s = 600.0
+
+    for task in tuple(fleet.asked):
+        fleet.own_tasks.closed(task.task_id, EXPIRED)
+
+    with pytest.raises(NotJudged, match="none of the 2 prompts got a scored answer in time"):
+        await validation
 
 
 async def test_what_was_trained_on_another_model_is_not_refused_for_it_though_its_agent_says_so_late(

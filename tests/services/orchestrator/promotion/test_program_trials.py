@@ -23,7 +23,6 @@ from schemas.records.evidence import Change, Verdict
 from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import canary
-from services.orchestrator.promotion.golden import GoldenVerdict
 from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_transitions import (
     Declared,
@@ -33,6 +32,7 @@ from services.orchestrator.promotion.program_transitions import (
     program_carried_out,
 )
 from services.orchestrator.promotion.program_trials import PATIENCE_S, ProgramTrials
+from services.orchestrator.promotion.shadow_gate import GateVerdict
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.test_program_moves import CHOSEN, PROMOTED, TRIED, TryProgram, after, of_programs
 from tests.ratchet.experiments.test_promotion_rule import evidence
@@ -50,7 +50,7 @@ class Trials:
         self.told: Sequence[Declared] = told
         self.now = 0.0
         self.decided: list[tuple[Move, str]] = []
-        self.verdict = GoldenVerdict(True, "as good on 5 golden tasks", {"tasks": 5})
+        self.verdict = GateVerdict(True, "as good on 5 golden tasks", {"tasks": 5})
         self.asked: list[ProgramArms] = []
         self.arms = Arms("small")
         self.arms.adapters = adapters
@@ -65,7 +65,7 @@ class Trials:
             Pauses(lambda: NOON, lambda: self.now),
         )
 
-    async def _gate(self, arms: ProgramArms) -> GoldenVerdict:
+    async def _gate(self, arms: ProgramArms) -> GateVerdict:
         self.asked.append(arms)
         return self.verdict
 
@@ -102,7 +102,7 @@ async def test_it_begins_once_all_runners_have_both_programs_alike() -> None:
 
 async def test_what_fails_at_the_gate_is_not_tried() -> None:
     trials = Trials(after(*ASKED), BOTH)
-    trials.verdict = GoldenVerdict(False, "it answered 3 of 5 tasks", {})
+    trials.verdict = GateVerdict(False, "it answered 3 of 5 tasks", {})
 
     assert await trials.turn() == [(RejectProgram(program="new"), "it answered 3 of 5 tasks")]
 
