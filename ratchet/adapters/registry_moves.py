@@ -28,6 +28,7 @@ from ratchet.adapters.traffic_moves import (
     roll_back,
     settle,
     start_experiment,
+    validate,
     with_state,
 )
 from ratchet.service.errors import NotAllowed
@@ -85,7 +86,7 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
         case Register() as move:
             return register(agent, move, decision)
         case Validate() as move:
-            return with_state(agent, move.version, AdapterState.VALIDATED, decision)
+            return validate(agent, move, decision)
         case RejectVersion() as move:
             return reject(agent, move, decision)
         case StartExperiment() as move if move.experiment.programs is not None:
@@ -132,8 +133,7 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
 
 
 def _is_of_programs(agent: AgentAdapters, move: Conclude) -> bool:
-    experiment = agent.experiment
-    return experiment is not None and experiment.experiment_id == move.experiment_id and experiment.programs is not None
+    return any(one.experiment_id == move.experiment_id and one.programs is not None for one in agent.running)
 
 
 def register(agent: AgentAdapters, move: Register, decision: Decision) -> AgentAdapters:

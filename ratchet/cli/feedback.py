@@ -27,6 +27,9 @@ def feedback(
     sample: Annotated[
         int | None, typer.Option(min=0, max=63, help="Which answer of the group; the one the user got, if not given.")
     ] = None,
+    correction: Annotated[
+        str | None, typer.Option(help="The answer as it should have been; the next training learns from it.")
+    ] = None,
     reason: Annotated[str | None, typer.Option(help="Why, in a sentence; it is kept in the log.")] = None,
     feedback_id: Annotated[str | None, typer.Option("--id", help="Your own id; the same id again counts once.")] = None,
 ) -> None:
@@ -36,7 +39,14 @@ def feedback(
     be right ends in `ratchet dead-letters list`.
     """
     given = new_feedback(
-        {"task_id": task_id, "score": score, "sample": sample, "reason": reason, "feedback_id": feedback_id}
+        {
+            "task_id": task_id,
+            "score": score,
+            "sample": sample,
+            "correction": correction,
+            "reason": reason,
+            "feedback_id": feedback_id,
+        }
     )
     access = FleetAccess.here()
     known = is_known(access, given)

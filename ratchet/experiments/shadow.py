@@ -7,8 +7,9 @@ the margin", may be tested after every prompt. Bounds are the same for all promp
 the primary's logged score would need a null of its own for each.
 
 Sizes are compared by their means: "the candidate's mean is at least L times that of the other", each size clipped at
-`CLIP` times the other's mean so far. Prompts of types that were drawn too seldom are `extra`: they say something of
-their type alone. Tasks of a golden set are nobody's traffic: they count for harm and gain, not for what is kept.
+eight times the other's mean so far, as live. Prompts of types that were drawn too seldom are `extra`: they say
+something of their type alone. Tasks of a golden set are nobody's traffic: they count for harm and gain, not for what is
+kept.
 
 Left to the caller: drawing the prompts, asking, and what follows.
 """
@@ -19,16 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ratchet.experiments.e_process import LARGEST, BettingProcess
+from ratchet.experiments.effect import LARGEST_SIZE
 from ratchet.experiments.unit import Outcome
-from schemas.records.evidence import Change, Limits
+from schemas.records.evidence import Change, Limits, ReplayedEvidence
 
-CLIP = 8.0
-TYPICAL_TOKENS = 50.0
-TYPE_TOLERANCE = 0.05
-"""Loss of score in one task type that is not yet harm."""
 LEAST_MEASURED = 30
 """Prompts from which on a mean against v1.0.0 counts as measured."""
-HARM_WEIGHTS = {"score": 0.4, "success": 0.2, "length": 0.1, "refusals": 0.05, "types": 0.15, "v1.0.0": 0.1}
+HARM_WEIGHTS = {"score": 0.4, "success": 0.15, "length": 0.1, "refusals": 0.05, "types": 0.2, "v1.0.0": 0.1}
 """A weighted mean of e-processes is one itself, so one threshold keeps the error of all of them together at alpha."""
 
 
@@ -45,11 +43,11 @@ class Pair:
 
 
 class SizeMeans:
-    """Payoffs of "the mean is at most `limit` times the other's", each size clipped at CLIP times the other's mean."""
+    """Payoffs of "the mean is at most `limit` times the other's", each size clipped at eight times the other's mean."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
-        self._total, self._count = TYPICAL_TOKENS, 1
+        self._total, self._count = 0.0, 0
         self.kept = BettingProcess()
         self.beyond = BettingProcess()
         self._sums = [0.0, 0.0]
@@ -58,15 +56,18 @@ class SizeMeans:
         """`counts`: whether it speaks for the limit being kept, too."""
         if size is None or other is None:
             return
-        clip = CLIP * self._total / self._count
-        ours, theirs = min(size, clip), min(other, clip)
+        if self._total > 0.0:
+            clip = LARGEST_SIZE * self._total / self._count
+            self._compare(min(size, clip), min(other, clip), clip, counts)
+        self._total += other
+        self._count += 1
+
+    def _compare(self, ours: float, theirs: float, clip: float, counts: bool) -> None:
         if counts:
             self.kept.bet(self._limit * theirs - ours, clip)
             self._sums[0] += ours
             self._sums[1] += theirs
         self.beyond.bet(ours - self._limit * theirs, self._limit * clip)
-        self._total += other
-        self._count += 1
 
     @property
     def factor(self) -> float:
@@ -140,6 +141,7 @@ class ShadowRule:
     score_tolerance: float
     success_tolerance: float
     refused_tolerance: float
+    type_tolerance: float
     types: tuple[str, ...] = ()
     """The types that are judged by themselves, known before the first answer; none where there is one type."""
 
@@ -161,7 +163,7 @@ class ShadowReplay:
         self._primary = Comparison(rule.limits, *tolerances)
         self._base = Comparison(rule.limits, rule.limits.success, rule.limits.refused)
         self._primary_since_base = Comparison(rule.limits, *tolerances)
-        self._types = {name: Difference(margin=0.0, tolerance=TYPE_TOLERANCE) for name in rule.types}
+        self._types = {name: Difference(margin=0.0, tolerance=rule.type_tolerance) for name in rule.types}
         self._has_base = False
         self.ours_scored = self.others_scored = 0
 
@@ -244,6 +246,13 @@ class ShadowReplay:
             "length": min(side.length.kept.e for side in sides),
             "refused": min(side.refused.kept.e for side in sides),
         }
+
+    @property
+    def replayed(self) -> ReplayedEvidence:
+        """For the plan of the live test."""
+        return ReplayedEvidence(
+            prompts=sum(self.seen.values()), score=self._primary.score.kept.e, types=self.seen, **self.kept
+        )
 
     @property
     def is_proved(self) -> bool:

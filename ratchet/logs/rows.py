@@ -189,6 +189,7 @@ class SelectionRow(msgspec.Struct):
     sample_status: str | None = None
     program: str | None = None
     select: str | None = None
+    reference_score: float | None = None
 
 
 class SegmentRow(msgspec.Struct):
@@ -209,6 +210,15 @@ class TokensRow(msgspec.Struct):
     logprobs: list[float] | None = None
     segments: list[SegmentRow] | None = None
     trajectory: ReferenceRow | None = None
+
+
+class DemonstrationRow(msgspec.Struct):
+    """Of an interaction: what a demonstration of its task is made from."""
+
+    task_id: str
+    input: msgspec.Raw = msgspec.Raw()
+    prompt_ids: list[int] | None = None
+    reference: str | None = None
 
 
 class UsageRow(msgspec.Struct):
@@ -245,6 +255,7 @@ class FeedbackRow(msgspec.Struct):
     sample: int
     score: float
     agent_id: str
+    correction: str | None = None
 
 
 def question(asked: Prompt) -> str:

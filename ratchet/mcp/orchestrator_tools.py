@@ -18,7 +18,7 @@ from schemas.api.runs import RunDetail, RunState, RunView
 from schemas.api.status import Queues, Status
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSummary
 from schemas.messages.base import AdapterVersion, AgentId, Identifier, Score
-from schemas.messages.feedback import LoggedFeedback
+from schemas.messages.feedback import Correction, LoggedFeedback
 from schemas.messages.result import Result
 from schemas.messages.task import Prompt, Select
 
@@ -405,7 +405,16 @@ def give_feedback(
     reason: Annotated[str | None, Field(max_length=2000, description="Why, for people who read the log.")] = None,
     sample: Annotated[int | None, Field(ge=0, description="Which sample; the one the user got if absent.")] = None,
     feedback_id: Annotated[Identifier | None, Field(description="Your own id: the same one again counts once.")] = None,
+    correction: Annotated[Correction | None, Field(description="The answer as it should have been.")] = None,
 ) -> Call:
-    """Say how good an answer turned out to be. Training then learns from this score in place of the scorer's."""
-    body = {"task_id": task_id, "score": score, "reason": reason, "sample": sample, "feedback_id": feedback_id}
+    """Say how good an answer turned out to be. Training then learns from this score in place of the scorer's, and
+    from the correction."""
+    body = {
+        "task_id": task_id,
+        "score": score,
+        "reason": reason,
+        "sample": sample,
+        "feedback_id": feedback_id,
+        "correction": correction,
+    }
     return Call(body=body)

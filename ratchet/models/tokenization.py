@@ -6,7 +6,7 @@ Shared by whatever puts tasks to a model: the agent's engines, the scorer's like
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,27 @@ def _ids_with_tools(tokenizer: Any, prompt: Sequence[ChatMessage], tools: Sequen
     return template.encode(written)
 
 
+def answer_encoder(tokenizer: Any, end_ids: Collection[int]) -> Callable[[str], list[int]]:
+    """Gives the tokens of an answer as its model would have sampled them, the token that ends it included.
+
+    As the chat template writes an assistant's turn; without one, or where it writes turns in another way than it asks
+    for them, the text as it is. The encoder raises PromptRefused where the template does not take an answer.
+    """
+    template = chat_template(tokenizer, end_ids)
+    asked = [{"role": "user", "content": "?"}]
+    begun = template.render(asked, ask=True) if template else ""
+
+    def encode(text: str) -> list[int]:
+        if template is not None:
+            whole = template.render([*asked, {"role": "assistant", "content": text}], ask=False)
+            turn = template.end_of_turn(whole, len(begun)) if whole.startswith(begun) else None
+            if turn is not None:
+                return template.encode(whole[len(begun) : turn[1]], first=False)
+        return [*tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True), tokenizer.eos_token_id]
+
+    return encode
+
+
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     """Of each token by itself; where it is a part of a character, what stands for that."""
     return tuple(str(tokenizer.decode([one], clean_up_tokenization_spaces=False)) for one in ids)
@@ -130,12 +151,24 @@ def template_of(folder: Path, variables: Mapping[str, Any] | None = None) -> Cha
     """For conversations with the model in a folder; None if it has no chat template. `variables`: what the template
     sees besides, such as `enable_thinking`."""
     tokenizer = load_tokenizer(folder)
+    return chat_template(tokenizer, _end_ids(folder, tokenizer), variables)
+
+
+def answers_of(folder: Path) -> tuple[Callable[[str], list[int]], int]:
+    """What gives the tokens of an answer by the model in a folder, and how many it holds, prompt and answer together.
+
+    As `answer_encoder`.
+    """
+    tokenizer = load_tokenizer(folder)
+    longest = json.loads((folder / "config.json").read_bytes()).get("max_position_embeddings")
+    return answer_encoder(tokenizer, _end_ids(folder, tokenizer)), int(longest or tokenizer.model_max_length)
+
+
+def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
     file = folder / "generation_config.json"
     ends = json.loads(file.read_bytes()).get("eos_token_id") if file.is_file() else None
     listed = ends if isinstance(ends, list) else [ends]
-    return chat_template(
-        tokenizer, {token for token in (*listed, tokenizer.eos_token_id) if token is not None}, variables
-    )
+    return frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
 
 
 def chat_template(

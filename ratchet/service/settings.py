@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ratchet.service.errors import SettingsError
 from schemas.messages.base import AgentId
+from schemas.records.demonstration import DemonstrationSource
 
 SCHEMES = ("amqp", "amqps")
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
@@ -88,6 +89,12 @@ class FleetSettings(BaseSettings):
         "",
         description="Who audits: a second scorer, written as RATCHET_SCORER, that sees a share of the answers, never "
         "teaches, and can stop what only the scorer likes; nobody if not set. The same for every service.",
+    )
+    demonstrations: Annotated[tuple[DemonstrationSource, ...], NoDecode, BeforeValidator(names)] = Field(
+        ("reference", "correction"),
+        description="Which texts that are known to be good for a prompt teach, by comma: reference (a task's reference "
+        "that earns full marks from the scorer as an answer), correction (given with feedback); none if empty. The "
+        "same for orchestrator, scorer and trainer.",
     )
     judge_selects: bool = Field(
         False,

@@ -28,7 +28,10 @@ Point = tuple[float, float]
 T = TypeVar("T")
 LARGEST = 1e300
 """Above it, infinity included, is nothing that can be drawn."""
-CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward", "divergence", "good_log_ratio")
+CURVES = (
+    *("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward", "divergence", "good_log_ratio"),
+    *("demonstration_loss", "held_out_loss"),
+)
 
 
 @dataclass(frozen=True, slots=True)

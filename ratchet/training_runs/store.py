@@ -38,6 +38,8 @@ class RunFolder:
         self.progress = path / "progress.json"
         self.held_out = path / "evaluation_inputs.json"
         """The sums of inputs this run may not learn from, as they were when it was begun."""
+        self.untaught = path / "untaught_inputs.json"
+        """The sums of inputs whose demonstrations do not teach in this run, as they were when it was begun."""
         self._request = path / "request.json"
         self._resolved = path / "resolved.json"
         self._outcome = path / "outcome.json"

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from schemas.api.numbers import JSON_NUMBER
 from schemas.messages.base import Identifier, Metadata, Record
+from schemas.messages.feedback import Correction
 
 GivenScore = Annotated[float, Field(ge=0, le=1), JSON_NUMBER]
 Index = Annotated[int, Field(ge=0, lt=64), JSON_NUMBER]
@@ -28,6 +29,9 @@ class GivenFeedback(Record):
     score: GivenScore | None = Field(None, description="0 is useless, 1 is as good as can be.")
     thumbs: Literal["up", "down"] | None = Field(None, description="Up is a score of 1, down of 0.")
     sample: Index | None = Field(None, description="Index in the group; the answer the user got if absent.")
+    correction: Correction | None = Field(
+        None, description="The answer as it should have been: a demonstration, which teaches."
+    )
     reason: str | None = Field(None, max_length=2000)
     feedback_id: Identifier | None = Field(
         None, description="The idempotency key; the header Idempotency-Key if absent, else made up."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, LogEpoch, Message, Metadata, Score, Timestamp
+from schemas.messages.base import Identifier, LogEpoch, Message, Metadata, Score, Timestamp, absent
+
+Correction = Annotated[str, Field(min_length=1, max_length=100_000)]
 
 
 class Feedback(Message):
@@ -18,6 +20,9 @@ class Feedback(Message):
     score: Score = Field(description="0 is useless, 1 is as good as can be; a thumb is 0 or 1.")
     metadata: Metadata = Metadata()
     sample: int | None = Field(None, ge=0, lt=64, description="Index in the group; the answer the user got if absent.")
+    correction: Correction | None = Field(
+        None, exclude_if=absent, description="The answer as it should have been: a demonstration, which teaches."
+    )
     reason: str | None = Field(None, max_length=2000)
     feedback_id: Identifier | None = Field(
         None, description="The idempotency key. If absent, the AMQP message id; without one the body itself."
@@ -33,6 +38,7 @@ class LoggedFeedback(Message):
     task_id: Identifier
     sample: int = Field(ge=0)
     score: Score
+    correction: Correction | None = Field(None, exclude_if=absent, description="The answer as it should have been.")
     reason: str | None = None
     agent_id: Identifier
     adapter_version: str = Field(description="Which answered.")

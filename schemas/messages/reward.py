@@ -62,6 +62,12 @@ class Reward(Message):
     scores: tuple[SampleScore, ...] = ()
     scorer: ScorerIdentity | None = None
     latencies: ScoringLatencies = ScoringLatencies()
+    reference_score: Score | None = Field(
+        None,
+        exclude_if=absent,
+        description="What the task's reference is worth as an answer, 0 where it can't be scored; absent where "
+        "references do not teach, or the scorer can't tell.",
+    )
     scored: Response | None = Field(None, description="The Response it scores; absent in a draft-shaped Reward.")
 
     @model_validator(mode="after")

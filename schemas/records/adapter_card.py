@@ -22,6 +22,9 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-
 """A path inside the adapter's folder: plain names, `/` between folders, nothing that leads out of it."""
 
 
+TAUGHT_DIGITS = 16
+
+
 class DataRange(Record):
     """Bytes `start` to before `end` of a log, counted from the first byte ever written to it."""
 
@@ -29,6 +32,10 @@ class DataRange(Record):
     start: int = Field(ge=0)
     end: int = Field(ge=0)
     sha256: Sha256
+    chain: Sha256 | None = Field(
+        None,
+        description="Of the sums of its lines, which stays when one is erased. Null of earlier versions' cards.",
+    )
 
 
 class DataWindow(Record):
@@ -39,6 +46,12 @@ class DataWindow(Record):
     last: Timestamp | None = None
     groups: int = Field(0, ge=0)
     samples: int = Field(0, ge=0)
+    taught: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda taught: not taught,
+        description="Inputs whose demonstrations taught, by the first 16 digits of their sums: no prompts to measure "
+        "the adapter by.",
+    )
 
 
 class AdapterCard(Message):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Identifier, Record, Sentences, Sha256, absent
+from schemas.messages.base import AdapterVersion, Identifier, Record, Sentences, Sha256, absent
 
 EValue = Annotated[float, Field(ge=0.0, le=1e300)]
 """An e-value: the factor by which the evidence speaks against its null hypothesis; 1e300 stands for all above it."""
@@ -115,6 +115,18 @@ class ReplayedEvidence(Record):
     types: dict[str, Count] = Field(default_factory=dict, max_length=256, description="Prompts by task type.")
 
 
+class ReplayRecord(Record):
+    """A shadow replay as the gate ends it, kept until the experiment that takes it over."""
+
+    against: AdapterVersion = Field(description="The primary, whose logged scores it was held against.")
+    evidence: ReplayedEvidence
+    since_base: Change | None = Field(
+        None,
+        description="What that primary has changed since v1.0.0, measured on the same prompts, without latency. Null "
+        "from too few prompts, and where it is v1.0.0.",
+    )
+
+
 def _threshold(plan: dict[str, Any]) -> float:
     """By Ville's inequality an e-process ever reaches 1 / alpha with probability alpha at most."""
     return float(1.0 / plan["alpha"])
@@ -123,7 +135,8 @@ def _threshold(plan: dict[str, Any]) -> float:
 class ExperimentPlan(Record):
     """All an experiment is decided by, fixed before its first unit. Scores, success, margins are on a scale of 0 to 1.
 
-    In a probation and in a watch the candidate is the primary, and the other arm is held back with 1 − share.
+    In a watch, and in a probation of older plans, the candidate is the primary, and the other arm is held back with
+    1 − share.
     """
 
     experiment_id: Identifier
@@ -214,13 +227,6 @@ class ExperimentPlan(Record):
         if any(later <= earlier for earlier, later in pairwise(shares)):
             raise ValueError(f"the ramp's shares must go up, not {shares}")
         return self
-
-
-def probation_plan(experiment_id: str, canary: ExperimentPlan, *, holdback: float, units: int) -> ExperimentPlan:
-    """The watch over a new primary: `holdback` is the old primary's share, `units` how long it is watched."""
-    step = RampStep(share=1.0 - holdback, candidate_units=0, open_candidates=units)
-    changed = {"experiment_id": experiment_id, "kind": "probation", "ramp": (step,), "max_units": units}
-    return ExperimentPlan.model_validate(canary.model_dump() | changed)
 
 
 class Band(Record):

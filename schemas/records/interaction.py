@@ -103,6 +103,11 @@ class Interaction(Message):
         None, exclude_if=absent, description="Of each of completion_ids its text, where the task asked for them."
     )
     reference: str | None = None
+    reference_score: Score | None = Field(
+        None,
+        exclude_if=absent,
+        description="What the reference is worth as an answer: at full marks it is a demonstration, which teaches.",
+    )
     criteria: str | None = None
     task_type: Identifier | None = None
     session_id: Identifier | None = None

@@ -19,7 +19,7 @@ from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
 from ratchet.logs.best_answer import NOT_THERE
-from ratchet.logs.names import is_rescoring
+from ratchet.logs.names import is_own, is_rescoring
 from ratchet.recorder.stops import ended
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
@@ -39,6 +39,7 @@ from services.scorer.strategies.strategy import (
     ScoringRequest,
     Spent,
     Strategy,
+    can_grade_references,
     failure,
     ran_out_of_time,
     scores_one_by_one,
@@ -115,6 +116,7 @@ class ScorerWorker:
         `wall`, in seconds since 1970, may jump; `seconds` never does.
         """
         self._deliberates = not settings.scorer_audits
+        self._references_teach = "reference" in settings.demonstrations and not settings.scorer_audits
         self._order = order
         self._retries = settings.scorer_retries
         self._prefetch = settings.scorer_prefetch
@@ -191,12 +193,26 @@ class ScorerWorker:
         in_hand = self._lateness.begin()
         try:
             scores = not_of_lost(response, await self._scored(response, work, delivery.attempt))
+            reference_score = await self._reference_score(response, work)
         finally:
             score_s = self._seconds() - began
             self._lateness.end(score_s, in_hand)
         latencies = ScoringLatencies(queue_s=queue_s, score_s=score_s, attempts=delivery.attempts)
-        await self._publish(delivery.body, self._reward(response, work, scores, latencies))
+        reward = self._reward(response, work, scores, latencies)
+        await self._publish(delivery.body, reward.model_copy(update={"reference_score": reference_score}))
         _count(response, scores, latencies)
+
+    async def _reference_score(self, response: Response, work: Work) -> float | None:
+        """What the task's reference is worth as an answer that took nothing: one more answer a task to score.
+
+        0 where it can't be scored. None where it would not teach, where the scorer can't tell, or fails.
+        """
+        teaches = self._references_teach and not is_own(work.arm.experiment_id)
+        if work.reference is None or not teaches or not can_grade_references(self._strategy):
+            return None
+        answer = Answer(work.reference, "stop", spent=Spent(tokens=0, seconds=0.0))
+        (score,) = await self.score(replace(request_of(response, work), answers=(answer,)))
+        return 0.0 if score.status == "unscorable" else score.score
 
     async def _scored(self, response: Response, work: Work, attempt: int) -> list[SampleScore]:
         """Of each sample. In a deliberation nobody is asked about those that were lost or called off."""

@@ -294,7 +294,7 @@ def test_adapters_are_rolled_back_and_promoted_with_a_reason(visit: Visit, learn
     dialog.get_by_label("Reason").fill("they like it loud")
     dialog.get_by_role("button", name="Promote").click()
     expect(dialog).to_have_count(0)
-    expect(lineage.get_by_role("link", name="v1.0.1, probation, primary")).to_be_visible()
+    expect(lineage.get_by_role("link", name="v1.0.1, stable, primary")).to_be_visible()
 
     decisions = [decision for decision, _ in RegistryStore(learned.folder / "adapters").ledger.read()]
     assert [(one.move.kind, one.reason) for one in decisions if one.who == "operator:local"] == [

@@ -14,6 +14,7 @@ from rich.text import Text
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import UsageError, table
 from ratchet.models.shape import ModelShape, known_shape
+from ratchet.service.settings import FleetSettings
 from ratchet.training_runs.estimate import (
     GB,
     PEAK_TFLOPS,
@@ -24,7 +25,9 @@ from ratchet.training_runs.estimate import (
     memory,
     remedies,
 )
+from ratchet.training_runs.run import LEAST_GROUPS
 from schemas.messages.base import explain
+from schemas.records.demonstration import DemonstrationSource
 
 GPU_MEMORY_GB, SAMPLES, TOKENS = 24.0, 2_048, "512+256"
 PLANNED = ("grpo", "masked-grpo", "vespo")
@@ -44,6 +47,8 @@ class PlannedKnobs(BaseModel):
     batch: int = Field(32, ge=1)
     steps: int = Field(128, ge=1)
     epochs: int | None = Field(None, ge=1, le=100)
+    min_groups: int = Field(LEAST_GROUPS, ge=1)
+    demonstrations: tuple[DemonstrationSource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ def plan_run(options: PlanOptions, access: FleetAccess) -> dict[str, Any]:
     )
     account = _account(name, shape, setup, workload, options.gpu_memory or GPU_MEMORY_GB)
     return account | {
+        "demonstrations": {"sources": list(knobs.demonstrations), "from": knobs.min_groups},
         "not_counted": sorted(options.given.keys() - PlannedKnobs.model_fields.keys()),
         "not_read": [file] if file else [],
     }
@@ -152,6 +158,11 @@ def render_plan(plan: Mapping[str, Any]) -> Group:
     if plan["hours"] is not None:
         said.append(
             f"{plan['hours']:.2f} hours at {assumed['utilisation']:.0%} of {assumed['tflops']:.0f} TFLOP/s a GPU (A100)"
+        )
+    if (shown := plan["demonstrations"])["sources"]:
+        said.append(
+            f"where the log has {shown['from']} demonstrations or more (by {' or '.join(shown['sources'])}), those "
+            "alone teach, in less memory and time than is counted here; ratchet train --dry-run counts them"
         )
     served = plan["vllm"]
     said.append(
@@ -203,7 +214,7 @@ def _model_of(access: FleetAccess, agent: str | None) -> str:
 
 def _knobs(given: Mapping[str, Any]) -> PlannedKnobs:
     """What is given goes before the settings' defaults, as in a run."""
-    defaults = _setting("HYPERPARAMETERS", dict[str, Any], {})
+    defaults = {"demonstrations": FleetSettings.read().demonstrations} | _setting("HYPERPARAMETERS", dict[str, Any], {})
     try:
         return PlannedKnobs.model_validate(defaults | dict(given))
     except ValidationError as error:

@@ -40,6 +40,7 @@ def feedback_router(service: FeedbackService) -> APIRouter:
             score=given.value,
             metadata=given.metadata,
             sample=given.sample,
+            correction=given.correction,
             reason=given.reason,
             feedback_id=given.feedback_id,
         )

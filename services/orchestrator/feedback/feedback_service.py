@@ -88,6 +88,7 @@ class FeedbackService:
             task_id=feedback.task_id,
             sample=sample,
             score=feedback.score,
+            correction=feedback.correction,
             reason=feedback.reason,
             agent_id=result.agent_id,
             adapter_version=result.adapter_version,
@@ -118,8 +119,8 @@ def _sample(feedback: Feedback, known: Entry, result: Result) -> int:
     return sample
 
 
-def _said(line: LoggedFeedback) -> tuple[str, int, float, str | None]:
-    return line.task_id, line.sample, line.score, line.reason
+def _said(line: LoggedFeedback) -> tuple[str, int, float, str | None, str | None]:
+    return line.task_id, line.sample, line.score, line.reason, line.correction
 
 
 def _id_of(delivery: Delivery) -> str:

@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 
 from ratchet.adapters.manifest import version_key
+from ratchet.adapters.taught import ANCHORS
 from ratchet.experiments.drift import REFERENCE_ROUNDS, ROUNDS_AT_ONCE, Drift, DriftWatch, Rescored, noise_of
 from ratchet.experiments.logged import scorer_of
 from ratchet.files.atomic_file import replace_file
@@ -32,7 +33,6 @@ from services.orchestrator.promotion.own_tasks import OwnTasks
 
 log = Log("anchors")
 
-ANCHORS = "anchors.jsonl"
 COUNT = 16
 """Anchors of each version."""
 VERSIONS = 3

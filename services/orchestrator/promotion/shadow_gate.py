@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+from ratchet.adapters.taught import GOLDEN
 from ratchet.experiments.logged import NO_TYPE, outcome_of
 from ratchet.experiments.shadow import Pair, ShadowReplay
 from ratchet.experiments.unit import Outcome
@@ -32,6 +33,7 @@ from schemas.messages.base import DecodeError
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION, Arm, Work
 from schemas.records.decision import ProgramArms, ProgramRevision
+from schemas.records.evidence import ReplayRecord
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.arms import Arms
@@ -39,7 +41,6 @@ from services.orchestrator.promotion.experiment_transitions import ExperimentPol
 from services.orchestrator.promotion.own_tasks import ANSWERS_AT_ONCE, Ask, Asked, OwnTasks
 from services.orchestrator.promotion.unseen_prompts import LoggedPrompt, UnseenPrompts, taught_up_to, unseen_prompts
 
-GOLDEN = "golden.jsonl"
 FEW = 16
 """Logged prompts below which the first tasks of users are asked as well."""
 AHEAD = 2 * ANSWERS_AT_ONCE
@@ -56,6 +57,8 @@ class GateVerdict:
     passed: bool
     reason: str
     evidence: dict[str, object]
+    replayed: ReplayRecord | None = None
+    """For the live test; None where no prompt of the log was asked."""
 
     def with_note(self, note: str) -> GateVerdict:
         return replace(self, reason=f"{self.reason}; {note}")
@@ -237,7 +240,10 @@ class ShadowGate:
             )
         evidence = replay.evidence
         if not (replay.is_harmful or replay.is_broken):
-            return GateVerdict(True, f"no harm is proved: {replay.sentence}", evidence)
+            record = ReplayRecord(
+                against=self._arms.adapters.primary, evidence=replay.replayed, since_base=replay.since_base
+            )
+            return GateVerdict(True, f"no harm is proved: {replay.sentence}", evidence, record if replay.seen else None)
         if any(prompt.logged for prompt, _ in judged.pairs):
             anew = await self._asked_anew(judged, run, await self._asking(prompts, arms))
             evidence |= {"asked_anew": anew.evidence}

@@ -31,7 +31,7 @@ from schemas.records.registry import AgentAdapters
 
 MOST_BYTES = 256 * 1024**2
 """Of the newest log that are read, about: whole segments."""
-LEAST_OF_TYPE = 8
+LEAST_OF_TYPE = 12
 """Prompts of one task type, where there are so many: a rarer type gets extra ones."""
 MOST_EXTRA = 0.25
 """Share of the prompts that may be such extra ones."""

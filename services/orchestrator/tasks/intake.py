@@ -98,13 +98,13 @@ class Intake:
         if task.deadline is not None:
             self._policy.check_deadline(task, self._clock())
 
-    async def submit(self, task: Task) -> bool:
+    async def submit(self, task: Task, owner: str | None = None) -> bool:
         """For a caller that looks for the answer itself: as `handle`, but nothing is sent back. True if it is new.
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
         await self._check(task, len(task.encode()))
-        known = await self._known_or_begun(task, Origin())
+        known = await self._known_or_begun(task, Origin(owner=owner))
         if known is None:
             return True
         metrics.tasks_repeated.inc()

@@ -61,6 +61,7 @@ def settle(
         "engine": response.engine,
         "scoring_agent_id": reward.scoring_agent_id,
         "scorer": reward.scorer,
+        "reference_score": reward.reference_score,
         "timestamp": now,
         "group_size": len(response.samples),
         "latencies": _latencies(reward, response, work, now),

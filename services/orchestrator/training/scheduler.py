@@ -32,6 +32,7 @@ from services.orchestrator.training.trigger import (
     TrainingState,
     due,
     scorer_of,
+    shows,
     teaches,
     uses_up,
 )
@@ -123,7 +124,7 @@ class TrainingScheduler:
             return
         if any(line.score is not None for line in lines):
             self._state.scored_by(scorer_of(lines[0]))
-        if teaches(lines, self._policy.baseline):
+        if teaches(lines, self._policy.baseline) or (self._policy.references_teach and shows(lines)):
             self._state.groups += 1
             self._places.append((self._ledger.positions()[INTERACTIONS], self._state.scorer))
 

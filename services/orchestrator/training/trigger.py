@@ -22,6 +22,7 @@ class TrainingPolicy:
     after_groups: int
     every_s: float
     baseline: Baseline | None = None
+    references_teach: bool = False
 
 
 @dataclass(slots=True)
@@ -66,6 +67,12 @@ def scorer_of(line: Interaction) -> str:
     """Its name in a count."""
     one = line.scorer
     return " ".join((one.id, one.revision, one.rubric_sha256 or "")) if one else "unknown"
+
+
+def shows(lines: Sequence[Interaction]) -> bool:
+    """A group whose reference is known to be good, and which some answers fell short of."""
+    reference = lines[0].reference_score
+    return reference is not None and any(line.score is not None and line.score < reference for line in lines)
 
 
 def teaches(lines: Sequence[Interaction], baseline: Baseline | None = None) -> bool:

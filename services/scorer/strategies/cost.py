@@ -24,6 +24,8 @@ class Cost(NothingToOpen):
     name: ClassVar[str]
     unit: ClassVar[str]
     one_by_one = True
+    grades_references = True
+    """One that took nothing has it whole."""
 
     def __init__(self, half: float) -> None:
         self._half = half

@@ -60,6 +60,11 @@ class PythonFunction:
         """The revision is that of the function's source file; what it imports is not in it."""
         return self._identity
 
+    @property
+    def grades_references(self) -> bool:
+        """The function says so, by an attribute of that name."""
+        return bool(getattr(self._function, "grades_references", False))
+
     async def start(self) -> None:
         """The function is loaded already."""
 

@@ -15,7 +15,13 @@ from schemas.messages.reward import SampleScore, ScorerIdentity, ScoreStatus
 from services.scorer import metrics
 from services.scorer.settings import ScorerSettings
 from services.scorer.spec import Part, Spec, parse_spec
-from services.scorer.strategies.strategy import ScoringRequest, Strategy, StrategyClass, scores_one_by_one
+from services.scorer.strategies.strategy import (
+    ScoringRequest,
+    Strategy,
+    StrategyClass,
+    can_grade_references,
+    scores_one_by_one,
+)
 
 SCORERS = EntryPoints("ratchet.scorers", "scorer", ScorerError, "scorer,likelihood")
 SOON_BUILT = ("judge",)
@@ -79,6 +85,10 @@ class Composite:
     @property
     def one_by_one(self) -> bool:
         return all(map(scores_one_by_one, self._parts))
+
+    @property
+    def grades_references(self) -> bool:
+        return all(map(can_grade_references, self._parts))
 
     def advanced_at(self) -> float:
         return max((part.advanced_at() for part in self._parts if isinstance(part, Stepwise)), default=NEVER)

@@ -105,6 +105,20 @@ def scores_one_by_one(strategy: Strategy) -> bool:
     return isinstance(strategy, OneByOne) and strategy.one_by_one
 
 
+@runtime_checkable
+class GradesReferences(Protocol):
+    """A strategy that can say whether a task's reference is itself an answer worth full marks."""
+
+    @property
+    def grades_references(self) -> bool:
+        """False where references are no texts that a model could answer with, or a verdict on one costs money."""
+
+
+def can_grade_references(strategy: Strategy) -> bool:
+    """One that does not say is taken not to."""
+    return isinstance(strategy, GradesReferences) and strategy.grades_references
+
+
 class StrategyClass(Protocol):
     """A class that builds strategies. Registered under the entry points group `ratchet.scorers` it is a new scorer."""
 

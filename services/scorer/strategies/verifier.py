@@ -29,6 +29,11 @@ class Verifier(NothingToOpen):
 
     one_by_one = True
 
+    @property
+    def grades_references(self) -> bool:
+        """Not of numbers and patterns: a number may stand for a whole derivation, and a pattern is no answer."""
+        return self._identity.id not in ("verifier:numeric", "verifier:regex")
+
     def __init__(self, mode: str, verdict: Verdict, *, revision: str = REVISION, threaded: bool = False) -> None:
         self._verdict = verdict
         self._threaded = threaded

@@ -36,6 +36,10 @@ class TrainerInputs:
     on_gpu: bool
     processes: int = 1
     callbacks: Sequence[Any] = ()
+    demonstrations: Sequence[TrainingSample] = ()
+    """To be learned from beside the samples, by algorithms whose hyperparameters have `demonstrations`."""
+    held_out: Sequence[TrainingSample] = ()
+    """Not to be learned from: the run looks at them."""
 
     @property
     def groups(self) -> list[list[TrainingSample]]:

@@ -15,6 +15,7 @@ from ratchet.logs.peers import DEFAULT_BASELINE, Baseline
 from ratchet.service.errors import TrainingRefused
 from ratchet.training_runs.run import LEAST_GROUPS
 from schemas.messages.base import explain
+from schemas.records.demonstration import DemonstrationSource
 from services.trainer.algorithms.advantages import Scale
 
 SMALL_MODEL = 200_000
@@ -24,6 +25,7 @@ RATE, LARGE_MODEL_RATE = 1e-4, 5e-5
 FEWEST_PASSES, MOST_PASSES = 2, 8
 GPU_TOKENS, CPU_TOKENS = 16_384, 2_048
 
+Mixture = Literal["only", "first", "beside"]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -138,6 +140,16 @@ class Hyperparameters(BaseModel):
         return "group"
 
     @property
+    def taught_by(self) -> frozenset[DemonstrationSource]:
+        """Which demonstrations it learns from: none, where the algorithm has no use for them."""
+        return frozenset()
+
+    @property
+    def mixes(self) -> Mixture:
+        """How demonstrations and samples are learned from."""
+        return "only"
+
+    @property
     def needs_spread(self) -> bool:
         """Answers are compared with those of their group, so that equal scores teach nothing."""
         return True
@@ -171,7 +183,26 @@ class Hyperparameters(BaseModel):
             ) from None
 
 
-class WithBaseline(Hyperparameters):
+class WithDemonstrations(Hyperparameters):
+    """Of learners that can also be shown texts that are known to be good."""
+
+    demonstrations: tuple[DemonstrationSource, ...] = Field(
+        (),
+        description="Which texts that are known to be good teach, where there are as many as `min_groups`; if not set, "
+        "those of RATCHET_DEMONSTRATIONS.",
+    )
+    mixture: Mixture = Field("only", description="Those alone, before the samples, or beside them.")
+
+    @property
+    def taught_by(self) -> frozenset[DemonstrationSource]:
+        return frozenset(self.demonstrations)
+
+    @property
+    def mixes(self) -> Mixture:
+        return self.mixture
+
+
+class WithBaseline(WithDemonstrations):
     """Of learners by advantage."""
 
     baseline: Baseline = Field(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,12 +23,13 @@ from ratchet.service.errors import TrainingError
 from ratchet.service.telemetry import Log
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.arguments import training_arguments
-from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.algorithms.plan import MicroBatch, TrainingTargets
+from services.trainer.algorithms.hyperparameters import Hyperparameters, Mixture
+from services.trainer.algorithms.plan import MicroBatch, Plan, TrainingTargets
 from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of, step_rows
 from services.trainer.algorithms.policy import separate_head
 from services.trainer.algorithms.shared_prompts import IGNORED, SharedPrompts, is_cheaper, share_prompts
 
+DEMONSTRATION_BATCH = 8
 PER_TOKEN_LOSSES = ("dapo", "cispo", "vespo")
 """Losses that TRL divides by the tokens of the step; the others it averages over the rows of a micro-batch."""
 
@@ -46,15 +48,31 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
     def __init__(
         self, inputs: TrainerInputs, hyperparameters: Hyperparameters, targets: TrainingTargets, **loss: Any
     ) -> None:
-        self.samples = inputs.samples
-        self.targets = targets
-        rollouts = inputs.rollouts
+        self.samples = samples = [*inputs.samples, *inputs.demonstrations]
+        own = len(inputs.rollouts)
+        rollouts = [*inputs.rollouts, *((row,) for row in range(len(inputs.samples), len(samples)))]
+        shown = TrainingTargets(
+            tuple((number,) for number in range(own, len(rollouts))),
+            (*targets.weights, *[1.0] * len(inputs.demonstrations)),
+            (*targets.live, *[True] * len(inputs.demonstrations)),
+        )
+        self.targets = replace(shown, used=targets.used + shown.used)
         self._rollout = {row: number for number, rows in enumerate(rollouts) for row in rows}
-        self._has_given = any(sample.sampled is not None for sample in inputs.samples)
-        tokens = [sample.tokens for sample in inputs.samples]
-        sizes = [sample.size for sample in inputs.samples]
-        self.plan = plan_of(inputs, hyperparameters, targets, sizes, rollouts=rollouts, counted=tokens)
-        self._shortest = min(range(len(inputs.samples)), key=lambda number: inputs.samples[number].length)
+        self._has_given = any(sample.sampled is not None for sample in samples)
+        tokens = [sample.tokens for sample in samples]
+        sizes = [sample.size for sample in samples]
+
+        def planned(used: tuple[tuple[int, ...], ...], knobs: Hyperparameters) -> Plan:
+            part = replace(self.targets, used=used)
+            return plan_of(inputs, knobs, part, sizes, rollouts=rollouts, counted=tokens)
+
+        self.plan = planned(targets.used, hyperparameters) if targets.used else Plan((), inputs.processes)
+        if shown.used:
+            batch = min(hyperparameters.batch, DEMONSTRATION_BATCH)
+            first = planned(shown.used, hyperparameters.model_copy(update={"batch": batch})).of_demonstrations
+            self.plan = mixed(first, self.plan, hyperparameters.mixes)
+        self._falls = hyperparameters.mixes == "beside"
+        self._shortest = min(range(len(samples)), key=lambda number: samples[number].length)
         if loss.get("cast_lm_head_to_fp32"):
             separate_head(inputs.policy)
         args = GRPOConfig(
@@ -97,7 +115,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
 
     def scores_of(self, numbers: Sequence[int]) -> list[float]:
         """One a rollout."""
-        return list({self._rollout[number]: self.samples[number].score for number in numbers}.values())
+        own = [number for number in numbers if self.samples[number].demonstration is None]
+        return list({self._rollout[number]: self.samples[number].score for number in own}.values())
 
     def _generate_and_score_completions(self, inputs: list[dict[str, MicroBatch]]) -> Tensors:
         (row,) = inputs
@@ -132,6 +151,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
                 [self.targets.weights[self._rollout[number]] for number in filled], dtype=torch.float32
             ),
         }
+        if self._falls and numbers and samples[0].demonstration is not None:
+            tensors["advantages"] *= 1.0 - self.state.global_step / max(1, len(self.plan.steps))
         if self._has_given:
             sampled = [sample.sampled or [1] * len(sample.completion) for sample in samples]
             tensors["tool_mask"] = _padded(sampled, 0, torch.long)
@@ -231,13 +252,44 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         return bool(gap <= tolerance)
 
     def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
+        if self._micro_batch.is_demonstrations:
+            return self._supervised_loss(model, inputs)
         loss = torch.as_tensor(super()._compute_loss(model, inputs))
         self._measure(inputs)
         return loss if self.loss_type in PER_TOKEN_LOSSES else self.mean_over_step(loss)
 
+    def _supervised_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
+        """Cross-entropy of the answers, each token weighted as its answer: over the tokens of the step's answers.
+
+        No ratio to logged log-probabilities, and no clipping.
+        """
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        completions = loss_mask(inputs)
+        logps, entropies, _ = self._get_per_token_logps_and_entropies(
+            model, ids, mask, completions.size(1), compute_entropy=True
+        )
+        weighted = logps * completions * inputs["advantages"][:, None]
+        self._measure(inputs)
+        entropy, tokens = self.accelerator.reduce(
+            torch.stack([(entropies.detach() * completions).sum(), completions.sum()])
+        )
+        self._metrics["train"]["entropy"].append((entropy / tokens.clamp(min=1)).item())
+        return torch.as_tensor(-weighted.sum() * self.plan.processes / inputs["num_items_in_batch"])
+
     def _measure(self, inputs: Tensors) -> None:
         assert self._seen_logps is not None
+        if self._micro_batch.is_demonstrations:
+            self.count_demonstrations(self._seen_logps, loss_mask(inputs))
+            return
         self.compare(self._seen_logps, inputs["old_per_token_logps"], loss_mask(inputs), inputs["advantages"] > 0)
+
+
+def mixed(first: Plan, then: Plan, how: Mixture) -> Plan:
+    """One after the other, or the steps of the second with those of the first, over and over."""
+    if how != "beside" or not then.steps:
+        return Plan(first.steps + then.steps, first.processes)
+    return Plan(tuple(step + first.steps[n % len(first.steps)] for n, step in enumerate(then.steps)), first.processes)
 
 
 def loss_mask(tensors: Tensors) -> torch.Tensor:

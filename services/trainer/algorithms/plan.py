@@ -13,7 +13,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BUCKETS_PER_DOUBLING = 4
 """Lengths within a factor of 1.19 are alike."""
@@ -53,6 +53,8 @@ class MicroBatch:
     step_tokens: int
     tokens: int
     padded: int
+    is_demonstrations: bool = False
+    """All of them, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,12 @@ class Plan:
     @property
     def micro_batches(self) -> list[MicroBatch]:
         return [micro_batch for step in self.steps for micro_batch in step]
+
+    @property
+    def of_demonstrations(self) -> Plan:
+        """The same, marked so."""
+        steps = tuple(tuple(replace(part, is_demonstrations=True) for part in step) for step in self.steps)
+        return replace(self, steps=steps)
 
     @property
     def fill(self) -> float:

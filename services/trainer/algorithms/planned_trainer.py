@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 else:
     Base = object
 
-SUMS = 7
-"""Tokens, |log w|, w, w squared, w - 1 - log w; log w and number of those tokens that are to become likelier."""
+SUMS = 9
+"""Tokens, |log w|, w, w squared, w - 1 - log w; log w and number of those tokens that are to become likelier; log p and
+number of the tokens of demonstrations, which are not among the others."""
 
 
 class PlannedTrainer(Base):  # type: ignore[misc]
@@ -39,6 +40,11 @@ class PlannedTrainer(Base):  # type: ignore[misc]
     _micro_batch: MicroBatch
     """The one that is at work."""
     _sums: torch.Tensor
+
+    @property
+    def step_figures(self) -> Any:
+        """By name: what is appended there before a step's figures are logged is logged with them."""
+        return self._metrics["train"]
 
     @abstractmethod
     def tensors(self, micro_batch: MicroBatch) -> Any:
@@ -85,11 +91,17 @@ class PlannedTrainer(Base):  # type: ignore[misc]
         logs = (new - logged)[keep].double().clamp(-LARGEST_LOG_WEIGHT, LARGEST_LOG_WEIGHT)
         weights, of_good = logs.exp(), (keep & good.bool()[:, None])[keep]
         parts = (logs.abs(), weights, weights * weights, weights - 1.0 - logs, logs * of_good, of_good)
-        self._sums += torch.stack([torch.as_tensor(len(logs)), *(part.sum() for part in parts)]).to(self._sums)
+        self._sums[:7] += torch.stack([torch.as_tensor(len(logs)), *(part.sum() for part in parts)]).to(self._sums)
+
+    @torch.no_grad()
+    def count_demonstrations(self, new: torch.Tensor, mask: torch.Tensor) -> None:
+        """How likely they are; both are (rows, tokens)."""
+        self._sums[7:] += torch.stack([(new * mask).sum(), mask.sum()]).to(self._sums)
 
     def _tell(self, step: Sequence[MicroBatch]) -> None:
         """The figures of the whole step, over all processes, for the report and for what stops a run."""
-        tokens, gap, weights, squares, divergence, good, of_good = self.accelerator.reduce(self._sums).tolist()
+        sums = self.accelerator.reduce(self._sums).tolist()
+        tokens, gap, weights, squares, divergence, good, of_good, shown, of_shown = sums
         figures = self._metrics["train"]
         scores = self.scores_of([number for micro_batch in step for number in micro_batch.samples])
         if scores:
@@ -101,6 +113,8 @@ class PlannedTrainer(Base):  # type: ignore[misc]
             figures["divergence"].append(divergence / tokens)
         if of_good:
             figures["good_log_ratio"].append(good / of_good)
+        if of_shown:
+            figures["demonstration_loss"].append(-shown / of_shown)
 
     @property
     def trained_policy(self) -> Any:

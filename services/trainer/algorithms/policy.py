@@ -102,7 +102,6 @@ def separate_head(policy: Any) -> None:
         model.config.tie_word_embeddings = False
 
 
-@torch.no_grad()
 def sample_ratios(
     policy: Any,
     samples: Sequence[TrainingSample],
@@ -110,7 +109,19 @@ def sample_ratios(
     temperature: float,
     on_share: Callable[[float], None] = lambda share: None,
 ) -> list[SampleRatio]:
-    """How the policy's probabilities of some samples relate to the logged ones. In 16 bits on a GPU, as in training.
+    """How the policy's probabilities of some samples relate to the logged ones, in their order."""
+    logps = token_logps(policy, samples, temperature, on_share)
+    return [_ratio(sample, of_one) for sample, of_one in zip(samples, logps, strict=True)]
+
+
+@torch.no_grad()
+def token_logps(
+    policy: Any,
+    samples: Sequence[TrainingSample],
+    temperature: float,
+    on_share: Callable[[float], None] = lambda share: None,
+) -> list[torch.Tensor]:
+    """The policy's log-probabilities of each sample's completion. In 16 bits on a GPU, as in training.
 
     In their order. Samples of like lengths and prompts go through together: equal answers to a prompt once, and so what
     all prompts of a part begin with. `on_share` is told how much of the tokens is done.
@@ -127,7 +138,7 @@ def sample_ratios(
         done += sum(sample.length for sample in together)
         on_share(done / tokens)
     policy.train(was_training)
-    return [_ratio(sample, logps[_key(sample)]) for sample in samples]
+    return [logps[_key(sample)] for sample in samples]
 
 
 def _key(sample: TrainingSample) -> Answer:

@@ -17,12 +17,12 @@ from ratchet.logs.best_answer import best_index
 from services.trainer.algorithms.advantages import Scale
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.grpo import advantage_targets
-from services.trainer.algorithms.hyperparameters import Hyperparameters, WithBaseline
-from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors, loss_mask
+from services.trainer.algorithms.hyperparameters import WithBaseline, WithDemonstrations
+from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
 from services.trainer.algorithms.plan import TrainingTargets
 
 
-class SftHyperparameters(Hyperparameters):
+class SftHyperparameters(WithDemonstrations):
     batch: int = Field(8, ge=1, description="Samples per step, about: each is the best of its group.")
 
 
@@ -60,19 +60,7 @@ class WeightedSft:
 
 
 class SupervisedTrainer(LoggedTrainer):
-    """Cross-entropy of the answers, each token weighted as its answer: over the tokens of the step's answers."""
+    """Cross-entropy of the answers, each token weighted as its answer."""
 
     def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        completions = loss_mask(inputs)
-        logps, entropies, _ = self._get_per_token_logps_and_entropies(
-            model, ids, mask, completions.size(1), compute_entropy=True
-        )
-        weighted = logps * completions * inputs["advantages"][:, None]
-        self._measure(inputs)
-        entropy, tokens = self.accelerator.reduce(
-            torch.stack([(entropies.detach() * completions).sum(), completions.sum()])
-        )
-        self._metrics["train"]["entropy"].append((entropy / tokens.clamp(min=1)).item())
-        return torch.as_tensor(-weighted.sum() * self.plan.processes / inputs["num_items_in_batch"])
+        return self._supervised_loss(model, inputs)

@@ -13,6 +13,7 @@ from typing import Literal
 from ratchet.logs.peers import Baseline, are_level, peers
 from ratchet.logs.rows import ReferenceRow
 from schemas.messages.base import Sentences
+from schemas.records.demonstration import DemonstrationSource
 
 WORST_SCORE = 0.0
 
@@ -21,6 +22,8 @@ class Reason(Sentences):
     """Why a line, a sample or a group teaches nothing; each value carries a sentence for people."""
 
     BAD_LINE = "bad_line", "The line can't be read."
+    ERASED = "erased", "The line was erased."
+    STRANGE = "strange", "The orchestrator did not note that it wrote the line."
     OTHER_AGENT = "other_agent", "Another agent's."
     VALIDATION = "validation", "Traffic of the validation gate: what it asks is never trained on."
     EVALUATION = "evaluation", "Asks what a registered evaluation set asks: no training ever sees it."
@@ -49,6 +52,7 @@ class Reason(Sentences):
     OTHER_SCORER = "other_scorer", "Scored by another scorer, revision or rubric than the newest."
     OTHER_TEMPERATURE = "other_temperature", "Sampled at another temperature than most."
     TOO_OLD = "too_old", "Older than the window."
+    DEMONSTRATED = "demonstrated", "Texts that are known to be good teach in their place."
     OVER_LIMIT = "over_limit", "Older than the newest groups that one run takes."
 
 
@@ -73,6 +77,8 @@ class DataPolicy:
     """The sums of inputs that are kept for evaluation (ratchet/adapters/evaluations.py)."""
     max_age_s: float | None = None
     max_groups: int = 4096
+    sources: frozenset[DemonstrationSource] = frozenset()
+    """Of demonstrations that teach."""
 
 
 @dataclass(frozen=True, slots=True)

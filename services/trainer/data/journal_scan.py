@@ -23,10 +23,12 @@ from ratchet.logs.groups import Groups
 from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
+from ratchet.logs.seals import NO_SEALS, SealBook, is_tombstone
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.logs.trajectories import TrajectoryUnreadable, segments_at
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange
+from services.trainer.data.demonstration_places import FULL_MARKS, MOST_PLACES, DemonstrationPlace, DemonstrationPlaces
 from services.trainer.data.feedback_scores import NO_FEEDBACK, FeedbackScores
 from services.trainer.data.filters import (
     DataPolicy,
@@ -81,6 +83,7 @@ class Scan:
     newest_scorer: int = 0
     noise: ScoreNoise = field(default_factory=ScoreNoise)
     ranges: tuple[DataRange, ...] = ()
+    demonstrations: DemonstrationPlaces = field(default_factory=DemonstrationPlaces)
 
     @property
     def bad_lines(self) -> int:
@@ -99,9 +102,11 @@ class JournalScan:
         policy: DataPolicy,
         feedback: FeedbackScores = NO_FEEDBACK,
         *,
+        seals: SealBook = NO_SEALS,
         on_share: Callable[[float], None] = lambda share: None,
     ) -> None:
-        """`on_share` is told now and then how much of the window is read."""
+        """`seals`: of the log, what it says is strange teaches nothing. `on_share` is told how much is read."""
+        self._seals = seals
         self._on_share = on_share
         self._logs_dir = logs_dir
         self._policy = policy
@@ -113,7 +118,7 @@ class JournalScan:
         self._scorers: dict[ScorerRow | None, int] = {}
         self._once: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
         """The programs of groups, each tuple kept once."""
-        self._found = Scan()
+        self._found = Scan(demonstrations=DemonstrationPlaces(min(policy.max_groups, MOST_PLACES)))
 
     def read(self, since: int, until: int | None) -> Scan:
         """Raises JournalError if a segment is missing or damaged, or no line starts at `since`.
@@ -121,6 +126,8 @@ class JournalScan:
         What retention has removed since is left out; the ranges say what was read.
         """
         ranges = RangeSums(INTERACTIONS)
+        if until is None and self._seals.mark is not None:
+            until = self._seals.mark.end
         since = max(since, read_start_offsets(self._logs_dir).begin(INTERACTIONS))
         for line in self._lines(since, until):
             ranges.add(line)
@@ -148,6 +155,9 @@ class JournalScan:
 
     def _take(self, line: Line) -> None:
         self._found.lines += 1
+        if is_tombstone(line.data) or self._seals.is_strange(line.position):
+            self._found.drop("lines", Reason.ERASED if is_tombstone(line.data) else Reason.STRANGE)
+            return
         try:
             logged = decode(line.data, self._decoder)
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -157,6 +167,20 @@ class JournalScan:
             self._found.drop("lines", reason)
         else:
             self._add(line.position, logged)
+            self._note_demonstration(line.position, logged)
+
+    def _note_demonstration(self, position: int, logged: SelectionRow) -> None:
+        """Of a task that the model was asked itself: what programs make of a task is no prompt of it."""
+        if logged.program is not None or bytes(logged.prompt_ids) in NOTHING:
+            return
+        correction = self._feedback.corrections.get(logged.task_id) if "correction" in self._policy.sources else None
+        if correction is not None:
+            self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "correction", correction))
+        elif logged.reference_score is not None and "reference" in self._policy.sources:
+            passes = logged.reference_score >= FULL_MARKS
+            self._found.demonstrations.add(
+                bytes(logged.input), DemonstrationPlace(position, "reference") if passes else None
+            )
 
     def _line_reason(self, logged: SelectionRow) -> Reason | None:
         if logged.agent_id != self._policy.agent_id:

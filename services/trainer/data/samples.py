@@ -18,6 +18,7 @@ from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import SegmentRow, TokensRow
 from ratchet.logs.trajectories import segments_at
 from ratchet.service.errors import JournalError
+from schemas.records.demonstration import DemonstrationSource
 from services.trainer.data.journal_scan import KeptGroup
 
 
@@ -29,7 +30,8 @@ class TrainingSample:
     `completion`: the natural log of the probability the behaviour policy sampled it with. `sampled` says of each token
     whether it was sampled (1) or given (0, its `logprobs` entry is 0); None where all were. Neighbours with the same
     `rollout` are segments of one sample of their group; None is a sample of one segment. `broke`: why a segment does
-    not go on from what came before. `program`: what made the rollout, where its group has several.
+    not go on from what came before. `program`: what made the rollout, where its group has several. `demonstration`: the
+    source of one, which no policy sampled: its `logprobs` say nothing.
     """
 
     group: int
@@ -42,6 +44,7 @@ class TrainingSample:
     rollout: int | None = None
     broke: str | None = None
     program: str | None = None
+    demonstration: DemonstrationSource | None = None
 
     @property
     def length(self) -> int:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from ratchet.logs.peers import deviation, peers
 from ratchet.logs.rows import ScorerRow
-from schemas.records.adapter_card import DataRange, DataWindow
+from schemas.records.adapter_card import TAUGHT_DIGITS, DataRange, DataWindow
+from services.trainer.data.demonstrations import Demonstrations
 from services.trainer.data.filters import DataPolicy, Reason
 from services.trainer.data.journal_scan import KeptGroup, Scan
 
@@ -29,6 +30,7 @@ class Selection:
     noise: float
     scorer: ScorerRow | None
     ranges: tuple[DataRange, ...]
+    demonstrations: Demonstrations = field(default_factory=Demonstrations)
 
     @property
     def samples(self) -> int:
@@ -43,7 +45,25 @@ class Selection:
             last=max(times, default=None),
             groups=len(self.groups),
             samples=self.samples,
+            taught=tuple(one.input_sha256[:TAUGHT_DIGITS] for one in self.demonstrations.taught),
         )
+
+    def shown(self, demonstrations: Demonstrations, *, with_samples: bool) -> Selection:
+        """With these to learn from; without samples the groups are left out, and counted as such."""
+        kept = self.groups if with_samples else ()
+        gone = [] if with_samples else self.groups
+        left_out = {
+            f"groups.{Reason.DEMONSTRATED}": len(gone),
+            f"samples.{Reason.DEMONSTRATED}": sum(len(group.scores) for group in gone),
+        }
+        dropped = {name: count for name, count in (self.counts | left_out).items() if "." in name and count}
+        counts = _used(self.lines, kept) | demonstrations.counts | dict(sorted(dropped.items()))
+        temperature = self.temperature if with_samples else 1.0
+        return replace(self, groups=kept, counts=counts, demonstrations=demonstrations, temperature=temperature)
+
+    def with_doubts(self, count: int) -> Selection:
+        """With the number of demonstrations that look wrong."""
+        return replace(self, counts=self.counts | {"demonstrations.doubtful": count}) if count else self
 
     def without(self, versions: Collection[str]) -> Selection:
         """Their groups left out, and counted as by too different a policy."""

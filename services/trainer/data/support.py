@@ -118,7 +118,7 @@ def data_faults(selection: Selection, limits: Limits) -> Iterator[str]:
             f"the log is broken: {selection.bad_lines:,} of {selection.lines:,} lines can't be read, more than "
             f"{limits.max_bad_share:.1%}; see what writes there, or train from a later byte on"
         )
-    if len(selection.groups) < limits.min_groups:
+    if len(selection.groups) < limits.min_groups and not selection.demonstrations.taught:
         yield (
             f"only {len(selection.groups):,} useful groups, {limits.min_groups:,} are needed ({_account(selection)}); "
             "wait for more traffic, or ask for fewer (--set min_groups=…)"

@@ -62,6 +62,7 @@ def choices_of(request: TrainRequest, agent: AgentAdapters, base: BaseModelIdent
         score_noise=knobs.score_noise,
         max_age_s=knobs.max_age_s,
         max_groups=knobs.max_groups,
+        sources=knobs.taught_by,
     )
     limits = Limits(
         min_groups=knobs.min_groups,

@@ -17,13 +17,16 @@ from typing import Any, Literal
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
+from pydantic import JsonValue
 
 from ratchet.adapters.evaluations import held_out_inputs, inputs_written_at, read_inputs, write_inputs
 from ratchet.adapters.registry import RegistryStore
-from ratchet.logs.names import INTERACTIONS
+from ratchet.adapters.taught import asked_by_the_gate
+from ratchet.logs.names import FEEDBACK, INTERACTIONS, SEALS
+from ratchet.logs.seals import read_seals
 from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import identify, load_language_model
-from ratchet.models.tokenization import model_folder
+from ratchet.models.tokenization import answers_of, model_folder
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingRefused
 from ratchet.training_runs.progress import ProgressTracker
@@ -33,7 +36,10 @@ from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.messages.train_request import TrainRequest
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.hyperparameters import default_learning_rate
-from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios
+from services.trainer.algorithms.planned_trainer import PlannedTrainer
+from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios, token_logps
+from services.trainer.data.demonstrations import load_demonstrations
+from services.trainer.data.doubts import Doubt, doubtful
 from services.trainer.data.feedback_scores import read_feedback
 from services.trainer.data.journal_scan import JournalScan, Scan
 from services.trainer.data.samples import load_samples
@@ -49,6 +55,7 @@ from services.trainer.data.support import (
 )
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, choices_of, resolved
+from services.trainer.run.held_out import HeldOutLooks, HeldOutResult, held_out_loss, restore_best
 from services.trainer.run.processes import is_spread
 from services.trainer.run.progress import Emit, ShareReports, StepReports, curve
 from services.trainer.run.publishing import Finished, publish
@@ -125,7 +132,7 @@ class RunExecution:
         inputs, selection, match = self._match(inputs, choices, selection)
         if dry:
             raise Refused(NOTHING_AGAINST_IT, selection, match)
-        reports = StepReports(self._emit, match.gap)
+        reports = StepReports(self._emit, match.gap if match else None)
         callbacks = (
             reports,
             RunAwayStops(choices.stops),
@@ -136,23 +143,54 @@ class RunExecution:
         reports.follow(plan_of(trainer))
         if self.writes:
             attach(trainer, self._settings, choices.request, self._warn)
+        looks = self._look_at_held_out(trainer, inputs)
         try:
             self._train(trainer)
         except RanAway as reason:
             raise Refused(str(reason), selection, match) from reason
+        held_out = looks.result if looks else None
+        if held_out is not None:
+            if not held_out.is_better:
+                raise Refused(_of_no_use(held_out), selection, match)
+            restore_best(trainer, inputs.policy, held_out)
+        doubts = self._doubts(inputs, selection)
         if not self.writes:
             return None
         steps = curve(trainer.state.log_history)
-        described = report(choices, selection, match, trainer, inputs, steps)
+        described = report(choices, selection, match, trainer, inputs, steps, held_out, doubts)
         finished = Finished(
             choices,
-            selection,
+            selection.with_doubts(len(doubts)),
             described,
             metrics_of(described, time.monotonic() - began, self._progress.time_left_told),
             inputs_written_at(self._folder.held_out),
             self._now(),
         )
         return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
+
+    def _look_at_held_out(self, trainer: PolicyTrainer, inputs: TrainerInputs) -> HeldOutLooks | None:
+        """None where nothing is held out, or the trainer follows no plan of ours."""
+        samples, plan = inputs.held_out, plan_of(trainer)
+        if not samples or not isinstance(trainer, PlannedTrainer) or plan is None:
+            return None
+        looks = HeldOutLooks(
+            lambda: held_out_loss(inputs.policy, samples, inputs.temperature),
+            len(samples),
+            len(plan.steps),
+            trainer.step_figures,
+            self._emit,
+        )
+        trainer.add_callback(looks)
+        return looks
+
+    def _doubts(self, inputs: TrainerInputs, selection: Selection) -> list[Doubt]:
+        """Of the demonstrations, once all of them are learned from."""
+        if not inputs.demonstrations:
+            return []
+        logps = token_logps(inputs.policy, inputs.demonstrations, inputs.temperature)
+        losses = [-float(of_one.sum()) for of_one in logps]
+        taught = selection.demonstrations.taught
+        return [Doubt(taught[number].task_id, losses[number]) for number in doubtful(losses)]
 
     def _train(self, trainer: PolicyTrainer) -> None:
         """From the newest checkpoint on, if there is one."""
@@ -172,17 +210,21 @@ class RunExecution:
         agent = self._adapters.read().agent(request.agent_id)
         name = settings.model_of(request.agent_id)
         base = identify(model_folder(name, settings.trainer_model_revision), name)
-        request = self._folder.resolved or resolved(request, agent, settings.trainer_hyperparameters)
+        sources: list[JsonValue] = list(settings.demonstrations)
+        defaults = {"demonstrations": sources, **settings.trainer_hyperparameters}
+        request = self._folder.resolved or resolved(request, agent, defaults)
         return choices_of(request, agent, BaseModelIdentity(name=base.name, revision=base.revision))
 
     def _selection(self, choices: Choices) -> Selection:
         """Reads the logs, and fixes how far: the other processes, and whoever takes the run up, read the same."""
         if not self.writes:
             self._process.wait_for_everyone()
-            return select(self._scan(choices, self._folder.resolved or choices.request)[0], choices.data)
+            return self._selected(self._scan(choices, self._folder.resolved or choices.request)[0], choices)
         try:
             if not self._folder.held_out.exists():
                 at = self._now()
+                gates = asked_by_the_gate(self._settings.adapters_dir, self._agent_id)
+                write_inputs(self._folder.untaught, gates, at)
                 write_inputs(self._folder.held_out, held_out_inputs(self._settings.adapters_dir, self._agent_id), at)
             scan, feedback_end = self._scan(choices, choices.request)
             end = max((part.end for part in scan.ranges if part.log == INTERACTIONS), default=choices.request.since)
@@ -190,18 +232,34 @@ class RunExecution:
             failpoint.reach("window-fixed")
         finally:
             self._process.wait_for_everyone()
-        return select(scan, choices.data)
+        return self._selected(scan, choices)
+
+    def _selected(self, scan: Scan, choices: Choices) -> Selection:
+        """Demonstrations, where there are enough, take the place of the samples."""
+        selection, found = select(scan, choices.data), scan.demonstrations
+        if len(found.places) < choices.limits.min_groups:
+            return selection
+        folder = model_folder(self._settings.model_of(self._agent_id), self._settings.trainer_model_revision)
+        answer_ids, longest = answers_of(folder)
+        untaught = read_inputs(self._folder.untaught)
+        shown = load_demonstrations(self._settings.logs_dir, found, answer_ids, untaught, longest=longest)
+        if len(shown.taught) < choices.limits.min_groups:
+            return selection
+        return selection.shown(shown, with_samples=choices.hyperparameters.mixes != "only")
 
     def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
         """What the logs hold, and to which byte the feedback was read."""
-        feedback = read_feedback(self._settings.logs_dir, request.agent_id, request.feedback_until)
+        logs, seals = self._settings.logs_dir, self._settings.adapters_dir / SEALS
+        feedback = read_feedback(logs, request.agent_id, request.feedback_until, read_seals(seals, FEEDBACK))
         data = replace(choices.data, held_out=read_inputs(self._folder.held_out))
-        scan = JournalScan(self._settings.logs_dir, data, feedback, on_share=self._shares("reading"))
+        book = read_seals(seals, INTERACTIONS)
+        scan = JournalScan(logs, data, feedback, seals=book, on_share=self._shares("reading"))
         return scan.read(request.since, request.until), feedback.end
 
     def _inputs(self, choices: Choices, selection: Selection, *, spread: bool) -> TrainerInputs:
         settings, request, knobs = self._settings, choices.request, choices.hyperparameters
         samples = load_samples(settings.logs_dir, selection.groups, on_share=self._shares("loading"))
+        shown = selection.demonstrations.taught
         self._emit({"stage": "loading-model"})
         language_model = load_language_model(
             settings.model_of(request.agent_id),
@@ -225,6 +283,8 @@ class RunExecution:
             policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),
             tokenizer=language_model.tokenizer,
             samples=samples,
+            demonstrations=[one.sample(len(selection.groups) + number) for number, one in enumerate(shown)],
+            held_out=[one.sample(-1 - number) for number, one in enumerate(selection.demonstrations.held_out)],
             folder=self._folder.checkpoints,
             seed=request.seed,
             temperature=selection.temperature,
@@ -235,9 +295,11 @@ class RunExecution:
 
     def _match(
         self, inputs: TrainerInputs, choices: Choices, selection: Selection
-    ) -> tuple[TrainerInputs, Selection, PolicyMatch]:
-        """What is left where other versions are too different; raises Refused where parent and log do not belong
-        together, or too little is left."""
+    ) -> tuple[TrainerInputs, Selection, PolicyMatch | None]:
+        """What is left where other versions are too different, and None where no samples teach; raises Refused where
+        parent and log do not belong together, or too little is left."""
+        if not inputs.samples:
+            return inputs, selection, None
         count = len(inputs.samples)
         chosen = sorted({index * count // MATCH_SAMPLES for index in range(MATCH_SAMPLES)})
         samples = [inputs.samples[number] for number in chosen]
@@ -280,3 +342,11 @@ class RunExecution:
             reason=reason,
             **account,
         )
+
+
+def _of_no_use(held_out: HeldOutResult) -> str:
+    return (
+        f"after {held_out.ended} steps {held_out.texts} texts that were held out are no likelier than before the first "
+        f"({held_out.before:.3f} nats a token, then {held_out.best:.3f} at best), so nothing was published: look "
+        "whether the demonstrations are right and of one form, or train with a lower learning rate"
+    )

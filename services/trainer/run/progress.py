@@ -30,6 +30,8 @@ FIGURES = {
     "mean_weight": "mean_weight",
     "divergence": "divergence",
     "good_log_ratio": "good_log_ratio",
+    "demonstration_loss": "demonstration_loss",
+    "held_out_loss": "held_out_loss",
 }
 """TRL's names, and ours."""
 

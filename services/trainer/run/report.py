@@ -12,24 +12,29 @@ from torch.distributed.tensor import DTensor
 from ratchet.training_runs.report import MOST_STEPS, thinned
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.plan import Plan, TrainingTargets
+from services.trainer.data.doubts import Doubt
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
 from services.trainer.run.choices import Choices
+from services.trainer.run.held_out import HeldOutResult
 
 SCHEMA = "training_report.v1"
+MOST_DOUBTS = 100
 AT_THE_END = (
     *("loss", "clip_fraction", "gap", "effective_share", "mean_weight"),
-    *("divergence", "good_log_ratio", "entropy", "kl"),
+    *("divergence", "good_log_ratio", "entropy", "kl", "demonstration_loss"),
 )
 
 
 def report(
     choices: Choices,
     selection: Selection,
-    match: PolicyMatch,
+    match: PolicyMatch | None,
     trainer: PolicyTrainer,
     inputs: TrainerInputs,
     steps: Sequence[Mapping[str, float]],
+    held_out: HeldOutResult | None = None,
+    doubts: Sequence[Doubt] = (),
 ) -> dict[str, Any]:
     """`steps`: the figures of each; of very many, some. `spread`: no process held all of the base model.
 
@@ -45,22 +50,24 @@ def report(
         "seed": request.seed,
         "hyperparameters": choices.hyperparameters.model_dump(mode="json") | {"learning_rate": inputs.learning_rate},
         "data": {
-            "window": selection.window.model_dump(mode="json"),
+            "window": selection.window.model_dump(mode="json", exclude={"taught"}),
             "counts": selection.counts,
             "temperature": selection.temperature,
             "scorer": _scorer(selection),
             "scorer_noise": selection.noise,
-            "mean_score": _mean_score(selection),
+            **({"mean_score": _mean_score(selection)} if selection.groups else {}),
         }
         | conversations(inputs, trainer)
         | programs(inputs),
-        "parent_match": asdict(match),
+        "parent_match": asdict(match) if match else {},
         "plan": {
             "steps": trainer.state.max_steps,
             "processes": inputs.processes,
             "spread": any(isinstance(weight, DTensor) for weight in inputs.policy.parameters()),
         }
         | _layout(trainer),
+        **({"held_out": asdict(held_out)} if held_out else {}),
+        **({"doubtful": [asdict(doubt) for doubt in doubts[:MOST_DOUBTS]]} if doubts else {}),
         "steps": [dict(step) for step in thinned(steps, MOST_STEPS)],
     }
 
@@ -68,14 +75,16 @@ def report(
 def metrics_of(report: Mapping[str, Any], seconds: float, time_left_told: Mapping[str, float]) -> dict[str, Any]:
     """The few figures that travel with the adapter: of the data, of the parent, of the last step, and of the time."""
     last = report["steps"][-1] if report["steps"] else {}
+    held_out = report.get("held_out", {})
     return {
         "steps": report["plan"]["steps"],
-        "mean_score": report["data"]["mean_score"],
+        "mean_score": report["data"].get("mean_score"),
         "scorer_noise": report["data"]["scorer_noise"],
-        "parent_gap": report["parent_match"]["gap"],
-        "parent_effective_share": report["parent_match"]["effective_share"],
+        "parent_gap": report["parent_match"].get("gap"),
+        "parent_effective_share": report["parent_match"].get("effective_share"),
         "seconds": round(seconds, 3),
         **time_left_told,
+        **{f"held_out_{name}": value for name, value in held_out.items()},
     } | {f"last_{name}": last[name] for name in AT_THE_END if name in last}
 
 

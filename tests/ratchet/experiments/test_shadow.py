@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ratchet.experiments.shadow import CLIP, LEAST_MEASURED, Pair, ShadowReplay, ShadowRule
+from ratchet.experiments.shadow import LEAST_MEASURED, Pair, ShadowReplay, ShadowRule
 from ratchet.experiments.unit import Outcome
 from schemas.records.evidence import Limits
 
@@ -19,6 +19,7 @@ RULE = ShadowRule(
     score_tolerance=0.01,
     success_tolerance=0.01,
     refused_tolerance=0.01,
+    type_tolerance=0.05,
     types=("easy", "rare"),
 )
 
@@ -113,7 +114,6 @@ def test_answers_are_as_long_as_their_mean_up_to_a_clip_so_a_few_very_long_ones_
     for number in range(2000):
         replay.observe(Pair("easy", outcome(length=800.0 if number % 20 == 10 else 40.0), outcome()))
 
-    assert CLIP == 8.0
     assert replay.kept["length"] < 1.0
 
 

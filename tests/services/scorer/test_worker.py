@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from pydantic import SecretStr
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DEAD_LETTERS, DRAFT_RESPONSES, RESPONSES, REWARDS, fleet_topology
+from ratchet.logs.names import VALIDATION
 from ratchet.service.errors import Reject, Retry, SettingsError
 from schemas.messages.base import Metadata
 from schemas.messages.response import Response, Sample
@@ -17,6 +19,7 @@ from schemas.messages.reward import Reward, SampleScore, ScorerIdentity
 from schemas.messages.task import ChatMessage
 from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.worker import ScorerWorker, request_of
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
@@ -260,3 +263,47 @@ def test_an_answer_is_scored_up_to_its_stop_string_and_its_tokens_are_all_spent(
 
     assert [(one.text, one.finish_reason) for one in answers] == [("a", "stop"), ("abc", "length")]
     assert answers[0].spent.tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("scorer", "reference", "worth"),
+    [
+        ("verifier:exact", "ab", 1.0),
+        ("verifier:json", '{"a": 1}', 1.0),
+        ("verifier:json", "no JSON", 0.0),
+        ("0.9*verifier:exact + 0.1*tokens:40", "ab", 1.0),
+        ("verifier:numeric", "42", None),
+        ("verifier:regex", "[ab]+", None),
+        ("verifier:exact", None, None),
+    ],
+)
+async def test_a_reference_is_scored_as_an_answer_where_it_can_be_one(
+    scorer: str, reference: str | None, worth: float | None
+) -> None:
+    settings = ScorerSettings(scorer=scorer)
+    bus = MemoryBus(fleet_topology(("small",)))
+    await bus.start()
+    worker = ScorerWorker(settings, bus, build_strategy(settings), wall=NOW.timestamp)
+    response = RESPONSE.model_copy(update={"work": WORK.model_copy(update={"reference": reference, "criteria": None})})
+
+    await worker.handle(delivery(response.encode()))
+
+    assert only_reward(bus).reference_score == worth
+
+
+@pytest.mark.parametrize(
+    ("settings", "arm"),
+    [({"demonstrations": ()}, WORK.arm), ({}, Arm(sequence=0, experiment_id=f"{VALIDATION}small-1"))],
+    ids=["references do not teach", "the gate asks"],
+)
+async def test_a_reference_that_would_not_teach_costs_no_scoring(settings: dict[str, Any], arm: Arm) -> None:
+    bus = MemoryBus(fleet_topology(("small",)))
+    await bus.start()
+    strategy = Scripted([OK, OK])
+    strategy.grades_references = True  # type: ignore[attr-defined]
+    worker = ScorerWorker(ScorerSettings(**settings), bus, strategy, wall=NOW.timestamp)
+
+    await worker.handle(delivery(RESPONSE.model_copy(update={"work": WORK.model_copy(update={"arm": arm})}).encode()))
+
+    assert len(strategy.requests) == 1
+    assert only_reward(bus).reference_score is None

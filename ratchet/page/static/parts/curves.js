@@ -6,6 +6,8 @@ import { Card } from "./frame.js";
 import { Empty } from "./states.js";
 
 const CURVES = {
+  held_out_loss: ["Held-out loss", "of texts that are not taught, nats a token", "effect"],
+  demonstration_loss: ["Demonstrations", "loss of those that teach, nats a token", "effect"],
   reward: ["Reward", "mean score of the batch's answers", "effect"],
   loss: ["Loss", "of the policy gradient; its level says little", "effect"],
   entropy: ["Entropy", "nats a token; near zero it has collapsed", "effect"],

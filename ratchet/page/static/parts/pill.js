@@ -5,7 +5,6 @@ import { words } from "../core/format.js";
 const TONES = {
   ok: "good",
   finished: "good",
-  probation: "good",
   stable: "good",
   promoted: "good",
   settled: "good",

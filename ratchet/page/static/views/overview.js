@@ -175,7 +175,6 @@ function Replicas({ replicas }) {
   }`;
 }
 
-/** Without a candidate it is a probation, in which only harm decides. */
 function Running({ agent }) {
   const { candidate, experiment_id: id, units, gain, harm, threshold } = agent;
   return html`<div>
@@ -185,11 +184,11 @@ function Running({ agent }) {
   </div>`;
 }
 
-function Watch({ agent: { primary, watch, since_base: since } }) {
+function Watch({ agent: { watch, since_base: since } }) {
   return html`<div>
     <a href=${link("experiments", [watch.experiment_id])}>Watched</a> beside ${watch.control}
     <span class="muted"> · ${plural(watch.units, "unit")}</span>
-    <${Evidence} label="harm of ${primary}" value=${watch.harm} of=${watch.threshold} shade="bad" />
+    <${Evidence} label="harm of ${watch.treatment}" value=${watch.harm} of=${watch.threshold} shade="bad" />
     ${
       since &&
       html`<p class="muted">Since v1.0.0: score ${signed(since.score)}, ${since.length.toFixed(2)} times the length,

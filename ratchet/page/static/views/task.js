@@ -234,6 +234,7 @@ function Feedback({ given }) {
       <div>
         <b>${score(one.score)}</b> for sample ${one.sample}${one.given_by ? ` by ${one.given_by}` : ""}
         <div class="why">${one.reason}</div>
+        ${one.correction && html`<pre>${one.correction}</pre>`}
       </div>
     </li>`)}</ol>
   <//>`;

@@ -89,6 +89,15 @@ def test_a_file_of_accelerate_is_not_read_and_the_plan_says_so() -> None:
     assert "not read: two.yaml; counted are --gpus" in " ".join(run.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("sources", "told"), [(None, "(by reference or correction)"), ("correction", "(by correction)")]
+)
+def test_a_plan_says_that_demonstrations_would_teach_alone(sources: str | None, told: str) -> None:
+    run = CliRunner().invoke(app, PLAN, env={"RATCHET_DEMONSTRATIONS": sources})
+
+    assert f"where the log has 8 demonstrations or more {told}, those alone teach" in " ".join(run.stdout.split())
+
+
 @pytest.mark.parametrize("knobs", [GrpoHyperparameters, MaskedGrpoHyperparameters, VespoHyperparameters])
 def test_the_knobs_of_a_plan_are_the_trainers(knobs: type[GrpoHyperparameters]) -> None:
     fields = knobs.model_fields

@@ -38,12 +38,12 @@ async def test_feedback_is_about_the_answer_the_user_got_unless_it_names_another
     async with house(tmp_path) as at:
         await answered_task(at, "t1", 0.2, 0.9)
 
-        await give(at, "t1", 0.0, reason="wrong")
+        await give(at, "t1", 0.0, reason="wrong", correction="ab")
         await give(at, "t1", 1.0, sample=0)
         await until(lambda: len(logged(at)) == 2)
 
         first, second = logged(at)
-        assert (first.sample, first.score, first.reason) == (1, 0.0, "wrong")
+        assert (first.sample, first.score, first.reason, first.correction) == (1, 0.0, "wrong", "ab")
         assert (second.sample, second.score) == (0, 1.0)
         assert (first.agent_id, first.adapter_version) == ("small", "v1.0.0")
 

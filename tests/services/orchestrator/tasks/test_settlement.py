@@ -118,6 +118,12 @@ def test_the_lines_say_nothing_that_the_schema_would_not_let_in() -> None:
         assert list(line.__dict__) == list(Interaction.model_fields)
 
 
+def test_each_line_says_what_the_reference_is_worth_as_an_answer() -> None:
+    reward = REWARD.model_copy(update={"reference_score": 1.0})
+
+    assert [line.reference_score for line in settle(reward, RESPONSE, WORK, NOW)] == [1.0, 1.0, 1.0]
+
+
 def test_a_conversation_is_logged_with_its_segments_and_shown_turn_by_turn() -> None:
     asked, said = Turn(role="user", content="what?"), Turn(role="assistant", content="that", span=0, seconds=0.5)
     segment = Segment(

@@ -19,7 +19,7 @@ from schemas.messages.train_request import TrainRequest
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.training.scheduler import TrainingScheduler
-from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
+from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, shows, teaches, uses_up
 from tests.services.trainer.making_logs import group, line
 
 BY_COUNT = TrainingPolicy(after_groups=30, every_s=0)
@@ -91,6 +91,21 @@ def test_a_group_that_differs_between_programs_alone_brings_no_training_unless_t
     assert teaches(lines) is counts
     assert teaches(lines, "program") is counts
     assert teaches(lines, "group") is in_group
+
+
+@pytest.mark.parametrize(
+    ("scores", "reference", "counts"),
+    [((0.0, 0.0), 1.0, True), ((1.0, 1.0), 1.0, False), ((0.0, 0.0), 0.0, False), ((0.0, 0.0), None, False)],
+    ids=["answers fall short of it", "all are as good", "it is not worth anything", "nobody said"],
+)
+def test_a_group_without_spread_counts_where_its_reference_teaches(
+    scores: tuple[float, ...], reference: float | None, counts: bool
+) -> None:
+    lines = [
+        Interaction.decode(line("t", at, score=score, reference_score=reference)) for at, score in enumerate(scores)
+    ]
+
+    assert shows(lines) is counts
 
 
 async def test_what_groups_are_counted_by_is_what_the_trainer_is_asked_for(tmp_path: Path) -> None:

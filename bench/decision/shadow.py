@@ -1,0 +1,437 @@
+"""The shadow replay, simulated: prompts until a gain is proved, wrong refusals, live units after it, chains of longer
+candidates. For many runs at once in numpy, asserted equal to the product pair by pair.
+
+A pair is one prompt: both answers have the noise of a live unit, of which the prompt's length and task type are shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.decision.simulate import POLICY, plan_for, quantiles, units_at
+from bench.decision.streams import LEVELS, NOISE, Floats, Scenario, streams
+from bench.decision.twin import ANSWERED, BOUNDS, LENGTH, PROMOTE, SUCCESS, Twin, Wealth
+from ratchet.experiments.effect import LARGEST_SIZE
+from ratchet.experiments.lifetime import measured_since_base
+from ratchet.experiments.shadow import HARM_WEIGHTS, LEAST_MEASURED, Pair, ShadowReplay, ShadowRule
+from ratchet.experiments.unit import Outcome
+from schemas.records.evidence import Change, ExperimentPlan, Limits, ReplayedEvidence, ReplayRecord
+from schemas.records.registry import AgentAdapters
+from services.orchestrator.promotion.experiment_transitions import shadow_rule
+from services.orchestrator.settings import OrchestratorSettings
+
+PROMPTS = OrchestratorSettings().replay_prompts
+LONG = 1000
+"""Prompts of the runs that only ask how many it takes."""
+CHUNK = 500
+SPREAD, OWN_SPREAD = 0.4, 0.3
+"""Standard deviations of the logarithm of a length: between prompts, and of one answer's group to the same prompt."""
+GAINS = (0.02, 0.05, 0.1, 0.3)
+STEPS, STEP = 12, 1.06
+
+
+@dataclass(frozen=True)
+class World:
+    """A candidate beside its primary, on logged prompts. `longer`, `primary_longer`: times v1.0.0's lengths."""
+
+    name: str
+    effect: float = 0.0
+    destroyed: bool = False
+    """One of the four task types scores 0."""
+    noise: float = NOISE
+    success: tuple[float, float] = (1.0, 1.0)
+    """Mean share of the candidate's and the primary's answers that have a score."""
+    refuses: float = 0.0
+    longer: float = 1.0
+    primary_longer: float = 1.0
+    has_base: bool = False
+    prompts: int = PROMPTS
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Arrays are [runs, prompts]; of scores and so on the candidate's first, then the primary's, then v1.0.0's."""
+
+    kind: NDArray[np.int64]
+    score: Floats
+    usable: Floats
+    refused: Floats
+    length: Floats
+
+
+def pairs(world: World, runs: int, rng: np.random.Generator) -> Pairs:
+    shape = (runs, world.prompts)
+    kind = rng.integers(0, len(LEVELS), shape)
+    level = np.array(LEVELS)[kind]
+    ours = np.where(world.destroyed & (kind == 0), 0.0, level + world.effect)
+    score = np.clip(np.stack([ours, level, level]) + rng.normal(0, world.noise, (3, *shape)), 0, 1)
+    shares = [*world.success, world.success[1]]
+    usable = np.stack([rng.binomial(8, share, shape) / 8 for share in shares])
+    refused = np.stack([rng.binomial(8, share, shape) / 8 for share in (world.refuses, 0.0, 0.0)])
+    usual = 60 * rng.lognormal(0, SPREAD, shape)
+    times = np.array([world.longer, world.primary_longer, 1.0])[:, None, None]
+    return Pairs(kind, score, usable, refused, times * usual * rng.lognormal(0, OWN_SPREAD, (3, *shape)))
+
+
+class Means:
+    """ratchet.experiments.shadow.SizeMeans of every run."""
+
+    def __init__(self, runs: int, limit: float) -> None:
+        self._limit = limit
+        self._total, self._count = np.zeros(runs), 0
+        self.kept, self.beyond = Wealth(1, runs), Wealth(1, runs)
+        self._ours, self._theirs = np.zeros(runs), np.zeros(runs)
+
+    def observe(self, ours: Floats, theirs: Floats) -> None:
+        if self._count:
+            clip = LARGEST_SIZE * self._total / self._count
+            a, b = np.minimum(ours, clip), np.minimum(theirs, clip)
+            self.kept.bet((self._limit * b - a)[None], clip[None])
+            self.beyond.bet((a - self._limit * b)[None], self._limit * clip[None])
+            self._ours += a
+            self._theirs += b
+        self._total += theirs
+        self._count += 1
+
+    @property
+    def factor(self) -> Floats:
+        return np.asarray(self._ours / self._theirs)
+
+
+class Shares:
+    """ratchet.experiments.shadow.Difference of every run."""
+
+    def __init__(self, runs: int, margin: float, tolerance: float) -> None:
+        self._margin, self._tolerance = margin, tolerance
+        self.kept, self.harm = Wealth(1, runs), Wealth(1, runs)
+        self._total, self._count = np.zeros(runs), 0
+
+    def observe(self, difference: Floats, counts: Floats | None = None) -> None:
+        ones = np.ones_like(difference) if counts is None else counts
+        self.harm.bet((ones * (-difference - self._tolerance))[None], np.full((1, 1), 1 + self._tolerance))
+        self.kept.bet((ones * (difference + self._margin))[None], np.full((1, 1), 1 - self._margin))
+        self._total += ones * difference
+        self._count += 1
+
+    @property
+    def mean(self) -> Floats:
+        return np.asarray(self._total / self._count)
+
+
+class Beside:
+    """ratchet.experiments.shadow.Comparison of every run."""
+
+    def __init__(self, runs: int, limits: Limits, success_tolerance: float, refused_tolerance: float) -> None:
+        self.success = Shares(runs, limits.success, success_tolerance)
+        self.refused = Shares(runs, limits.refused, refused_tolerance)
+        self.length = Means(runs, limits.length)
+        self.score = Shares(runs, 0.0, 0.0)
+
+    def observe(self, of: Pairs, index: int, ours: int, theirs: int) -> None:
+        self.success.observe(of.usable[ours, :, index] - of.usable[theirs, :, index])
+        self.refused.observe(of.refused[theirs, :, index] - of.refused[ours, :, index])
+        self.length.observe(of.length[ours, :, index], of.length[theirs, :, index])
+        known = (of.usable[[ours, theirs], :, index] > 0).all(axis=0).astype(float)
+        self.score.observe(of.score[ours, :, index] - of.score[theirs, :, index], known)
+
+    @property
+    def kept(self) -> Floats:
+        return np.concatenate([self.success.kept.e, self.length.kept.e, self.refused.kept.e])
+
+    @property
+    def change(self) -> list[Change]:
+        parts = (self.score.mean, self.success.mean, -self.refused.mean, self.length.factor)
+        return [
+            Change(score=score, success=success, refused=refused, length=length)
+            for score, success, refused, length in zip(*(part.tolist() for part in parts), strict=True)
+        ]
+
+
+class ReplayTwin:
+    """ratchet.experiments.shadow.ShadowReplay of every run, except that it goes on after it is over."""
+
+    def __init__(self, rule: ShadowRule, runs: int, *, has_base: bool) -> None:
+        self._rule, self._has_base = rule, has_base
+        tolerances = (rule.success_tolerance, rule.refused_tolerance)
+        self._score = Shares(runs, 0.0, rule.score_tolerance)
+        self._bounds = Shares(runs, rule.success_margin, 0.0)
+        self._primary = Beside(runs, rule.limits, *tolerances)
+        self._base = Beside(runs, rule.limits, rule.limits.success, rule.limits.refused)
+        self._since_base = Beside(runs, rule.limits, *tolerances)
+        self._types = [Shares(runs, 0.0, rule.type_tolerance) for _ in LEVELS]
+        self.prompts = 0
+        self.refused_at, self.proved_at = np.full(runs, np.inf), np.full(runs, np.inf)
+        self.gained_at = np.full(runs, np.inf)
+
+    def observe(self, of: Pairs, index: int) -> None:
+        known = (of.usable[:2, :, index] > 0).all(axis=0).astype(float)
+        difference = of.score[0, :, index] - of.score[1, :, index]
+        for number, kind in enumerate(self._types):
+            kind.observe(difference, known * (of.kind[:, index] == number))
+        self._score.observe(difference, known)
+        ours, theirs = (of.usable[side, :, index] * of.score[side, :, index] for side in (0, 1))
+        self._bounds.observe(ours - theirs - (1 - of.usable[1, :, index]))
+        self._primary.observe(of, index, 0, 1)
+        if self._has_base:
+            self._base.observe(of, index, 0, 2)
+            self._since_base.observe(of, index, 1, 2)
+        self.prompts += 1
+        self._note(self.refused_at, self.harm >= 1 / self._rule.alpha)
+        self._note(self.gained_at, self.gain >= 1 / self._rule.alpha)
+        least = self.kept.min(axis=0)
+        self._note(self.proved_at, (self.gain >= 1 / self._rule.alpha) & (least >= 2 * self._rule.promote_at))
+
+    def _note(self, when: Floats, now: NDArray[np.bool_]) -> None:
+        when[np.isinf(when) & now] = self.prompts
+
+    @property
+    def harm(self) -> Floats:
+        beside, base = self._primary, self._base
+        parts = {
+            "score": self._score.harm.e[0],
+            "success": beside.success.harm.e[0],
+            "length": beside.length.beyond.e[0],
+            "refusals": beside.refused.harm.e[0],
+            "types": np.mean([kind.harm.e[0] for kind in self._types], axis=0),
+        }
+        if self._has_base:
+            parts["v1.0.0"] = (base.success.harm.e[0] + base.refused.harm.e[0] + base.length.beyond.e[0]) / 3
+        total = sum(HARM_WEIGHTS[name] for name in parts)
+        return np.asarray(sum(HARM_WEIGHTS[name] * part for name, part in parts.items()) / total)
+
+    @property
+    def gain(self) -> Floats:
+        return np.asarray(self._score.kept.e[0])
+
+    @property
+    def kept(self) -> Floats:
+        """Success, length, refusals, bounds."""
+        kept = np.minimum(self._primary.kept, self._base.kept) if self._has_base else self._primary.kept
+        return np.concatenate([kept, self._bounds.kept.e])
+
+    @property
+    def since_base(self) -> list[Change] | None:
+        return self._since_base.change if self._has_base and self.prompts >= LEAST_MEASURED else None
+
+
+def rule_of(nth: int = 1) -> ShadowRule:
+    """As a fleet with the default settings has it for its n-th candidate."""
+    first = shadow_rule(AgentAdapters(), POLICY)
+    return replace(first, types=tuple(map(str, range(len(LEVELS)))), promote_at=first.promote_at * nth * (nth + 1) / 2)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Shares of the runs; prompts until a gain was proved (median, 90 %), or until a refusal."""
+
+    refused: float
+    gained: tuple[float, float]
+    refused_after: float | None
+
+
+def replays(world: World, runs: int, seed: int) -> Replayed:
+    rng = np.random.default_rng(seed)
+    twins = [_replay(world, min(CHUNK, runs - at), rng) for at in range(0, runs, CHUNK)]
+    refused_at = np.concatenate([twin.refused_at for twin in twins])
+    over_at = np.concatenate([twin.proved_at for twin in twins])
+    refused = refused_at[refused_at < over_at]
+    gained = np.minimum(np.concatenate([twin.gained_at for twin in twins]), world.prompts)
+    return Replayed(len(refused) / runs, quantiles(gained), float(np.median(refused)) if len(refused) else None)
+
+
+def _replay(world: World, runs: int, rng: np.random.Generator, nth: int = 1) -> ReplayTwin:
+    of, twin = pairs(world, runs, rng), ReplayTwin(rule_of(nth), runs, has_base=world.has_base)
+    for index in range(world.prompts):
+        twin.observe(of, index)
+    return twin
+
+
+class AfterReplay(Twin):
+    """The live test that takes a replay over: `replayed` are its e-values as `ReplayTwin.kept` has them."""
+
+    def __init__(self, plans: Sequence[ExperimentPlan], strata: int, replayed: Floats) -> None:
+        super().__init__(plans, strata)
+        self._replayed = replayed
+
+    @property
+    def gain(self) -> Floats:
+        gain = super().gain
+        gain[[SUCCESS, LENGTH, ANSWERED, BOUNDS]] *= (1 + self._replayed) / 2
+        return gain
+
+
+def live_units(effect: float, nth: int, runs: int, seed: int, *, replay: bool) -> tuple[float, float] | None:
+    """Units until the n-th candidate is promoted (median, 90 %); None where fewer than half of them are."""
+    rng = np.random.default_rng(seed)
+    scenario = Scenario(f"{effect:+.2f}", effect=effect, units=2000 if effect < 0.05 else 1000)
+    found = []
+    for at in range(0, runs, CHUNK):
+        count = min(CHUNK, runs - at)
+        twin = _replay(World("", effect=effect), count, rng, nth)
+        passed = twin.refused_at > twin.proved_at
+        kept = twin.kept if replay else np.ones_like(twin.kept)
+        live = _live([plan_for(scenario, nth=nth)] * count, scenario, kept, rng)
+        found.append(
+            np.where((live.verdict == PROMOTE) & (passed | (twin.refused_at == np.inf)), live.units_at_verdict, np.inf)
+        )
+    units = np.concatenate(found)
+    return None if np.median(units) == np.inf else quantiles(np.minimum(units, scenario.units))
+
+
+def _live(plans: list[ExperimentPlan], scenario: Scenario, kept: Floats, rng: np.random.Generator) -> AfterReplay:
+    twin, stream = AfterReplay(plans, len(scenario.levels), kept), streams(scenario, len(plans), rng)
+    for index in range(scenario.units):
+        candidate = stream.draws[:, index] < twin.share
+        twin.observe(units_at(stream, index, candidate, twin.share))
+        if (twin.verdict > 0).all():
+            break
+    return twin
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Fleets whose every candidate is × 1.06 as long as its primary: shares by promotions, and the longest ends."""
+
+    promotions: tuple[float, ...]
+    beyond: float
+    """Share of the fleets that end beyond the limit of v1.0.0's length."""
+    longest: float
+
+
+def chains(fleets: int, seed: int, *, replay: bool) -> Chains:
+    """Twelve candidates in a row, each +0.05. Without a replay estimates are multiplied from promotion to promotion."""
+    rng = np.random.default_rng(seed)
+    parts = [_chain(min(CHUNK, fleets - at), rng, replay=replay) for at in range(0, fleets, CHUNK)]
+    promoted = np.concatenate(parts)
+    lengths = STEP**promoted
+    assert POLICY.canary.limits is not None
+    counts = np.bincount(promoted, minlength=STEPS + 1) / fleets
+    return Chains(
+        tuple(map(float, counts)), float((lengths > POLICY.canary.limits.length).mean()), float(lengths.max())
+    )
+
+
+def _chain(fleets: int, rng: np.random.Generator, *, replay: bool) -> NDArray[np.int64]:
+    carried, promoted = [Change()] * fleets, np.zeros(fleets, dtype=np.int64)
+    scenario = Scenario("chain", effect=0.05, longer=STEP, units=1000)
+    for nth in range(1, STEPS + 1):
+        kept, since_base, refused = np.ones((4, fleets)), carried, np.zeros(fleets, dtype=bool)
+        for count in np.unique(promoted) if replay else ():
+            of_these = np.flatnonzero(promoted == count)
+            world = World("", effect=0.05, longer=STEP ** (count + 1), primary_longer=STEP**count, has_base=count > 0)
+            twin = _replay(world, len(of_these), rng, nth)
+            kept[:, of_these], refused[of_these] = twin.kept, twin.refused_at < twin.proved_at
+            for fleet, change in zip(of_these, twin.since_base or (), strict=bool(twin.since_base)):
+                record = ReplayRecord(against="v1.0.1", evidence=ReplayedEvidence(prompts=0), since_base=change)
+                since_base[fleet] = measured_since_base(carried[fleet], record)
+        live = _live([plan_for(scenario, nth=nth, since_base=one) for one in since_base], scenario, kept, rng)
+        for fleet in np.flatnonzero((live.verdict == PROMOTE) & ~refused):
+            promoted[fleet] += 1
+            score, success, _, length, latency, answered, _ = map(float, live.effects_at_verdict[:, fleet])
+            change = Change(score=score, success=success, refused=-answered, length=length, latency=latency)
+            carried[fleet] = since_base[fleet].and_then(change)
+    return promoted
+
+
+def assert_twin_equals_product(runs: int = 3) -> int:
+    """Returns how many pairs were compared. Raises AssertionError naming the first difference."""
+    worlds = (
+        World("equal", has_base=True, prompts=60),
+        World(
+            "", effect=0.05, success=(0.9, 0.95), refuses=0.1, longer=1.2, primary_longer=1.1, has_base=True, prompts=60
+        ),
+        World("", effect=-0.1, success=(0.05, 0.1), destroyed=True, prompts=60),
+    )
+    for world in worlds:
+        of = pairs(world, runs, np.random.default_rng(5))
+        twin = ReplayTwin(rule_of(), runs, has_base=world.has_base)
+        products = [ShadowReplay(rule_of()) for _ in range(runs)]
+        for index in range(world.prompts):
+            twin.observe(of, index)
+            for run, product in enumerate(products):
+                product.observe(_pair(of, run, index, has_base=world.has_base))
+                _same(product, twin, run, index)
+    return runs * sum(world.prompts for world in worlds)
+
+
+def _pair(of: Pairs, run: int, index: int, *, has_base: bool) -> Pair:
+    def outcome(side: int) -> Outcome:
+        usable = float(of.usable[side, run, index])
+        return Outcome(
+            succeeded=usable > 0,
+            score=float(of.score[side, run, index]) if usable else None,
+            scored=usable,
+            length=float(of.length[side, run, index]),
+            refused=float(of.refused[side, run, index]),
+        )
+
+    return Pair(str(of.kind[run, index]), outcome(0), outcome(1), outcome(2) if has_base else None)
+
+
+def _same(product: ShadowReplay, twin: ReplayTwin, run: int, index: int) -> None:
+    kept = [product.kept[name] for name in ("success", "length", "refused", "bounds")]
+    ours = [product.harm, product.gain, *kept]
+    theirs = [twin.harm[run], twin.gain[run], *twin.kept[:, run]]
+    if product.since_base is not None and twin.since_base is not None:
+        ours += [product.since_base.length, product.since_base.score, product.since_base.success]
+        change = twin.since_base[run]
+        theirs += [change.length, change.score, change.success]
+    assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-12), f"{ours} and {theirs}, pair {index}, run {run}"
+
+
+EQUAL = (
+    World("equal"),
+    World("equal, noise 0.25", noise=0.25),
+    World("equal, 5 % unscored in both", success=(0.95, 0.95)),
+    World("equal, beside v1.0.0 too", has_base=True),
+)
+WORSE = (
+    World("−0.05", effect=-0.05),
+    World("−0.20", effect=-0.2),
+    World("a type destroyed, +0.10 in the others", effect=0.1, destroyed=True),
+    World("× 1.5 as long", longer=1.5),
+    World("× 2 as long", longer=2.0),
+    World("× 1.06 of a primary that is × 1.5 of v1.0.0", longer=1.59, primary_longer=1.5, has_base=True),
+    World("a tenth unscored", success=(0.9, 1.0)),
+)
+
+
+def report(runs: int, seed: int) -> dict[str, bool]:
+    """Print the rows; return the bars, and whether they are met."""
+    print(f"\ntwin of the replay equals product on {assert_twin_equals_product()} pairs")
+    equal = {one.name: replays(one, runs, seed) for one in EQUAL}
+    worse = {one.name: replays(one, runs, seed) for one in WORSE}
+    gains = {f"{gain:+.2f}": replays(World("", effect=gain, prompts=LONG), runs, seed).gained for gain in GAINS}
+    print(f"Shadow replay of {PROMPTS} prompts: refused; prompts until then (median)")
+    for name, one in {**equal, **worse}.items():
+        print(f"{name:46}{one.refused:8.1%}" + (f"{one.refused_after:6.0f}" if one.refused_after else ""))
+    print("Prompts until a gain is proved (median, 90 %)")
+    for name, (median, most) in gains.items():
+        print(f"{name:46}{median:6.0f}{most:6.0f}")
+    print("Live units until promoted, without and with a replay (median, 90 %)")
+    live = {
+        (gain, nth, replay): live_units(gain, nth, runs, seed, replay=replay)
+        for gain in GAINS[1:]
+        for nth in (1, 5, 20)
+        for replay in (False, True)
+    }
+    for gain in GAINS[1:]:
+        for nth in (1, 5, 20):
+            cells = (live[gain, nth, replay] for replay in (False, True))
+            shown = "".join(f"{'–' if one is None else f'{one[0]:.0f}, {one[1]:.0f}':>14}" for one in cells)
+            print(f"{gain:+.2f}, candidate {nth:<30}{shown}")
+    lives = {replay: chains(runs, seed, replay=replay) for replay in (False, True)}
+    print(f"{STEPS} candidates in a row, each × {STEP}: promotions, share that ends beyond the limit, the longest")
+    for replay, life in lives.items():
+        promoted = "".join(f"{share:7.1%}" for share in life.promotions if share)
+        print(f"{'with' if replay else 'without'} a replay: {promoted}; {life.beyond:.1%}; × {life.longest:.2f}")
+    refused = max(one.refused for one in equal.values())
+    return {
+        f"equal candidates refused by the replay {refused:.1%}, at most 5 %": refused <= 0.05,
+        f"+0.05 proved after {gains['+0.05'][0]:.0f} prompts, at most 120": gains["+0.05"][0] <= 120,
+        f"chains that end beyond the limit {lives[True].beyond:.1%}, at most 5 %": lives[True].beyond <= 0.05,
+    }

@@ -1,0 +1,146 @@
+"""A fleet's log for each family and seed, trainings from it as the trainer does them, and the held-out measure.
+
+The log is written as the fleet writes it: groups by the base model, scored by the family's scorer, which also scores
+the reference as an answer. Trainings are whole runs of the trainer, refusals included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.own.families import Family, OwnTask
+from ratchet.models.loading import load_language_model
+from ratchet.training_runs.store import RunStore
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.messages.reward import ScorerIdentity
+from schemas.messages.train_request import TrainRequest
+from schemas.messages.work import BASE_VERSION, Arm, Sampling
+from schemas.records.interaction import Interaction, Latencies
+from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.transformers_engine import TransformersEngine
+from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.registry import check_spec, strategy_of
+from services.scorer.strategies.strategy import Answer, ScoringRequest
+from services.trainer.settings import TrainerSettings
+from services.trainer.train import do_run
+
+AGENT = "own"
+ADAPTER = "learner"
+TEMPERATURE = 0.7
+"""Of the fleet's answers, and of those that are measured."""
+AT_ONCE = 64
+NO_LATENCIES = Latencies(queue_s=0, generate_s=0, score_queue_s=0, score_s=0, total_s=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The share of exactly right answers of each held-out task."""
+
+    shares: tuple[float, ...]
+    seconds: float
+
+
+def scores_of(family: Family, tasks: Sequence[OwnTask], answers: Sequence[Sequence[str]]) -> list[list[float]]:
+    strategy = strategy_of(check_spec(family.scorer), ScorerSettings())
+
+    async def scored() -> list[list[float]]:
+        found = []
+        for task, given in zip(tasks, answers, strict=True):
+            request = ScoringRequest("t", task.input, tuple(map(Answer, given)), task.reference)
+            found.append([one.score or 0.0 for one in await strategy.score(request)])
+        return found
+
+    return asyncio.run(scored())
+
+
+def answer(
+    model: str, family: Family, tasks: Sequence[OwnTask], each: int, seed: int, adapter: Path | None = None
+) -> tuple[list[Generation], str]:
+    """And the name of the engine that gave them."""
+    engine = TransformersEngine(partial(load_language_model, model, dtype="float32"), seed=seed, max_batch=AT_ONCE)
+    engine.start()
+    if adapter is not None:
+        engine.load_adapter(ADAPTER, adapter)
+    sampling = Sampling(n=each, temperature=TEMPERATURE, max_tokens=family.max_tokens)
+    name = ADAPTER if adapter else None
+    given = engine.generate([GenerationRequest(prompt=one.input, sampling=sampling, adapter=name) for one in tasks])
+    answers = [one for one in given if isinstance(one, Generation)]
+    if len(answers) < len(tasks):
+        raise RuntimeError(f"{len(tasks) - len(answers)} tasks of {family.name} were not answered")
+    return answers, engine.identity
+
+
+def write_log(logs: Path, model: str, family: Family, tasks: Sequence[OwnTask], each: int, seed: int) -> float:
+    """Returns the seconds that the answers took. `each`: answers a task."""
+    began = time.monotonic()
+    answers, engine = answer(model, family, tasks, each, seed)
+    seconds = time.monotonic() - began
+    scores = scores_of(family, tasks, [[one.text for one in given.samples] for given in answers])
+    references = scores_of(family, tasks, [[task.reference] for task in tasks])
+    now = datetime.now(UTC)
+    logs.mkdir(parents=True, exist_ok=True)
+    with (logs / "agent_interactions.jsonl").open("wb") as log:
+        for number, (task, given, marks, (of_reference,)) in enumerate(
+            zip(tasks, answers, scores, references, strict=True)
+        ):
+            for place, (sample, score) in enumerate(zip(given.samples, marks, strict=True)):
+                line = Interaction(
+                    task_id=f"{family.name}-{number}",
+                    input=task.input,
+                    response=sample.text,
+                    score=score,
+                    score_status="ok",
+                    agent_id=AGENT,
+                    adapter_version=BASE_VERSION,
+                    timestamp=now,
+                    metadata=Metadata(),
+                    sample=place,
+                    group_size=each,
+                    arm=Arm(sequence=number),
+                    prompt_ids=given.prompt_ids,
+                    completion_ids=sample.completion_ids,
+                    logprobs=sample.logprobs,
+                    finish_reason=sample.finish_reason,
+                    sampling=Sampling(n=each, temperature=TEMPERATURE, max_tokens=family.max_tokens),
+                    reference=task.reference,
+                    reference_score=of_reference,
+                    engine=engine,
+                    scorer=ScorerIdentity(id=family.scorer, revision="1"),
+                    latencies=NO_LATENCIES,
+                )
+                log.write(line.encode() + b"\n")
+    return seconds
+
+
+def train(
+    logs: Path, adapters: Path, model: str, algorithm: str, hyperparameters: dict[str, Any], seed: int
+) -> tuple[AdapterTrained, Path | None]:
+    """How the run ended, and the adapter's folder where it made one."""
+    settings = TrainerSettings.read(
+        logs_dir=logs, adapters_dir=adapters, trainer_model=model, trainer_device="cpu", trainer_dtype="float32"
+    )
+    request = TrainRequest(
+        request_id="run", agent_id=AGENT, algorithm=algorithm, hyperparameters=hyperparameters, seed=seed
+    )
+    outcome = do_run(settings, RunStore(adapters).record(request), lambda event: None)
+    assert outcome is not None
+    return outcome, adapters / AGENT / outcome.adapter_version if outcome.adapter_version else None
+
+
+def measure(
+    model: str, family: Family, tasks: Sequence[OwnTask], each: int, seed: int, adapter: Path | None
+) -> Measured:
+    """Of held-out tasks, each answered so often as the fleet answers."""
+    began = time.monotonic()
+    answers, _ = answer(model, family, tasks, each, 90_000 + seed, adapter)
+    marks = scores_of(family, tasks, [[one.text for one in given.samples] for given in answers])
+    shares = tuple(sum(mark >= 1.0 for mark in of_task) / each for of_task in marks)
+    return Measured(shares, time.monotonic() - began)

@@ -1,0 +1,61 @@
+"""Prompts that demonstrations may not teach, and those that they have taught.
+
+The gate asks a candidate the tasks of `golden.jsonl`, or the first tasks of the agent's users, which `anchors.jsonl`
+has: an adapter that was shown their answers would pass by heart. And what taught an adapter, or one that it was made
+from, is no prompt to measure it by: `is_taught` says so of any prompt, white space aside.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from pathlib import Path
+
+from ratchet.adapters.evaluations import input_sha256
+from ratchet.adapters.manifest import read_card
+from ratchet.files.append_file import disk_errors
+from ratchet.service.errors import AdapterError
+from schemas.messages.base import DecodeError
+from schemas.messages.task import Prompt, Task
+from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_card import TAUGHT_DIGITS
+
+GOLDEN, ANCHORS = "golden.jsonl", "anchors.jsonl"
+
+
+def asked_by_the_gate(adapters_dir: Path, agent_id: str) -> frozenset[str]:
+    """The sums of the inputs of an agent's golden tasks and anchors.
+
+    Raises AdapterError naming a file that can't be read, and StorageUnavailable.
+    """
+    home = adapters_dir / agent_id
+    golden = (line for line in _lines(home / GOLDEN))
+    anchors = (b64decode(json.loads(line)["task"]) for line in _lines(home / ANCHORS))
+    try:
+        return frozenset(input_sha256(Task.decode(task).input) for task in (*golden, *anchors))
+    except (DecodeError, ValueError, KeyError) as error:
+        raise AdapterError(f"the golden tasks or anchors in {home} can't be read: {error}; mend them") from error
+
+
+def taught_inputs(adapters_dir: Path, agent_id: str, version: str) -> frozenset[str]:
+    """All inputs that were taught to a version, or to one that it was made from, as their cards have them.
+
+    Raises AdapterError where the folder of one of them is gone: what it was taught is then not known.
+    """
+    found: set[str] = set()
+    while version != BASE_VERSION:
+        card = read_card(adapters_dir / agent_id / version)
+        found.update(card.data.taught)
+        version = card.parent
+    return frozenset(found)
+
+
+def is_taught(prompt: Prompt, taught: frozenset[str]) -> bool:
+    """`taught`: as `taught_inputs` gives it."""
+    return input_sha256(prompt)[:TAUGHT_DIGITS] in taught
+
+
+def _lines(path: Path) -> list[bytes]:
+    """None where there is no file."""
+    with disk_errors(path):
+        return [line for line in path.read_bytes().splitlines() if line.strip()] if path.exists() else []
