@@ -93,6 +93,8 @@ class Intake:
         if not arms.offers(task):
             await self._read_registry(arms.agent_id)
         arms.check(task)
+        if not task.task_id.isprintable():
+            raise Reject("task_id has a character that is not printed, or that turns text around: name another")
         self._policy.check_size(task, size)
         self._policy.check_select(task)
         if task.deadline is not None:
