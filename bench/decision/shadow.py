@@ -400,8 +400,8 @@ WORSE = (
 )
 
 
-def report(runs: int, seed: int) -> tuple[dict[str, object], dict[str, bool]]:
-    """Print the rows; return the figures, and the bars."""
+def report(runs: int, seed: int) -> dict[str, bool]:
+    """Print the rows; return the bars, and whether they are met."""
     print(f"\ntwin of the replay equals product on {assert_twin_equals_product()} pairs")
     equal = {one.name: replays(one, runs, seed) for one in EQUAL}
     worse = {one.name: replays(one, runs, seed) for one in WORSE}
@@ -430,17 +430,8 @@ def report(runs: int, seed: int) -> tuple[dict[str, object], dict[str, bool]]:
         promoted = "".join(f"{share:7.1%}" for share in life.promotions if share)
         print(f"{'with' if replay else 'without'} a replay: {promoted}; {life.beyond:.1%}; × {life.longest:.2f}")
     refused = max(one.refused for one in equal.values())
-    bars = {
+    return {
         f"equal candidates refused by the replay {refused:.1%}, at most 5 %": refused <= 0.05,
         f"+0.05 proved after {gains['+0.05'][0]:.0f} prompts, at most 120": gains["+0.05"][0] <= 120,
         f"chains that end beyond the limit {lives[True].beyond:.1%}, at most 5 %": lives[True].beyond <= 0.05,
     }
-    figures: dict[str, object] = {
-        "refused": {name: one.refused for name, one in {**equal, **worse}.items()},
-        "gains": gains,
-        "live": {
-            f"{gain:+.2f}/{nth}/{'replay' if replay else 'alone'}": one for (gain, nth, replay), one in live.items()
-        },
-        "chains": {("replay" if replay else "alone"): life.beyond for replay, life in lives.items()},
-    }
-    return figures, bars

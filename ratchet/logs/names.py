@@ -27,6 +27,8 @@ FEEDBACK_INDEX = "feedback.sqlite"
 AUDIT_INDEX = "auditor_scores.sqlite"
 LABEL_INDEX = "labels.sqlite"
 QUARANTINE = "quarantine.jsonl"
+SEALS = "log_seals"
+"""Folder within that of the adapters: what was written to the logs that teach (ratchet/logs/seals.py)."""
 START_OFFSETS = "retention.json"
 
 VALIDATION = "validation:"

@@ -135,7 +135,8 @@ def _threshold(plan: dict[str, Any]) -> float:
 class ExperimentPlan(Record):
     """All an experiment is decided by, fixed before its first unit. Scores, success, margins are on a scale of 0 to 1.
 
-    In a probation and in a watch the candidate is the primary, and the other arm is held back with 1 − share.
+    In a watch, and in a probation of older plans, the candidate is the primary, and the other arm is held back with
+    1 − share.
     """
 
     experiment_id: Identifier
@@ -226,13 +227,6 @@ class ExperimentPlan(Record):
         if any(later <= earlier for earlier, later in pairwise(shares)):
             raise ValueError(f"the ramp's shares must go up, not {shares}")
         return self
-
-
-def probation_plan(experiment_id: str, canary: ExperimentPlan, *, holdback: float, units: int) -> ExperimentPlan:
-    """The watch over a new primary: `holdback` is the old primary's share, `units` how long it is watched."""
-    step = RampStep(share=1.0 - holdback, candidate_units=0, open_candidates=units)
-    changed = {"experiment_id": experiment_id, "kind": "probation", "ramp": (step,), "max_units": units}
-    return ExperimentPlan.model_validate(canary.model_dump() | changed)
 
 
 class Band(Record):

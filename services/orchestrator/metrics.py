@@ -69,7 +69,7 @@ experiment_threshold = Gauge(
 )
 experiment_share = Gauge("ratchet_experiment_share", "Share of the treatment in the running experiment.", ["agent"])
 experiment_units = Gauge("ratchet_experiment_units", "Finished units of the running experiment.", ["agent", "arm"])
-watch_e_value = Gauge("ratchet_watch_e_value", "Evidence that the stable primary is harmful.", ["agent"])
+watch_e_value = Gauge("ratchet_watch_e_value", "Evidence that the primary is harmful.", ["agent"])
 watch_threshold = Gauge("ratchet_watch_threshold", "E-value at which the watch rolls back the primary.", ["agent"])
 since_base = Gauge(
     "ratchet_primary_since_base",

@@ -151,22 +151,18 @@ class OrchestratorSettings(FleetSettings):
     program_latency_limit: float = Field(
         3.0, gt=1, description="How many times the latency of these may be reached by promotions of programs."
     )
-    probation_units: int = Field(
-        500, ge=0, description="Tasks for which a new primary is watched beside the old one; 0: no probation."
-    )
-    holdback: float = Field(0.1, gt=0, lt=1, description="Share of the old primary during a probation.")
     watch_share: float = Field(
         0.05,
         ge=0,
         lt=0.5,
-        description="Share of the traffic that the version before a stable primary, or v1.0.0, goes on answering, so "
-        "that harm is found later too; 0: nothing watches.",
+        description="Share of the traffic that the version before the primary, or v1.0.0, goes on answering, so that "
+        "harm is found; twice as much for the first 500 tasks or so; 0: nothing watches.",
     )
     audit_share: float = Field(
         0.05, ge=0, le=1, description="Share of the tasks that the auditor sees, where there is one (RATCHET_AUDITOR)."
     )
     audit_experiment_share: float = Field(
-        0.5, gt=0, le=1, description="The same, of the tasks of a canary or a probation: it is what a promotion needs."
+        0.5, gt=0, le=1, description="The same, of the tasks of a canary: it is what a promotion needs."
     )
     audit_margin: float = Field(
         0.02, gt=0, le=0.5, description="Loss of the auditor's score that must be ruled out before a promotion."
@@ -227,8 +223,6 @@ class OrchestratorSettings(FleetSettings):
         )
         return ExperimentPolicy(
             canary,
-            self.probation_units,
-            self.holdback,
             timedelta(seconds=self.cool_down_s),
             self.watch_share,
             self.audit_share,

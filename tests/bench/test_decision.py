@@ -5,6 +5,9 @@ from __future__ import annotations
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import lifetimes, watched
 from bench.decision.samples import World, run
+from bench.decision.shadow import World as ReplayWorld
+from bench.decision.shadow import assert_twin_equals_product as assert_replay_twin_equals_product
+from bench.decision.shadow import chains, replays
 from bench.decision.simulate import simulate
 from bench.decision.streams import Scenario
 from tests.quick import rounds
@@ -51,3 +54,18 @@ def test_half_of_a_group_is_saved_where_it_is_enough_and_is_taken_back_by_proof_
 
     assert enough.share >= 0.4
     assert (enough.fewest, enough.returns, worse.returns) == (4, 0, 1)
+
+
+def test_the_twin_of_the_replay_is_the_product_pair_by_pair() -> None:
+    assert assert_replay_twin_equals_product(runs=2) > 300
+
+
+def test_a_replay_refuses_what_is_far_worse_and_hardly_ever_an_equal_one() -> None:
+    assert replays(ReplayWorld("equal"), runs=200, seed=1).refused <= 0.05
+    assert replays(ReplayWorld("worse", effect=-0.2), runs=50, seed=1).refused == 1.0
+
+
+def test_limits_measured_beside_v1_0_0_end_a_chain_of_longer_candidates() -> None:
+    fleets = rounds(40, quick=10)
+
+    assert chains(fleets, seed=1, replay=True).beyond <= 0.05

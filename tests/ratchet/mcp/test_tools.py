@@ -30,7 +30,7 @@ ROLES = {
     "submit_task": {SUBMITTER, OPERATOR},
     "deliberate": {SUBMITTER, OPERATOR},
     "get_task": ALL,
-    "list_tasks": {VIEWER, OPERATOR},
+    "list_tasks": ALL,
     "list_adapters": ALL,
     "show_adapter": ALL,
     "promote": {OPERATOR},

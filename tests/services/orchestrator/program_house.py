@@ -18,7 +18,7 @@ from tests.services.orchestrator.house import answered, scored
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse
 from tests.waiting import settled, until
 
-QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 40, "holdback": 0.2, "watch_share": 0.0}
+QUICK = {"experiment_min_units_per_arm": 10, "watch_share": 0.0}
 
 
 def revision(name: str, version: int = 1) -> str:

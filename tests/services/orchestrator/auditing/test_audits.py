@@ -26,7 +26,6 @@ WITH_AUDITOR: dict[str, Any] = {
     "audit_share": 1.0,
     "audit_experiment_share": 1.0,
     "experiment_min_units_per_arm": 10,
-    "probation_units": 0,
     "watch_share": 0.0,
 }
 
