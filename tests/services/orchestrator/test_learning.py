@@ -64,11 +64,11 @@ async def test_without_a_watch_a_promotion_is_final_at_once(tmp_path: Path) -> N
         await house.reach(version, "canary")
 
         await house.traffic(stop_when=lambda: house.adapters.primary == version)
-        await until(lambda: house.state(version) == "stable")
-
+        await until(lambda: house.orchestrator._promoters[AGENT].arms.adapters.primary == version)
         so_far = house.submitted
         await house.traffic(stop_when=lambda: house.submitted > so_far)
 
+        assert house.state(version) == "stable"
         assert kinds(house) == ["register", "validate", "start_experiment", "promote"]
         assert {line.adapter_version for line in house.logged()[-8:]} == {version}
 

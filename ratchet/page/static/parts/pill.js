@@ -17,6 +17,7 @@ const TONES = {
   frozen: "warn",
   limit: "warn",
   lost: "warn",
+  unscorable: "warn",
   rejected: "bad",
   rolled_back: "bad",
   failed: "bad",
