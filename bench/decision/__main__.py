@@ -1,10 +1,11 @@
 """python -m bench.decision [--runs 2000] [--seed 1] [--worlds]: errors and speed of the promotion decision, simulated.
 
 Every method looks after every unit. Prints tables; the same figures go to bench/out/decision.json. Exits 1 if a bar is
-missed: wrong promotions and wrong rollbacks at most 5 % each, also of what the judge likes for its length; +0.05
-promoted within 320 units, and −0.2 stopped within 20 responses of the candidate (medians); chains of longer candidates
-stop before the second; of 20 candidates that are no better at most 10 % of the fleets promote one; a stable −0.05 is
-demoted within 5,000 tasks in 90 %. With --worlds only the worlds are simulated in which an earlier rule failed.
+missed: wrong promotions and wrong rollbacks at most 5 % each, also of what the judge likes for its length; without a
+shadow replay +0.05 promoted within 360 units, and −0.2 stopped within 20 responses of the candidate (medians); chains
+of longer candidates stop before the second; of 20 candidates that are no better at most 10 % of the fleets promote one;
+a primary that is truly −0.05 is demoted within 5,000 tasks in 90 %. With --worlds only the worlds are simulated in
+which an earlier rule failed.
 """
 
 from __future__ import annotations
@@ -65,7 +66,12 @@ CHAINS = (
     Scenario("+0.05 and ×1.2 in length, five in a row", effect=0.05, longer=1.2, units=1500),
 )
 TWENTY = Scenario("A/A, twenty in a row", units=1000)
-WATCHES = (Scenario("stable, equal", units=5000), Scenario("stable, −0.05", effect=-0.05, units=5000))
+WATCHES = (
+    Scenario("watched, equal", units=5000),
+    Scenario("watched, −0.05", effect=-0.05, units=5000),
+    Scenario("watched, −0.10", effect=-0.1, units=5000),
+    Scenario("watched, −0.05 after 2,000 tasks", effect=-0.05, begins=2000, units=10_000),
+)
 TRUTHS = (
     Scenario("+0.05", effect=0.05, units=1500),
     Scenario("+0.05, half and half", effect=0.05, ramp=HALF, units=1500),
@@ -204,7 +210,7 @@ def lives(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> None:
     print("\nA fleet's life: share of the fleets that promoted none, one, two … of the candidates")
     for name, life in chains.items():
         print(f"{name:42}" + "".join(f"{share:9.1%}" for share in life.promotions if share))
-    print("\nWatched while stable: demoted; tasks until then (median, 90 %)")
+    print("\nA primary under watch: demoted; tasks since its promotion until then (median, 90 %)")
     for name, one in watches.items():
         print(f"{name:42}{one.demoted:9.1%}" + (f"; {one.tasks[0]:.0f}, {one.tasks[1]:.0f}" if one.tasks else ""))
 
@@ -254,7 +260,7 @@ def bars_met(results: Results, nulls: list[str], missing: list[str], longer: lis
         f"promotions of what is no better, its bad samples unscored {unscored:.1%}, at most 5 %": unscored <= 0.05,
         f"wrong promotions {wrong_up:.1%}, at most 5 %": wrong_up <= 0.05,
         f"wrong rollbacks {wrong_down:.1%}, at most 5 %": wrong_down <= 0.05,
-        f"+0.05 promoted after {units:.0f} units, at most 320": units <= 320,
+        f"+0.05 promoted after {units:.0f} units, at most 360": units <= 360,
         f"−0.20 stopped after {responses:.0f} of its responses, at most 20": responses <= 20,
     }
     return shown(bars)
@@ -263,12 +269,14 @@ def bars_met(results: Results, nulls: list[str], missing: list[str], longer: lis
 def life_bars(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> dict[str, bool]:
     twice = max(chains[scenario.name].more_than(1) for scenario in CHAINS)
     wrong = chains[TWENTY.name].any
-    equal, worse = (watches[scenario.name].demoted for scenario in WATCHES)
+    equal, worse, bad, later = (watches[scenario.name].demoted for scenario in WATCHES)
     return {
         f"chains of longer candidates that promote a second {twice:.1%}, at most 5 %": twice <= 0.05,
         f"fleets that promote one of 20 that are no better {wrong:.1%}, at most 10 %": wrong <= 0.1,
-        f"stable, equal: demoted {equal:.1%}, at most 5 %": equal <= 0.05,
-        f"stable, −0.05: demoted {worse:.1%} within 5,000 tasks, at least 90 %": worse >= 0.9,
+        f"watched, equal: demoted {equal:.1%}, at most 5 %": equal <= 0.05,
+        f"watched, −0.05: demoted {worse:.1%} within 5,000 tasks, at least 90 %": worse >= 0.9,
+        f"watched, −0.10: demoted {bad:.1%} within 5,000 tasks, at least 99 %": bad >= 0.99,
+        f"watched, −0.05 after 2,000 tasks: demoted {later:.1%} within 8,000 more, at least 90 %": later >= 0.9,
     }
 
 

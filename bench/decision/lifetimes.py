@@ -1,11 +1,11 @@
-"""One candidate after the other in the same fleet, and the watch over a stable primary.
+"""One candidate after the other in the same fleet, and the watch over a primary.
 
 What the errors and the small steps of single experiments add up to, and whether what slipped through is found later.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from ratchet.experiments.lifetime import watch_plan
 from schemas.records.evidence import Change, ExperimentPlan
 
 CHUNK, FEWER = 1000, 250
+TURN = POLICY.canary.max_units
+"""Units of one turn of the watch."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def lifetimes(scenario: Scenario, candidates: int, fleets: int, seed: int) -> Li
 
 @dataclass(frozen=True)
 class Watched:
-    """How often the first watch over a stable primary demoted it, and after how many tasks (median, 90 %)."""
+    """How often the watch demoted the primary, and after how many tasks (median, 90 %)."""
 
     demoted: float
     tasks: tuple[float, float] | None
@@ -50,12 +52,22 @@ class Watched:
 
 def watched(scenario: Scenario, fleets: int, seed: int) -> Watched:
     """The scenario's candidate is the primary, its primary what is held back; for as many tasks as it has units."""
-    fleet_s = POLICY.canary.model_copy(update={"max_units": scenario.units})
-    plan = watch_plan("watch", fleet_s, holdback=POLICY.watch_share, nth=1, against_base=False)
     rng = np.random.default_rng(seed)
-    parts = [_played([plan] * min(FEWER, fleets - at), scenario, rng) for at in range(0, fleets, FEWER)]
-    tasks = np.concatenate([twin.units_at_verdict[twin.verdict == ROLL_BACK] for twin in parts])
-    return Watched(len(tasks) / fleets, quantiles(tasks) if len(tasks) else None)
+    tasks = np.concatenate([_demoted(scenario, min(FEWER, fleets - at), rng) for at in range(0, fleets, FEWER)])
+    found = tasks[np.isfinite(tasks)]
+    return Watched(len(found) / fleets, quantiles(found) if len(found) else None)
+
+
+def _demoted(scenario: Scenario, fleets: int, rng: np.random.Generator) -> np.ndarray:
+    """Tasks until the primary of each fleet is demoted, in one turn of the watch after the other; infinite: never."""
+    tasks = np.full(fleets, np.inf)
+    for nth, start in enumerate(range(0, scenario.units, TURN), 1):
+        turn = replace(scenario, units=min(TURN, scenario.units - start), begins=max(0, scenario.begins - start))
+        plan = watch_plan("watch", POLICY.canary, share=POLICY.watch_share, nth=nth)
+        twin = _played([plan] * fleets, turn, rng)
+        new = (twin.verdict == ROLL_BACK) & np.isinf(tasks)
+        tasks[new] = start + twin.units_at_verdict[new]
+    return tasks
 
 
 def _played(plans: list[ExperimentPlan], scenario: Scenario, rng: np.random.Generator) -> Twin:

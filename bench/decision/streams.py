@@ -38,6 +38,8 @@ class Scenario:
     """Effect in each task type, in place of `effect`."""
     on_weekends: float | None = None
     """Effect on the sixth and seventh day, in place of `effect`."""
+    begins: int = 0
+    """Units after which the effect begins."""
     units_a_day: float = 1000.0
     days: float = 0.0
     """Minimum age of a promotion."""
@@ -147,6 +149,7 @@ def effects(scenario: Scenario, stratum: NDArray[np.int64]) -> Floats:
     if scenario.on_weekends is not None:
         day = (np.arange(scenario.units) / scenario.units_a_day).astype(int) % len(WEEK)
         effect = np.where(np.array(WEEK)[day], effect, scenario.on_weekends)
+    effect[:, : scenario.begins] = 0.0
     return effect
 
 

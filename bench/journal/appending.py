@@ -14,8 +14,15 @@ from bench.journal.figures import Figure
 from bench.journal.rows import row
 from ratchet.logs.journal import Journal
 
-CONTESTANTS = ((1, 0.0), (32, 0.0), (256, 0.0), (256, 0.002))
-"""Appenders at once, and seconds a commit gathers."""
+CONTESTANTS = (
+    (1, 0.0, False),
+    (32, 0.0, False),
+    (32, 0.0, True),
+    (256, 0.0, False),
+    (256, 0.0, True),
+    (256, 0.002, False),
+)
+"""Appenders at once, seconds a commit gathers, and whether it keeps seals of what it writes."""
 
 
 def append_rounds(disk: Path, rounds: int, seconds: float) -> list[Figure]:
@@ -25,10 +32,10 @@ def append_rounds(disk: Path, rounds: int, seconds: float) -> list[Figure]:
         with tempfile.TemporaryDirectory(dir=disk) as name:
             folder = Path(name)
             found.append(measured("fdatasync each", partial(each_synced, folder, lines, seconds)))
-            for appenders, gather_s in CONTESTANTS:
-                gathered = f", gathering {gather_s * 1000:.0f} ms" if gather_s else ""
-                append = partial(journalled, folder, lines, seconds, appenders, gather_s)
-                found.append(measured(f"journal, {appenders} at once{gathered}", append))
+            for appenders, gather_s, sealed in CONTESTANTS:
+                how = (f", gathering {gather_s * 1000:.0f} ms" if gather_s else "") + (", sealed" if sealed else "")
+                append = partial(journalled, folder, lines, seconds, appenders, gather_s, sealed=sealed)
+                found.append(measured(f"journal, {appenders} at once{how}", append))
     return found
 
 
@@ -49,7 +56,9 @@ def each_synced(folder: Path, lines: Sequence[bytes], seconds: float) -> int:
     return count
 
 
-def journalled(folder: Path, lines: Sequence[bytes], seconds: float, appenders: int, gather_s: float) -> int:
+def journalled(
+    folder: Path, lines: Sequence[bytes], seconds: float, appenders: int, gather_s: float, *, sealed: bool
+) -> int:
     async def append(journal: Journal, end: float) -> int:
         count = 0
         while time.perf_counter() < end:
@@ -58,7 +67,8 @@ def journalled(folder: Path, lines: Sequence[bytes], seconds: float, appenders: 
         return count
 
     async def run() -> int:
-        journal = Journal.open(folder, f"journal-{appenders}-{gather_s}", gather_s=gather_s)
+        name = f"journal-{appenders}-{gather_s}-{sealed}"
+        journal = Journal.open(folder, name, gather_s=gather_s, seals=folder / "seals" if sealed else None)
         end = time.perf_counter() + seconds
         counts = await asyncio.gather(*(append(journal, end) for _ in range(appenders)))
         await journal.close()

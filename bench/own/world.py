@@ -144,3 +144,18 @@ def measure(
     marks = scores_of(family, tasks, [[one.text for one in given.samples] for given in answers])
     shares = tuple(sum(mark >= 1.0 for mark in of_task) / each for of_task in marks)
     return Measured(shares, time.monotonic() - began)
+
+
+def with_references(plain: Path, target: Path, family: Family, tasks: Sequence[OwnTask]) -> Path:
+    """The same answers in another folder, scored by the references of these tasks."""
+    target.mkdir(parents=True, exist_ok=True)
+    by_id = {f"{family.name}-{number}": task for number, task in enumerate(tasks)}
+    lines = [Interaction.decode(line) for line in (plain / "agent_interactions.jsonl").read_bytes().splitlines()]
+    own = [by_id[line.task_id] for line in lines]
+    marks = scores_of(family, own, [[line.response or ""] for line in lines])
+    worth = scores_of(family, own, [[task.reference] for task in own])
+    with (target / "agent_interactions.jsonl").open("wb") as log:
+        for line, task, (score,), (of_reference,) in zip(lines, own, marks, worth, strict=True):
+            changed = {"reference": task.reference, "score": score, "reference_score": of_reference}
+            log.write(line.model_copy(update=changed).encode() + b"\n")
+    return target

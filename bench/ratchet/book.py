@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Decision, Promote
 from schemas.records.registry import AgentAdapters
 
@@ -63,4 +63,4 @@ def outcome_of(version: str | None, now: AgentAdapters, decisions: Sequence[Deci
     if now.distrusted and state in BEFORE_ITS_VERDICT:
         return HELD
     was_promoted = any(isinstance(one.move, Promote) and one.move.version == version for one in decisions)
-    return "promoted" if was_promoted and state in PRIMARY_STATES else str(state)
+    return "promoted" if was_promoted and state is AdapterState.STABLE else str(state)

@@ -73,8 +73,6 @@ def settings(folder: Path, model: Path) -> dict[str, str]:
         "RATCHET_TRAIN_AFTER_GROUPS": "192",
         "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps({"max_groups": 256, "learning_rate": LEARNING_RATE}),
         "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
-        "RATCHET_PROBATION_UNITS": "60",
-        "RATCHET_HOLDBACK": "0.2",
         "RATCHET_ANCHOR_EVERY_S": str(ANCHOR_EVERY_S),
         "RATCHET_RESTART_STALLED_S": "0",
     }

@@ -26,11 +26,9 @@ from schemas.messages.base import Record
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.work import BASE_VERSION
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Decision
 from schemas.records.registry import AgentAdapters
 
-ON_ITS_WAY = (*BEFORE_ITS_VERDICT, AdapterState.PROBATION)
 HELD_TASKS = 400
 MOST_TASKS = 8_000
 TOLD = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
@@ -76,7 +74,7 @@ class Rounds:
         if asked >= MOST_TASKS or (now.distrusted and asked >= HELD_TASKS):
             return True
         if fresh := start.fresh(now):
-            return all(now.versions[version].state not in ON_ITS_WAY for version in fresh)
+            return all(now.versions[version].state not in BEFORE_ITS_VERDICT for version in fresh)
         return any(outcome.status != "trained" for outcome in start.ended(self._fleet))
 
     def _told(self, number: int, happens: list[str], start: Start, tasks: int, seconds: float) -> Round:
@@ -127,10 +125,7 @@ class Start(Record):
         return start
 
     def fresh(self, now: AgentAdapters) -> set[str]:
-        """Versions of this round: those that waited for a verdict when it began, and new ones.
-
-        A probation that goes on from an earlier round is no new try.
-        """
+        """Versions of this round: those that waited for a verdict when it began, and new ones."""
         waiting = {name for name, entry in self.adapters.versions.items() if entry.state in BEFORE_ITS_VERDICT}
         return waiting | (now.versions.keys() - self.adapters.versions.keys())
 

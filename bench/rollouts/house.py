@@ -40,6 +40,12 @@ STARTED_WITHIN_S = 60.0
 MOST_TOKENS = 200
 
 
+class _Long(EchoEngine):
+    """With the context of a large model."""
+
+    context = 131_072
+
+
 @dataclass(frozen=True)
 class Model:
     """Where it answers: for runners by token ids, and for plain processes in OpenAI's words."""
@@ -79,7 +85,7 @@ async def _serving(told: Connection, folder: Path, latency_s: float) -> None:
     settings = AgentSettings(adapters_dir=folder / "adapters")
     plain = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
     async with (
-        agent(settings, EchoEngine(latency_s)) as (serves, _),
+        agent(settings, _Long(latency_s)) as (serves, _),
         serving(application("agent", serves.routers(), settings, serves.trouble)) as agent_url,
         serving(plain) as plain_url,
     ):

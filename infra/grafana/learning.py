@@ -168,7 +168,7 @@ def _experiment(dashboard: Dashboard) -> None:
 def _watch(dashboard: Dashboard) -> None:
     panels = (
         lines(
-            "Watch over the stable primary",
+            "Watch over the primary",
             "E-value that it is harmful, beside the version before it or v1.0.0. At the line “rolls back”: demoted.",
             Query(f'clamp(ratchet_watch_e_value{{agent=~"$agent"}}, {LEAST}, {MOST})', "{{agent}} harm"),
             Query('ratchet_watch_threshold{agent=~"$agent"}', "{{agent}} rolls back"),
@@ -182,7 +182,7 @@ def _watch(dashboard: Dashboard) -> None:
             span=HALF,
         ),
     )
-    row(dashboard, "Stable primary", panels)
+    row(dashboard, "Primary", panels)
 
 
 def _auditor(dashboard: Dashboard) -> None:

@@ -10,23 +10,20 @@ from schemas.records.decision import Decision, RunningExperiment
 from schemas.records.program_state import ProgramState
 from schemas.records.registry import AdapterEntry, AgentPrograms, ExperimentOutcome, ProgramEntry
 
-Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
-AnyVerdict = Verdict | Literal["unharmed", "replaced"]
-"""With those that only a watch, which is of versions, ends by."""
+Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted", "unharmed", "replaced"]
 
 Entry = TypeVar("Entry", AdapterEntry, ProgramEntry)
 
 _S = ProgramState
-_BY_HAND = frozenset({_S.ASKED, _S.PROBATION})
-"""What an operator may do with a program that is out of traffic: have it tried, or have it answer by default."""
-_OUT = _BY_HAND | {_S.STABLE}
-"""And it answers again where the one that came after it is rolled back, whatever became of it since."""
+_OUT = frozenset({_S.ASKED, _S.STABLE})
+"""What an operator may do with a program that is out of traffic: have it tried, or have it answer by default.
+
+It answers again, too, where the one that came after it is rolled back, whatever became of it since."""
 
 ALLOWED_MOVES: Mapping[ProgramState, frozenset[ProgramState]] = {
-    _S.ASKED: frozenset({_S.CANARY, _S.REJECTED, _S.ABORTED, _S.PROBATION, _S.STABLE}),
+    _S.ASKED: frozenset({_S.CANARY, _S.REJECTED, _S.ABORTED, _S.STABLE}),
     _S.REJECTED: _OUT,
-    _S.CANARY: frozenset({_S.PROBATION, _S.ROLLED_BACK, _S.INCONCLUSIVE, _S.ABORTED, _S.STABLE}),
-    _S.PROBATION: frozenset({_S.STABLE, _S.SUPERSEDED, _S.ROLLED_BACK}),
+    _S.CANARY: frozenset({_S.STABLE, _S.ROLLED_BACK, _S.INCONCLUSIVE, _S.ABORTED}),
     _S.STABLE: frozenset({_S.SUPERSEDED, _S.ROLLED_BACK}),
     _S.SUPERSEDED: _OUT,
     _S.ROLLED_BACK: _OUT,
@@ -58,7 +55,7 @@ def _moved(
     programs: AgentPrograms, name: str, to: ProgramState, decision: Decision, fields: Mapping[str, Any]
 ) -> ProgramEntry:
     entry = programs.entries.get(name)
-    if entry is None and to in _BY_HAND:
+    if entry is None and to in _OUT:
         return ProgramEntry(name=name, state=to, decision=decision.sequence, since=decision.at, **fields)
     entry = entry_of(programs, name)
     if to not in ALLOWED_MOVES[entry.state]:
@@ -79,7 +76,7 @@ def with_outcome(
     return {**entries, treated.name: with_one_more(treated, experiment, verdict, decision)}
 
 
-def with_one_more(entry: Entry, experiment: RunningExperiment, verdict: AnyVerdict, decision: Decision) -> Entry:
+def with_one_more(entry: Entry, experiment: RunningExperiment, verdict: Verdict, decision: Decision) -> Entry:
     """The entry of a program, or a version, with the outcome of this experiment behind its earlier ones."""
     outcome = ExperimentOutcome(
         experiment_id=experiment.experiment_id,
@@ -92,11 +89,14 @@ def with_one_more(entry: Entry, experiment: RunningExperiment, verdict: AnyVerdi
 
 
 def without_experiment(
-    programs: AgentPrograms, experiment: RunningExperiment | None, decision: Decision
+    programs: AgentPrograms,
+    experiment: RunningExperiment | None,
+    decision: Decision,
+    verdict: Verdict = "aborted",
 ) -> AgentPrograms:
-    """After the ground of an experiment of programs is gone: its candidate is out, a probation is one no longer."""
+    """After the ground of an experiment of programs is gone: the candidate of a canary is out."""
     if experiment is None or experiment.programs is None:
         return programs
     states = {programs.candidate: ProgramState.ABORTED} if programs.candidate else {}
-    entries = with_outcome(restated(programs, states, decision), experiment, "aborted", decision)
+    entries = with_outcome(restated(programs, states, decision), experiment, verdict, decision)
     return changed(programs, entries=entries, candidate=None)

@@ -6,7 +6,7 @@ being frozen, cooling down or in an experiment. Whether runners have a program i
 
 from __future__ import annotations
 
-from ratchet.adapters.program_entries import changed, entry_of, restated, with_outcome
+from ratchet.adapters.program_entries import changed, restated, with_outcome
 from ratchet.adapters.traffic_moves import (
     changed as changed_agent,
 )
@@ -14,6 +14,7 @@ from ratchet.adapters.traffic_moves import (
     refuse_if_cooling,
     refuse_if_frozen,
     refuse_if_running,
+    refuse_if_watched,
     running_experiment,
 )
 from ratchet.service.errors import NotAllowed
@@ -30,7 +31,7 @@ from schemas.records.decision import (
     TryProgram,
 )
 from schemas.records.program_state import ProgramState
-from schemas.records.registry import AgentAdapters, AgentPrograms, ProgramEntry
+from schemas.records.registry import AgentAdapters, ProgramEntry
 
 WITHOUT_A_WINNER = {"inconclusive": ProgramState.INCONCLUSIVE, "aborted": ProgramState.ABORTED}
 
@@ -58,17 +59,20 @@ def reject_program(agent: AgentAdapters, move: RejectProgram, decision: Decision
 
 
 def start_experiment_of_programs(agent: AgentAdapters, move: StartExperiment, decision: Decision) -> AgentAdapters:
-    """Of the program that was asked for; or the probation of the one that answers by default."""
+    """Of the program that was asked for; or the watch over the one that answers by default.
+
+    A probation, which older ledgers have, was checked when it was decided.
+    """
     experiment, programs = move.experiment, agent.programs
     arms = _arms_of(experiment)
     refuse_if_frozen(agent)
+    _check_version(agent, experiment)
+    if experiment.kind == "watch":
+        _check_watch(agent, arms)
+        return _with(agent, watch=experiment, entries=_with_revisions(programs.entries, arms))
     refuse_if_running(agent)
     refuse_if_cooling(agent, decision)
-    _check_version(agent, experiment)
     if experiment.kind == "probation":
-        _check_probation(programs, experiment, primary=programs.primary, before=programs.previous)
-        if programs.primary is None or entry_of(programs, programs.primary).state is not ProgramState.PROBATION:
-            raise NotAllowed(f"program {programs.primary} is not on probation, so no holdback can be started beside it")
         return _with(agent, experiment=experiment, entries=_with_revisions(programs.entries, arms))
     if experiment.kind != "canary" or arms.control.name != programs.primary:
         raise NotAllowed(
@@ -101,20 +105,20 @@ def promote_program(agent: AgentAdapters, move: PromoteProgram, decision: Decisi
             f"{experiment.experiment_id} compares adapters, all of whose tasks the present program answers: it has to "
             "end first"
         )
-    if move.probation is not None:
-        _check_version(agent, move.probation)
-        _check_probation(programs, move.probation, primary=move.program, before=programs.primary)
     measured = {"since_first": move.since_first} if move.since_first else {}
-    states = {move.program: ProgramState.PROBATION}
+    states = {move.program: ProgramState.STABLE}
     entries = restated(programs, states, decision, replaced=programs.primary, **measured)
     if programs.primary is not None:
         superseded = restated(programs, {programs.primary: ProgramState.SUPERSEDED}, decision)
         entries[programs.primary] = superseded[programs.primary]
+    if programs.candidate:
+        entries = with_outcome(entries, experiment, "promoted", decision)
     return _with(
         agent,
         experiment=move.probation,
+        watch=_without_programs(agent.watch),
         cool_down_until=None,
-        entries=with_outcome(entries, experiment, "promoted", decision) if programs.candidate else entries,
+        entries=with_outcome(entries, agent.watch, "replaced", decision),
         primary=move.program,
         previous=programs.primary,
         candidate=None,
@@ -122,11 +126,12 @@ def promote_program(agent: AgentAdapters, move: PromoteProgram, decision: Decisi
 
 
 def settle_program(agent: AgentAdapters, move: SettleProgram, decision: Decision) -> AgentAdapters:
-    """Ends the probation of the program that answers by default and, with it, its holdback experiment."""
+    """Ends a probation, which older ledgers have; the program is stable from its promotion on."""
     programs, experiment = agent.programs, agent.experiment
     if move.program != programs.primary:
         raise NotAllowed(f"program {move.program} does not answer by default, but {programs.primary}")
-    entries = restated(programs, {move.program: ProgramState.STABLE}, decision)
+    stamp = {"decision": decision.sequence, "since": decision.at}
+    entries = {**programs.entries, move.program: programs.entries[move.program].model_copy(update=stamp)}
     entries = with_outcome(entries, experiment, "settled", decision)
     return _with(agent, experiment=_without_programs(experiment), entries=entries)
 
@@ -153,12 +158,13 @@ def roll_back_program(agent: AgentAdapters, move: RollBackProgram, decision: Dec
     if programs.previous is not None:  # also where it is tried again by now
         states[programs.previous] = ProgramState.STABLE
     entries = restated(programs, states, decision)
-    verdict = "aborted" if programs.candidate else "rolled_back"
+    entries = with_outcome(entries, experiment, "aborted" if programs.candidate else "rolled_back", decision)
     return _with(
         agent,
         experiment=_without_programs(experiment),
+        watch=_without_programs(agent.watch),
         cool_down_until=move.cool_down_until,
-        entries=with_outcome(entries, experiment, verdict, decision),  # type: ignore[arg-type]
+        entries=with_outcome(entries, agent.watch, "rolled_back", decision),
         primary=programs.previous,
         previous=_before(entries, programs.previous),
         candidate=None,
@@ -166,21 +172,23 @@ def roll_back_program(agent: AgentAdapters, move: RollBackProgram, decision: Dec
 
 
 def conclude_program(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
-    """Of a canary, the candidate leaves; of a probation, the program stays on probation until settled."""
+    """Of a canary, the candidate leaves; a watch leaves all as it is."""
     programs = agent.programs
+    if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
+        return _with(agent, watch=None, entries=with_outcome(programs.entries, agent.watch, move.verdict, decision))
     experiment = running_experiment(agent, move.experiment_id)
-    if move.verdict == "unharmed":
-        raise NotAllowed(f"{experiment.experiment_id} is a {experiment.kind}: only a watch ends as unharmed")
+    if move.verdict == "unharmed" and experiment.kind == "canary":
+        raise NotAllowed(f"{experiment.experiment_id} is a canary: only a watch ends as unharmed")
     states = {programs.candidate: WITHOUT_A_WINNER[move.verdict]} if programs.candidate else {}
     entries = with_outcome(restated(programs, states, decision), experiment, move.verdict, decision)
     return _with(agent, experiment=None, cool_down_until=move.cool_down_until, entries=entries, candidate=None)
 
 
-_OF_AGENT = ("experiment", "cool_down_until")
+_OF_AGENT = ("experiment", "watch", "cool_down_until")
 
 
 def _with(agent: AgentAdapters, **changes: object) -> AgentAdapters:
-    """The agent with other programs, and the experiment and cool-down that are named."""
+    """The agent with other programs, and the experiment, watch and cool-down that are named."""
     of_agent = {name: changes.pop(name) for name in _OF_AGENT if name in changes}
     return changed_agent(agent, programs=changed(agent.programs, **changes), **of_agent)
 
@@ -231,12 +239,11 @@ def _check_proof(agent: AgentAdapters, move: PromoteProgram) -> None:
         raise NotAllowed(f"experiment {experiment.experiment_id} tests {experiment.arms[0]}, not {move.program}")
 
 
-def _check_probation(
-    programs: AgentPrograms, probation: RunningExperiment, *, primary: str | None, before: str | None
-) -> None:
-    arms = _arms_of(probation)
-    if probation.kind != "probation" or (arms.treatment.name, arms.control.name) != (primary, before):
+def _check_watch(agent: AgentAdapters, arms: ProgramArms) -> None:
+    refuse_if_watched(agent)
+    programs = agent.programs
+    if (arms.treatment.name, arms.control.name) != (programs.primary, programs.previous):
         raise NotAllowed(
-            f"a probation of {primary} must hold back {before}, but {probation.experiment_id} is a {probation.kind} of "
-            f"{arms.treatment.name} against {arms.control.name}"
+            f"a watch over program {programs.primary} must hold back {programs.previous}, not compare "
+            f"{arms.treatment.name} with {arms.control.name}"
         )

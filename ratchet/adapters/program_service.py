@@ -63,7 +63,7 @@ def _only_choice(programs: AgentPrograms) -> str:
 def programs_standing(registry: Registry, agent_id: str, told: Sequence[Mapping[str, str]] = ()) -> ProgramsStanding:
     """`told`: what each runner says of the agent's programs, name → revision."""
     agent = registry.agent(agent_id)
-    programs, experiment = agent.programs, agent.experiment
+    programs = agent.programs
     return ProgramsStanding(
         agent_id=agent_id,
         revision=registry.revision,
@@ -72,7 +72,7 @@ def programs_standing(registry: Registry, agent_id: str, told: Sequence[Mapping[
         asked=programs.asked,
         previous=programs.previous,
         cool_down_until=agent.cool_down_until,
-        experiment=experiment if experiment is not None and experiment.programs is not None else None,
+        experiment=next((one for one in agent.running if one.programs is not None), None),
         items=[_view(programs, entry, told) for entry in programs.entries.values()],
         runs={name: _runs(name, told) for name in sorted({known for one in told for known in one})},
     )

@@ -133,8 +133,7 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
 
 
 def _is_of_programs(agent: AgentAdapters, move: Conclude) -> bool:
-    experiment = agent.experiment
-    return experiment is not None and experiment.experiment_id == move.experiment_id and experiment.programs is not None
+    return any(one.experiment_id == move.experiment_id and one.programs is not None for one in agent.running)
 
 
 def register(agent: AgentAdapters, move: Register, decision: Decision) -> AgentAdapters:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ratchet.adapters.program_entries import AnyVerdict, with_one_more, without_experiment
+from ratchet.adapters.program_entries import Verdict, with_one_more, without_experiment
 from ratchet.service.errors import NotAllowed
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
@@ -31,18 +31,17 @@ _S = AdapterState
 
 ALLOWED_MOVES: Mapping[AdapterState, frozenset[AdapterState]] = {
     _S.TRAINED: frozenset({_S.VALIDATED, _S.REJECTED}),
-    _S.VALIDATED: frozenset({_S.CANARY, _S.PROBATION, _S.REJECTED}),
-    _S.CANARY: frozenset({_S.PROBATION, _S.ROLLED_BACK, _S.INCONCLUSIVE, _S.ABORTED}),
-    _S.PROBATION: frozenset({_S.STABLE, _S.SUPERSEDED, _S.ROLLED_BACK}),
+    _S.VALIDATED: frozenset({_S.CANARY, _S.STABLE, _S.REJECTED}),
+    _S.CANARY: frozenset({_S.STABLE, _S.ROLLED_BACK, _S.INCONCLUSIVE, _S.ABORTED}),
     _S.STABLE: frozenset({_S.SUPERSEDED, _S.ROLLED_BACK}),
-    _S.SUPERSEDED: frozenset({_S.STABLE, _S.PROBATION, _S.ARCHIVED}),
+    _S.SUPERSEDED: frozenset({_S.STABLE, _S.ARCHIVED}),
     _S.REJECTED: frozenset({_S.ARCHIVED}),
-    _S.ROLLED_BACK: frozenset({_S.PROBATION, _S.ARCHIVED}),
-    _S.INCONCLUSIVE: frozenset({_S.CANARY, _S.PROBATION, _S.ARCHIVED}),
-    _S.ABORTED: frozenset({_S.CANARY, _S.PROBATION, _S.ARCHIVED}),
+    _S.ROLLED_BACK: frozenset({_S.STABLE, _S.ARCHIVED}),
+    _S.INCONCLUSIVE: frozenset({_S.CANARY, _S.STABLE, _S.ARCHIVED}),
+    _S.ABORTED: frozenset({_S.CANARY, _S.STABLE, _S.ARCHIVED}),
     _S.ARCHIVED: frozenset(),
 }
-"""Into probation from anywhere but canary is an operator's word; an inconclusive or aborted version may try again."""
+"""Stable from anywhere but canary is an operator's word; an inconclusive or aborted version may try again."""
 
 
 def entry_of(agent: AgentAdapters, version: str) -> AdapterEntry:
@@ -81,7 +80,7 @@ def validate(agent: AgentAdapters, move: Validate, decision: Decision) -> AgentA
 
 
 def _restated(
-    agent: AgentAdapters, states: dict[str, AdapterState], decision: Decision, verdict: AnyVerdict | None = None
+    agent: AgentAdapters, states: dict[str, AdapterState], decision: Decision, verdict: Verdict | None = None
 ) -> dict[str, AdapterEntry]:
     """All entries, some in new states; with a verdict, the running experiment's treatment gets its outcome."""
     stamp = {"decision": decision.sequence, "since": decision.at}
@@ -91,7 +90,7 @@ def _restated(
 
 
 def _with_outcome(
-    versions: dict[str, AdapterEntry], experiment: RunningExperiment | None, verdict: AnyVerdict, decision: Decision
+    versions: dict[str, AdapterEntry], experiment: RunningExperiment | None, verdict: Verdict, decision: Decision
 ) -> dict[str, AdapterEntry]:
     """All entries, of which the treatment of the experiment, if there is one of versions, got its outcome."""
     if experiment is None or experiment.programs is not None:
@@ -101,7 +100,10 @@ def _with_outcome(
 
 
 def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Decision) -> AgentAdapters:
-    """One at a time beside the watch, not while frozen, and by itself not while cooling down."""
+    """One at a time beside the watch, not while frozen, and by itself not while cooling down.
+
+    A probation, which older ledgers have, was checked when it was decided.
+    """
     experiment = move.experiment
     refuse_if_frozen(agent)
     if experiment.kind == "watch":
@@ -110,7 +112,6 @@ def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Deci
     refuse_if_running(agent)
     refuse_if_cooling(agent, decision)
     if experiment.kind == "probation":
-        _check_probation(agent, experiment, primary=agent.primary, before=None)
         return changed(agent, experiment=experiment)
     if experiment.control != agent.primary:
         raise NotAllowed(f"the control {experiment.control} is not the primary, which is {agent.primary}: start anew")
@@ -142,9 +143,7 @@ def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAda
             f"program {tried} is tried with {agent.primary}: it has to end, or `ratchet programs rollback`"
         )
     _refuse_without_folder(agent, move.version)
-    if move.probation:
-        _check_probation(agent, move.probation, primary=move.version, before=agent.primary)
-    states = {agent.primary: AdapterState.SUPERSEDED, move.version: AdapterState.PROBATION}
+    states = {agent.primary: AdapterState.SUPERSEDED, move.version: AdapterState.STABLE}
     versions = _restated(agent, states, decision, "promoted" if agent.candidate else None)
     versions = _with_outcome(versions, agent.watch, "replaced", decision)
     since_base = move.since_base or versions[move.version].since_base
@@ -159,16 +158,20 @@ def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAda
         experiment=move.probation,
         watch=None,
         cool_down_until=None,
+        programs=without_experiment(agent.programs, agent.watch, decision, "replaced"),
     )
 
 
 def settle(agent: AgentAdapters, move: Settle, decision: Decision) -> AgentAdapters:
-    """Ends the probation of the primary and, with it, its holdback experiment."""
+    """Ends a probation, which older ledgers have; the primary is stable from its promotion on."""
     if move.version != agent.primary:
         raise NotAllowed(f"{move.version} is not the primary, which is {agent.primary}: only a primary becomes stable")
     experiment = agent.experiment
     probation = experiment is not None and experiment.kind == "probation" and experiment.programs is None
-    versions = _restated(agent, {move.version: AdapterState.STABLE}, decision, "settled" if probation else None)
+    stamp = {"decision": decision.sequence, "since": decision.at}
+    versions = {**agent.versions, move.version: agent.versions[move.version].model_copy(update=stamp)}
+    if probation:
+        versions = _with_outcome(versions, experiment, "settled", decision)
     return changed(agent, versions=versions, experiment=None if probation else experiment)
 
 
@@ -184,6 +187,7 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
     if move.version != agent.primary:
         raise NotAllowed(f"{move.version} is neither the primary nor the candidate: it serves nothing to roll back")
     target = _way_back(agent, move)
+    programs = without_experiment(agent.programs, agent.experiment, decision)
     states = {move.version: AdapterState.ROLLED_BACK, target: AdapterState.STABLE}
     if agent.candidate:
         states[agent.candidate] = AdapterState.ABORTED
@@ -198,20 +202,17 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
         experiment=None,
         watch=None,
         cool_down_until=move.cool_down_until,
-        programs=without_experiment(agent.programs, agent.experiment, decision),
+        programs=without_experiment(programs, agent.watch, decision),
     )
 
 
 def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
-    """Of a canary, the candidate leaves; of a probation, the primary stays on probation until settled.
-
-    A watch leaves all as it is.
-    """
+    """Of a canary, the candidate leaves; a watch leaves all as it is."""
     if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
         return _watched(agent, agent.watch, move, decision)
     experiment = running_experiment(agent, move.experiment_id)
-    if move.verdict == "unharmed":
-        raise NotAllowed(f"{experiment.experiment_id} is a {experiment.kind}: only a watch ends as unharmed")
+    if move.verdict == "unharmed" and experiment.kind == "canary":
+        raise NotAllowed(f"{experiment.experiment_id} is a canary: only a watch ends as unharmed")
     states = {agent.candidate: WITHOUT_A_WINNER[move.verdict]} if agent.candidate else {}
     return changed(
         agent,
@@ -235,6 +236,8 @@ def _way_back(agent: AgentAdapters, move: RollBack) -> str:
     if target is None:
         raise NotAllowed(f"there is nothing before {move.version} to go back to; name a version, as in --to v1.0.0")
     _refuse_without_folder(agent, target)
+    if (state := agent.versions[target].state) is not AdapterState.SUPERSEDED:
+        raise NotAllowed(f"{target} is {state}, so nothing can go back to it: name a version that was the primary")
     return target
 
 
@@ -266,25 +269,17 @@ def _check_proof(agent: AgentAdapters, move: Promote) -> None:
 
 
 def _check_watch(agent: AgentAdapters, watch: RunningExperiment) -> None:
-    if agent.watch is not None:
-        raise NotAllowed(f"{agent.watch.experiment_id} is still watching: one watch at a time for each agent")
-    if entry_of(agent, agent.primary).state is not AdapterState.STABLE or watch.treatment != agent.primary:
-        raise NotAllowed(f"{watch.treatment} is not the primary, or not stable: there is nothing to watch")
+    refuse_if_watched(agent)
+    if watch.treatment != agent.primary:
+        raise NotAllowed(f"{watch.treatment} is not the primary: there is nothing to watch")
     if watch.control not in (agent.previous, BASE_VERSION) or watch.control == agent.primary:
         raise NotAllowed(f"a watch over {agent.primary} must hold back {agent.previous} or {BASE_VERSION}")
     _refuse_without_folder(agent, watch.control)
 
 
-def _check_probation(agent: AgentAdapters, probation: RunningExperiment, *, primary: str, before: str | None) -> None:
-    """`before` is the version that is about to become the previous one; None: the primary is in place."""
-    control = before or agent.previous
-    if probation.kind != "probation" or probation.treatment != primary or probation.control != control:
-        raise NotAllowed(
-            f"a probation of {primary} must hold back {control}, but {probation.experiment_id} is a "
-            f"{probation.kind} of {probation.treatment} against {probation.control}"
-        )
-    if before is None and entry_of(agent, primary).state is not AdapterState.PROBATION:
-        raise NotAllowed(f"{primary} is not on probation, so no holdback can be started beside it")
+def refuse_if_watched(agent: AgentAdapters) -> None:
+    if agent.watch is not None:
+        raise NotAllowed(f"{agent.watch.experiment_id} is still watching: one watch at a time for each agent")
 
 
 def refuse_if_running(agent: AgentAdapters) -> None:

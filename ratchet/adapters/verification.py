@@ -15,22 +15,27 @@ from ratchet.adapters.folder import VERSION, adapter_sha256
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import published_versions
 from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.taught_logs import check_logs
 from ratchet.service.errors import RegistryError
 from schemas.api.adapters import Verification
 from schemas.records.adapter_state import AdapterState
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
 
-def verified(store: RegistryStore, limits: AdapterLimits) -> Verification:
-    """Reads every byte of every adapter."""
-    faults = registry_faults(store, limits)
+def verified(store: RegistryStore, limits: AdapterLimits, logs_dir: Path | None = None) -> Verification:
+    """Reads every byte of every adapter and, where it is given, of the logs that teach."""
+    faults, notes = registry_faults(store, limits), list[str]()
+    if logs_dir is not None:
+        with suppress(RegistryError):
+            logs = check_logs(logs_dir, store.folder, store.read())
+            faults, notes = [*faults, *logs.faults], logs.notes
     decisions = signed = 0
     last = Mark()
     with suppress(RegistryError):
         for line in store.ledger.read():
             decisions, signed, last = decisions + 1, signed + (line.decision.key is not None), line.end
     return Verification(
-        ok=not faults, faults=faults, decisions=decisions, signed=signed, key=last.key, sha256=last.sha256
+        ok=not faults, faults=faults, notes=notes, decisions=decisions, signed=signed, key=last.key, sha256=last.sha256
     )
 
 

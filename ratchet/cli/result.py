@@ -14,7 +14,7 @@ import typer
 
 from ratchet.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from ratchet.cli.task_id import whole_id
-from ratchet.cli.terminal import CommandError, TimedOut, print_json, print_raw, say
+from ratchet.cli.terminal import CommandError, TimedOut, print_answer, print_json, say
 from ratchet.logs.best_answer import came_to_nothing, chosen, ends_told
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
@@ -53,7 +53,7 @@ def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
     if (nothing := came_to_nothing([line.row for line in task.lines])) is not None:
         raise CommandError(f"task {task_id} failed: {nothing}")
     if not as_json:
-        print_raw(answer.response or "")
+        print_answer(answer.response or "")
         score = "none" if answer.score is None else f"{answer.score:.3f}"
         which = f"sample {answer.sample} of {len(task.lines)} (counted from 0)"
         say(f"score {score} · {answer.agent_id} {answer.adapter_version} · {which}")

@@ -103,6 +103,13 @@ def print_raw(line: str) -> None:
     sys.stdout.flush()
 
 
+def print_answer(text: str) -> None:
+    """What a model said, as it is; on a terminal with its control characters written out, which could take it over."""
+    if sys.stdout.isatty():
+        text = "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
+    print_raw(text)
+
+
 def table(*columns: str, left: int = 1) -> Table:
     """Without lines; the first `left` columns are aligned to that side, the rest, numbers, to the right."""
     made = Table(box=None, header_style="dim", pad_edge=False)

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ratchet.conversation.bridge import BridgeRefused, Recorded, bridged
-from ratchet.conversation.messages import Message, Sameness, canonical, sameness
+from ratchet.conversation.messages import Message, Sameness, canonical, characters_of, sameness
 from ratchet.conversation.template import ChatTemplate, Tools
+from ratchet.service.errors import PromptTooLong
 from schemas.messages.response import BreakKind
 
 TEXTS_KEPT = 4
@@ -98,12 +99,14 @@ class Conversation:
     otherwise written and were taken for what they are.
     """
 
-    def __init__(self, template: ChatTemplate, *, strict: bool = False) -> None:
+    def __init__(self, template: ChatTemplate, *, strict: bool = False, most_characters: int | None = None) -> None:
+        """`most_characters`: of messages that fit the model's context."""
         self.calls: list[Call] = []
         self.breaks: Counter[BreakKind] = Counter()
         self.replayed = 0
         self._template = template
         self._strict = strict
+        self._most_characters = most_characters
         self._roots: list[Call] = []
         self._numbers = itertools.count()
         self._normalised: set[int] = set()
@@ -122,7 +125,7 @@ class Conversation:
         again so often is another request's: then it asks the same once more, and the first try never came. Raises
         PromptRefused, and is as it was then.
         """
-        asked, tools = [canonical(message) for message in messages], list(tools or ())
+        asked, tools = self._canonical(messages), list(tools or ())
         earlier = self._same(asked, tools, retry) if retry else None
         if earlier is not None and not (earlier.aborted or earlier.received):
             self.replayed += 1
@@ -146,7 +149,7 @@ class Conversation:
 
     def prompt_tokens(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None) -> int:
         """That such a call would have; none is made. Raises PromptRefused."""
-        asked, tools = [canonical(message) for message in messages], list(tools or ())
+        asked, tools = self._canonical(messages), list(tools or ())
         match = self._match(asked)
         call, _ = self._begun(match, asked, tools) if match else self._root(asked, tools, None)
         return len(call.prompt_ids)
@@ -169,6 +172,16 @@ class Conversation:
         if call.broke is not None and call.broke != "aborted":
             self.breaks[call.broke] -= 1
             self.breaks += Counter()
+
+    def _canonical(self, messages: Iterable[Mapping[str, Any]]) -> list[Message]:
+        """Raises PromptRefused, also for what is too long, before any time is spent on it."""
+        asked = [canonical(message) for message in messages]
+        most, characters = self._most_characters, sum(map(characters_of, asked))
+        if most is not None and characters > most:
+            raise PromptTooLong(
+                f"the messages have {characters:,} characters, and the model's context holds no more than {most:,}"
+            )
+        return asked
 
     def _sampled(self, call: Call, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         if not call.open:

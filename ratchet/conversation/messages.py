@@ -45,6 +45,13 @@ def canonical(message: Mapping[str, Any]) -> Message:
     return kept | {name: message[name] for name in OTHER_FIELDS if message.get(name)}
 
 
+def characters_of(message: Message) -> int:
+    """Count the text of a canonical message."""
+    calls = message.get("tool_calls", ())
+    texts = (message["content"], message.get("reasoning_content", ""), *(one["function"]["arguments"] for one in calls))
+    return sum(map(len, texts))
+
+
 def joined(parts: Iterable[str]) -> str:
     """The text of a content that comes in several parts: with line breaks between them, as vLLM and llama.cpp do it for
     templates that read text."""

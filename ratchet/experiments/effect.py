@@ -230,6 +230,7 @@ class SizeTest:
         self._limit = limit
         self._tolerance = tolerance
         self._sizes = (0.0, 0)
+        self._measured = False
         self._means = PooledMeans(prior=1.0 / LARGEST_SIZE)
         self._kept = BettingProcess()
         self.harm = BettingProcess()
@@ -238,8 +239,8 @@ class SizeTest:
 
     @property
     def kept(self) -> float | None:
-        """The e-value for the limit; None where there is none."""
-        return None if self._limit is None else self._kept.e
+        """The e-value for the limit; None where there is none, or where no size was measured in either arm."""
+        return self._kept.e if self._limit is not None and self._measured else None
 
     @property
     def factor(self) -> float:
@@ -251,6 +252,7 @@ class SizeTest:
         total, count = self._sizes
         if size is None:
             return
+        self._measured = True
         if not is_candidate:
             self._sizes = (total + size, count + 1)
         if count >= FIRST_SIZES and total > 0.0:

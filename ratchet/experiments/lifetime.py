@@ -5,6 +5,9 @@ bound, with probability 1 − 2α at least, no candidate that is no better is ev
 (alpha spending; Foster and Stine, "α-investing", JRSS B 70, 2008, compare it with rules that win some back). The n-th
 threshold grows like n², the evidence for a better candidate exponentially with its units.
 
+A watch begins anew after so many units, so the k-th turn over one primary has α/(k(k + 1)): these sum to α. Its two
+tests, of the weighted metrics and of the types, have a half each.
+
 Limits: what the primary has changed since v1.0.0 is taken off what a candidate may change. It is measured beside v1.0.0
 itself in the shadow replay of each candidate, on prompts that both answer.
 """
@@ -21,9 +24,12 @@ LEAST_TOLERANCE = 0.01
 MOST = 0.49
 """Shares and scores lie in [0, 1]: no margin is wider than half of it."""
 
+FIRST_UNITS = 450
+"""Of the primary in a watch, before the holdback falls to a half; it waits while the e-value of harm is 1.2 or more."""
+
 
 def alpha_of(alpha: float, nth: int) -> float:
-    """The part of the n-th candidate, or of the n-th watch over a primary. The first has all of `alpha`."""
+    """The part of the n-th candidate. The first has all of `alpha`."""
     return 2.0 * alpha / (nth * (nth + 1))
 
 
@@ -94,25 +100,30 @@ def watch_plan(
     experiment_id: str,
     fleet_s: ExperimentPlan,
     *,
-    holdback: float,
+    share: float,
     nth: int,
-    against_base: bool,
+    against_base: bool = False,
     audit_share: float = 0.0,
 ) -> ExperimentPlan:
-    """The n-th watch over a stable primary: it never promotes, and rolls back at its part of the errors.
+    """The n-th turn of the watch over a primary: it never promotes, and rolls back at its part of the errors.
 
-    Beside v1.0.0 the limits themselves are what must not be exceeded; of the version before it, the fleet's tolerances.
-    Its units are all the traffic there is, so it has an `audit_share` of its own.
+    `share` of the traffic is held back, and twice as much at first. Beside v1.0.0 the limits themselves are what must
+    not be exceeded; beside the version before it, the fleet's tolerances. Its units are all the traffic
+    there is, so it has an `audit_share` of its own.
     """
-    alpha = alpha_of(fleet_s.alpha, nth)
-    step = RampStep(share=1.0 - holdback, candidate_units=0, open_candidates=fleet_s.max_units)
+    alpha = alpha_of(fleet_s.alpha, nth) / 2.0
+    ramp = tuple(
+        RampStep(share=1.0 - held_back, candidate_units=FIRST_UNITS, open_candidates=fleet_s.max_units)
+        for held_back in (min(2.0 * share, 0.5), share)
+    )
     changed: dict[str, object] = {
         "experiment_id": experiment_id,
         "kind": "watch",
-        "ramp": (step,),
+        "ramp": ramp,
         "nth": nth,
         "alpha": alpha,
-        "roll_back_at": 1.0 / alpha,
+        "roll_back_at": 2.0 / alpha,
+        "served": None,
         "audit": fleet_s.audit.model_copy(update={"share": audit_share}) if fleet_s.audit and audit_share else None,
     }
     if (limits := fleet_s.limits) is not None:

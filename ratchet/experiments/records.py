@@ -108,8 +108,7 @@ def experiments(decisions: Iterable[Decision]) -> list[ExperimentRecord]:
 def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent_id: str | None) -> ExperimentRecord:
     """The one of this id; else of the agent's (or anyone's) the running one, else the one that ended last.
 
-    A watch, which runs as long as its version is the primary, and a probation without harm give way to what made the
-    version the primary. Raises NotFound.
+    A watch without harm gives way to what made its version the primary. Raises NotFound.
     """
     theirs = [record for record in records if agent_id in (None, record.agent_id)]
     if experiment_id is not None:
@@ -120,7 +119,9 @@ def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent
     if not theirs:
         whose = f"agent {agent_id} has" if agent_id else "there is"
         raise NotFound(f"{whose} no experiment yet: one begins by itself after `ratchet train` made a new adapter")
-    tried = [record for record in theirs if record.running.kind != "watch" and record.outcome != "settled"] or theirs
+    tried = [
+        record for record in theirs if record.running.kind == "canary" or record.outcome == "rolled_back"
+    ] or theirs
     running = [record for record in tried if record.ended is None]
     return running[-1] if running else max(tried, key=_end)
 

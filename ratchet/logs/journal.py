@@ -22,6 +22,7 @@ from ratchet.files.append_file import AppendFile, explain
 from ratchet.logs.journal_file import JournalFile
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import active_path
+from ratchet.logs.seals import Sealer
 from ratchet.logs.segments import MAX_LINE_BYTES, Position, compress_sealed
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
@@ -50,13 +51,16 @@ class Journal:
         gather_s: float,
         file_type: type[AppendFile],
         fence: Fence,
+        seals: Path | None,
     ) -> None:
         self.folder = folder
         self.name = name
         self.path = active_path(folder, name)
         self._gather_s = gather_s
         self._fence = fence
-        self._file = JournalFile(folder, name, max_segment_bytes, file_type, fence)
+        self._file = JournalFile(
+            folder, name, max_segment_bytes, file_type, fence, Sealer(seals, name) if seals else None
+        )
         self._waiting: deque[_Group] = deque()
         self._committer: asyncio.Task[None] | None = None
         self._writer = ThreadPoolExecutor(1, f"{name}-writer")
@@ -77,14 +81,16 @@ class Journal:
         gather_s: float = 0.0,
         file_type: type[AppendFile] = AppendFile,
         fence: Fence = UNFENCED,
+        seals: Path | None = None,
     ) -> Self:
         """Create or repair the log, so that it ends with a whole line that is on disk.
 
         A torn last line goes to quarantine. With `gather_s`, a commit that follows one of several appends waits so many
-        seconds for more company. `fence` says who may write. Blocks; raises DiskFull, JournalError.
+        seconds for more company. `fence` says who may write; `seals` is the folder that keeps what was written (see
+        seals.py). Blocks; raises DiskFull, JournalError.
         """
         try:
-            return cls(folder, name, max_segment_bytes, gather_s, file_type, fence)
+            return cls(folder, name, max_segment_bytes, gather_s, file_type, fence, seals)
         except OSError as error:
             raise explain(error, active_path(folder, name)) from error
 

@@ -17,6 +17,7 @@ from ratchet.files.atomic_file import sync_folder
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import active_path
 from ratchet.logs.quarantine import BadLine, Quarantine
+from ratchet.logs.seals import Sealer
 from ratchet.logs.segments import Position, seal, sealed_end, sealed_segments, tidy
 from ratchet.service.errors import JournalError, StorageUnavailable
 from ratchet.service.failpoint import reach
@@ -39,6 +40,7 @@ class JournalFile:
         max_bytes: int,
         file_type: type[AppendFile] = AppendFile,
         fence: Fence = UNFENCED,
+        sealer: Sealer | None = None,
     ) -> None:
         """Raises OSError, DiskFull and JournalError."""
         self.folder = folder
@@ -47,6 +49,7 @@ class JournalFile:
         self._max_bytes = max_bytes
         self._file_type = file_type
         self._fence = fence
+        self._sealer = sealer
         folder.mkdir(parents=True, exist_ok=True)
         tidy(folder, name)
         self.start: Position = sealed_end(sealed_segments(folder, name))
@@ -56,6 +59,8 @@ class JournalFile:
         self._file: AppendFile | None = None
         with fence.changing():
             self._file = self._open(self._repair, create=True)
+            if sealer is not None:
+                sealer.begin(self.start, self.end, self._file.read)
             if fence.must_seal:
                 self._begin_anew()
 
@@ -79,6 +84,8 @@ class JournalFile:
         self._fence.check()
         position, self.end = self.end, self.end + len(data)
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        if self._sealer is not None:
+            self._sealer.append(data, self.end)
         return position
 
     def seal(self) -> None:
@@ -110,6 +117,11 @@ class JournalFile:
         return sealed
 
     def close(self) -> None:
+        self._close_file()
+        if self._sealer is not None:
+            self._sealer.close()
+
+    def _close_file(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
@@ -117,9 +129,11 @@ class JournalFile:
     def _seal(self) -> None:
         """Begins a new file before the data that would make this one too big: no line is split over two segments."""
         self._usable()
-        self.close()
+        self._close_file()
         with self._fence.changing():
             seal(self.folder, self.name, self.start, self.end)
+        if self._sealer is not None:
+            self._sealer.seal(self.start, self.end)
         self.start, self._tail, self._sealed = self.end, b"", True
 
     def _begin_anew(self) -> None:
@@ -127,9 +141,11 @@ class JournalFile:
 
         Call it within `changing`.
         """
-        self.close()
+        self._close_file()
         if self.start < self.end:
             seal(self.folder, self.name, self.start, self.end)
+            if self._sealer is not None:
+                self._sealer.seal(self.start, self.end)
         else:
             self.path.unlink()
         self.start, self._tail, self._sealed = self.end, b"", True
@@ -152,7 +168,7 @@ class JournalFile:
     def _fall_back(self) -> None:
         """Cut back at once, so that readers do not see for long what was not acknowledged; failing that, next time."""
         try:
-            self.close()
+            self._close_file()
             self._usable()
         except (OSError, JournalError) as error:
             log.error("cut-back-failed", f"{self.path} is cut back before the next append: {error}", exc_info=error)

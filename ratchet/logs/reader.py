@@ -21,6 +21,7 @@ import zstandard
 
 from ratchet.logs.names import active_path
 from ratchet.logs.quarantine import BadLine, Quarantine
+from ratchet.logs.seals import is_tombstone
 from ratchet.logs.segments import BUFFER_BYTES, MAX_LINE_BYTES, Position, sealed_end, sealed_segments
 from ratchet.logs.source import Source, is_active_from, open_source
 from ratchet.logs.start_offset import read_start_offsets
@@ -183,6 +184,8 @@ class LogReader:
 
     def _decoded(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
         for line in self.whole_lines():
+            if is_tombstone(line.data):
+                continue
             try:
                 value = decode(line.data, decoder)
             except (msgspec.DecodeError, ValueError, RecursionError) as error:

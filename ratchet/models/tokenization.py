@@ -147,11 +147,37 @@ class TokenizerCodec:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
+class ConcurrentCodec(TokenizerCodec):
+    """The same for several threads at once, none of which holds the others up: nothing is set on a tokenizer that
+    another thread may be in, and it encodes without Python's lock. Control tokens alone are encoded as plain text."""
+
+    def __init__(self, tokenizer: Any, control: Collection[str]) -> None:
+        super().__init__(tokenizer)
+        self._plain = {text: self._plain_ids(text) for one in control for text in (one, f"\n{one}")}
+        super().encode("")
+        self._backend = tokenizer.backend_tokenizer
+
+    def _plain_ids(self, text: str) -> list[int] | PromptRefused:
+        try:
+            return super().encode(text, plain=True)
+        except PromptRefused as error:
+            return error
+
+    def encode(self, text: str, *, plain: bool = False) -> list[int]:
+        if not plain:
+            return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        ids = self._plain[text]
+        if isinstance(ids, PromptRefused):
+            raise ids
+        return ids
+
+
 def template_of(folder: Path, variables: Mapping[str, Any] | None = None) -> ChatTemplate | None:
     """For conversations with the model in a folder; None if it has no chat template. `variables`: what the template
     sees besides, such as `enable_thinking`."""
     tokenizer = load_tokenizer(folder)
-    return chat_template(tokenizer, _end_ids(folder, tokenizer), variables)
+    codec = ConcurrentCodec if hasattr(tokenizer, "backend_tokenizer") else None
+    return chat_template(tokenizer, _end_ids(folder, tokenizer), variables, codec)
 
 
 def answers_of(folder: Path) -> tuple[Callable[[str], list[int]], int]:
@@ -172,21 +198,24 @@ def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
 
 
 def chat_template(
-    tokenizer: Any, end_ids: Collection[int], variables: Mapping[str, Any] | None = None
+    tokenizer: Any,
+    end_ids: Collection[int],
+    variables: Mapping[str, Any] | None = None,
+    codec: Callable[[Any, Collection[str]], TokenizerCodec] | None = None,
 ) -> ChatTemplate | None:
-    """The tokenizer's, for conversations; None if it has none. `end_ids`: the model's, each of which ends an answer."""
+    """The tokenizer's, for conversations; None if it has none. `end_ids`: the model's, each of which ends an answer.
+    `codec`: made of the tokenizer and its control tokens."""
     source = tokenizer.chat_template
     if source is None:
         return None
     added = tokenizer.added_tokens_decoder.values()
+    control = [
+        token.content for token in added if token.special or (token.content in source and not token.content.isspace())
+    ]
     return ChatTemplate(
         source,
-        TokenizerCodec(tokenizer),
-        control=[
-            token.content
-            for token in added
-            if token.special or (token.content in source and not token.content.isspace())
-        ],
+        codec(tokenizer, control) if codec else TokenizerCodec(tokenizer),
+        control=control,
         ends={token: tokenizer.convert_ids_to_tokens(token) for token in end_ids},
         variables={**tokenizer.special_tokens_map, **(variables or {})},
     )

@@ -15,16 +15,18 @@ import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from ratchet.concurrency.threads import off_loop
 from ratchet.openai.errors import error_object
 from ratchet.openai.honoured import DIFFERENT, REFUSED, refusal, stop_strings
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
@@ -35,6 +37,12 @@ from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import Answer, RecordedRollout
 
 MOST_BODY = 64 * 1024 * 1024
+SMALL_BODY = 4096
+"""Bytes of a request that is read and tokenized in a few milliseconds."""
+BYTES_A_VALUE = 32
+"""A body may have a value for so many bytes of the most that it may have: JSON that is nothing but values takes many
+times the time and memory of text."""
+GONE = "the client has gone"
 
 Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
 
@@ -102,7 +110,12 @@ class Recorder:
             rollout = next((found for key in given if (found := self._rollouts.get(_sum(key)))), None)
             if rollout is None:
                 raise Refused(401, "the key is of no rollout that is under way", code="invalid_api_key")
-            return await handler(request, rollout)
+            try:
+                return await handler(request, rollout)
+            except FAILURES as error:
+                raise refused_of(error) from error
+            except RecursionError:
+                raise Refused(400, "the body is nested too deep: no template can write it") from None
 
         return authorised
 
@@ -132,8 +145,8 @@ def _model(rollout: RecordedRollout) -> dict[str, Any]:
 
 
 async def chat(request: Request, rollout: RecordedRollout) -> Response:
-    body = read(await _bytes(request))
-    asked = _asked(body, request)
+    rollout.budget.take_call()
+    body, asked, _ = await _read(request, rollout, _asked)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": rollout.model}
     answers = rollout.answer(asked)
     if body.get("stream"):
@@ -152,8 +165,9 @@ async def chat(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def messages(request: Request, rollout: RecordedRollout) -> Response:
-    body = read(await _bytes(request))
-    answers = rollout.answer(anthropic.asked(body, request.headers))
+    rollout.budget.take_call()
+    body, asked, _ = await _read(request, rollout, anthropic.asked)
+    answers = rollout.answer(asked)
     if body.get("stream"):
         first = await _told(anext(answers))
         return StreamingResponse(anthropic.events(rollout.model, first, answers), media_type="text/event-stream")
@@ -161,23 +175,41 @@ async def messages(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def count_tokens(request: Request, rollout: RecordedRollout) -> Response:
-    asked = anthropic.to_count(read(await _bytes(request)), request.headers)
-    try:
-        return JSONResponse({"input_tokens": rollout.prompt_tokens(asked)})
-    except FAILURES as error:
-        raise refused_of(error) from error
+    rollout.budget.take_count()
+    _, asked, _ = await _read(request, rollout, anthropic.to_count)
+    return JSONResponse({"input_tokens": await rollout.prompt_tokens(asked)})
 
 
 async def respond(request: Request, rollout: RecordedRollout) -> Response:
-    raw = await _bytes(request)
-    body = read(raw)
-    answers = rollout.answer(responses.asked(rollout.responses.resolve(body), request.headers))
+    rollout.budget.take_call()
+    body, asked, size = await _read(
+        request, rollout, lambda body, headers: responses.asked(rollout.responses.resolve(body), headers)
+    )
+    answers = rollout.answer(asked)
     head = responses.begun(rollout.model, body)
-    keep = partial(rollout.responses.keep, body, len(raw))
+    keep = partial(rollout.responses.keep, body, size)
     if body.get("stream"):
         first = await _told(anext(answers))
         return StreamingResponse(responses.events(head, first, answers, keep), media_type="text/event-stream")
     return JSONResponse(keep(responses.response(head, await _whole(answers, request))))
+
+
+async def _read(
+    request: Request, rollout: RecordedRollout, dialect: Callable[[dict[str, Any], Mapping[str, str]], Asked]
+) -> tuple[dict[str, Any], Asked, int]:
+    """The body, what it asks, and its size in bytes. Raises Refused.
+
+    A thread reads a large one, or one that names what was said before, which may be.
+    """
+    async with rollout.reading:
+        raw = await _bytes(request)
+        is_large = len(raw) > SMALL_BODY or any(name in raw for name in (b"previous_response_id", b"item_reference"))
+
+        def parse() -> tuple[dict[str, Any], Asked, int]:
+            body = read(raw, request.app.state.most_body // BYTES_A_VALUE)
+            return body, replace(dialect(body, request.headers), is_large=is_large), len(raw)
+
+        return await off_loop(parse, is_large=is_large)
 
 
 async def _bytes(request: Request) -> bytes:
@@ -187,14 +219,17 @@ async def _bytes(request: Request) -> bytes:
             415, f"a body in {encoding[:32]!r} is not unpacked: send it uncompressed", param="content-encoding"
         )
     had, most = bytearray(), request.app.state.most_body
-    async for part in request.stream():
-        had += part
-        if len(had) > most:
-            raise Refused(400, f"the request has more than {most:,} bytes", code="context_length_exceeded")
+    try:
+        async for part in request.stream():
+            had += part
+            if len(had) > most:
+                raise Refused(400, f"the request has more than {most:,} bytes", code="context_length_exceeded")
+    except ClientDisconnect:
+        raise Refused(499, GONE) from None
     return bytes(had)
 
 
-def _asked(body: dict[str, Any], request: Request) -> Asked:
+def _asked(body: dict[str, Any], headers: Mapping[str, str]) -> Asked:
     messages, tools = body.get("messages"), body.get("tools") or []
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages must be a list of messages, one at least", param="messages")
@@ -223,7 +258,7 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         calls=choice != "none",
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         stop=stop,
-        retry=retries(request.headers),
+        retry=retries(headers),
         streamed=bool(body.get("stream")),
         one_call=one_call(body),
         wants=wanted(body),
@@ -256,7 +291,7 @@ async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Ans
             work.cancel()
             with suppress(asyncio.CancelledError):
                 await work
-            raise Refused(499, "the client has gone")
+            raise Refused(499, GONE)
         return work.result()
     finally:
         leaving.cancel()

@@ -75,8 +75,10 @@ SHAPES: Mapping[str, Shape] = (
 """By the names of fields; those that are null or absent have any."""
 
 
-def read(raw: bytes) -> dict[str, Any]:
-    """Raises Refused."""
+def read(raw: bytes, most_values: int | None = None) -> dict[str, Any]:
+    """Raises Refused, also where there may be more values than so many."""
+    if most_values is not None and sum(map(raw.count, b",[{")) > most_values:
+        raise Refused(400, f"the body has more than {most_values:,} values", code="context_length_exceeded")
     try:
         body = json.loads(raw, parse_constant=_no_number)
         if b"\\ud" in raw.lower():  # half of a pair is no character: no tokenizer takes it, and no answer can quote it

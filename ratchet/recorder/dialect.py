@@ -34,6 +34,8 @@ class Asked:
     """Whether anybody is told of the answer before it is whole."""
     one_call: bool = False
     """Of the calls in an answer the first is passed on; all that was sampled is in the record."""
+    is_large: bool = False
+    """Whether it takes so long to tokenize that a thread has to do it."""
     wants: Mapping[str, float | str] = field(default_factory=dict)
     """What it would have of the sampling, which is the Work's all the same: numbers, and a call of a tool."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ratchet.openai.errors import ContextTooLong, ModelServerError, error_object
-from ratchet.service.errors import EngineError, PromptRefused
+from ratchet.service.errors import EngineError, PromptRefused, PromptTooLong
 
 FAILURES = (PromptRefused, ModelServerError, EngineError)
 
@@ -18,6 +18,6 @@ class Refused(Exception):
 
 
 def refused_of(error: Exception) -> Refused:
-    if isinstance(error, ContextTooLong):
+    if isinstance(error, ContextTooLong | PromptTooLong):
         return Refused(400, str(error), param="messages", code="context_length_exceeded")
     return Refused(400, str(error), param="messages") if isinstance(error, PromptRefused) else Refused(503, str(error))

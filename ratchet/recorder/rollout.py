@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ratchet.concurrency.gathered import gathered
+from ratchet.concurrency.threads import off_loop
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
@@ -28,7 +29,11 @@ MOST_TOKENS = 4096
 """Of an answer, where a client names no limit."""
 MOST_OVERRULED = 8
 COUNTS_OF_A_CALL = 4
-"""Of tokens, for each call that a rollout may make: it is work of the loop that neighbours are on, too."""
+"""Of tokens, for each call that a rollout may make."""
+CHARACTERS_A_TOKEN = 16
+"""In the mean of a prompt, at most: what has more is too long before it is tokenized."""
+MOST_BODIES = 4
+"""Of requests that are read at once."""
 
 
 class Budget:
@@ -135,7 +140,9 @@ class RecordedRollout:
     ) -> None:
         """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for. `sampling`: the
         Work's; what a client asks for besides is kept in `overruled`, the first values of each parameter."""
-        self.conversation = Conversation(template, strict=strict)
+        self.conversation = Conversation(
+            template, strict=strict, most_characters=CHARACTERS_A_TOKEN * max(1, engine.context)
+        )
         self.model = model
         self._template = template
         self._engine = engine
@@ -146,6 +153,8 @@ class RecordedRollout:
         self.overruled: dict[str, list[float | str]] = {}
         self.offered_tools = False
         self.responses = KeptResponses()
+        self.reading = asyncio.Semaphore(MOST_BODIES)
+        self._asking = asyncio.Lock()
         self._at_work = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -162,26 +171,44 @@ class RecordedRollout:
     def text_of(self, token: int) -> str:
         return self._template.codec.decode([token])
 
-    def prompt_tokens(self, asked: Asked) -> int:
-        """That the model would be given; nothing is asked, nor noted. Raises PromptRefused, BudgetSpent."""
-        self.budget.take_count()
-        return self.conversation.prompt_tokens(asked.messages, asked.tools)
+    async def prompt_tokens(self, asked: Asked) -> int:
+        """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""
+        async with self._asking:
+            return await off_loop(
+                lambda: self.conversation.prompt_tokens(asked.messages, asked.tools), is_large=asked.is_large
+            )
 
     async def answer(self, asked: Asked) -> AsyncGenerator[Answer, None]:
         """The answer each time it has grown, until it is whole. Closed before, it is aborted.
 
-        Raises PromptRefused, ContextTooLong, EngineError, BudgetSpent.
+        Raises PromptRefused, ContextTooLong, EngineError.
         """
-        self.budget.take_call()
         self._note_overruled(asked.wants)
         self.offered_tools = self.offered_tools or bool(asked.tools)
         if self._sampling.stop:
             asked = replace(asked, stop=tuple(dict.fromkeys((*self._sampling.stop, *asked.stop))))
-        call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)
+        call = await self._begin(asked)
         known = self._answers.get(call.number)
         async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
             async for answer in growing:
                 yield answer
+
+    async def _begin(self, asked: Asked) -> Call:
+        """One at a time. Cancelled, it ends when its thread does, and the call was not made."""
+        begun: list[Call] = []
+
+        def ask() -> None:
+            begun.append(self.conversation.ask(asked.messages, asked.tools, retry=asked.retry))
+
+        async with self._asking:
+            try:
+                await off_loop(ask, is_large=asked.is_large)
+            except asyncio.CancelledError:
+                for call in begun:
+                    if call.number not in self._answers:
+                        self.conversation.withdraw(call)
+                raise
+            return begun[0]
 
     def _note_overruled(self, asked: Mapping[str, float | str]) -> None:
         for name, value in asked.items():

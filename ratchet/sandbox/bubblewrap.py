@@ -44,7 +44,9 @@ OF_ROOT = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 MOST_SIGNALS = 4096
 """Waiting ones, each timer's among them: the user's neighbours and the service itself share what there is of them."""
 
-FIRST_MEMORY = ("/proc/1/mem", "/proc/1/task/1/mem")
+OWN_PROC = ("--proc", "/proc", "--remount-ro", "/proc")
+"""Read-only: nobody rewrites the memory of the first process, which is of the job's own user and ends the run with
+whoever waits for it; nobody makes itself the last to go where memory runs out, or watches the machine's pressure."""
 
 OURS = frozenset(("dev", "proc", "run", "sys", "task", "tmp", "workspace"))
 """At the top of a sandbox that has a root of its own, what is never that root's."""
@@ -97,7 +99,7 @@ def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: 
         *("choom", "-n", "1000", "--"),
         *_process_limits(job.limits, memory_is_held=memory_is_held),
         *("bwrap", *_namespaces(opened), *(("--disable-userns",) if own_proc else ())),
-        *(*_root(job, opened), *(_own_proc() if own_proc else ("--dir", "/proc")), *_workspace(job, opened)),
+        *(*_root(job, opened), *(OWN_PROC if own_proc else ("--dir", "/proc")), *_workspace(job, opened)),
         *_environment(job),
         *("--remount-ro", "/", "--"),
         *_listening(job, opened),
@@ -208,14 +210,6 @@ def _require_no_links(root: Path, places: Sequence[str]) -> None:
             at /= part
             if at.is_symlink():
                 raise SandboxError(f"{path} can't be given to the job: {at} is a link")
-
-
-def _own_proc() -> Iterator[str]:
-    """Without the memory of the first process, which is of the job's own user: what rewrites it no longer ends with
-    whoever waits for the run."""
-    yield from ("--proc", "/proc")
-    for place in FIRST_MEMORY:
-        yield from ("--ro-bind", "/dev/null", place)
 
 
 def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:

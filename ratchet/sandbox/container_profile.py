@@ -17,7 +17,7 @@ PLACE = Path("infra/sandbox/docker-seccomp.json")
 OF_BUBBLEWRAP = ("clone", "mount", "pivot_root", "seccomp", "sethostname", "socket", "umount2", "unshare")
 OF_SERVICES = """
     io_cancel io_destroy io_getevents io_setup io_submit mbind memfd_create mlockall mknod mknodat munlockall
-    personality semctl semget semop semtimedop set_mempolicy setns shmat shmctl shmdt shmget
+    personality preadv2 pwritev2 semctl semget semop semtimedop set_mempolicy setns shmat shmctl shmdt shmget
 """
 ENOSYS = 38
 

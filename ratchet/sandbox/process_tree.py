@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
-MEMORY = ("VmRSS:", "VmPTE:")
+MEMORY = (b"VmRSS:", b"VmPTE:")
 """Of /proc/PID/status, in KiB."""
 SOCKET_BYTES = 256 * 1024
 """That a socket inside holds of what nobody has read, but for TCP: syscalls.py keeps its buffers as they are."""
@@ -43,12 +43,15 @@ class Usage(NamedTuple):
 
 
 def usage(root: int) -> Usage:
-    """Of a process and all below it; what ends meanwhile counts as nothing. Not of the first process's own set-up."""
+    """Of a process and all below it; what ends meanwhile counts as nothing. Not of the first process's own set-up.
+
+    Raises ValueError where what the kernel says of a process can't be read.
+    """
     cpu = memory = 0
     for pid in descendants(root):
-        with suppress(OSError, ValueError, IndexError):
+        with suppress(FileNotFoundError, ProcessLookupError):
             cpu += sum(map(int, _fields(pid)[CPU_FIELDS]))
-            status = Path(f"/proc/{pid}/status").read_text().splitlines()
+            status = Path(f"/proc/{pid}/status").read_bytes().splitlines()
             memory += sum(int(line.split()[1]) for line in status if line.startswith(MEMORY))
     return Usage(cpu / TICKS, memory * 1024)
 
@@ -72,8 +75,8 @@ def started(pid: int) -> str:
 
 
 def _fields(pid: int) -> list[str]:
-    """Of /proc/PID/stat, counted after the name in parentheses."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    """Of /proc/PID/stat, counted after the name in parentheses, which may be any bytes: the process chooses it."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
 
 
 def descendants(root: int) -> list[int]:

@@ -303,7 +303,10 @@ class _Run:
         return end
 
     def _sampled(self, folders: Sequence[int]) -> End | None:
-        used = usage(self.first)
+        try:
+            used = usage(self.first)
+        except ValueError:  # a process that can't be measured is over its limit
+            return End.MEMORY
         self._measured.seen(used.cpu_s)
         self._cpu_s = max(self._cpu_s, self._measured.seconds, self._group.cpu_s() if self._group else 0.0)
         self._peak = max(self._peak, used.bytes)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from ratchet.sandbox import bubblewrap, cgroup, half_started, metrics, refusal, surroundings
-from ratchet.sandbox.bubblewrap import FIRST_MEMORY
 from ratchet.sandbox.cgroup import Cgroups
 from ratchet.sandbox.job import Job, Result, SandboxError, SandboxRefused
 from ratchet.sandbox.running import Stop, run
@@ -181,7 +180,7 @@ def _tell(loop: asyncio.AbstractEventLoop, tell: Callable[[Any], None], what: ob
 
 
 def _is_about_proc(error: SandboxError) -> bool:
-    return any(said in str(error) for said in (NO_PROC, READ_ONLY_PROC, *FIRST_MEMORY))
+    return any(said in str(error) for said in (NO_PROC, READ_ONLY_PROC))
 
 
 def _no_cgroup(named: Path | None) -> str:

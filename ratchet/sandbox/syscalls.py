@@ -2,8 +2,8 @@
 
 A list of what is allowed: a call that the next kernel brings is refused until somebody has thought about it. What is
 refused is answered with ENOSYS, after which programs and C libraries fall back. There is no namespace, mount, tracing,
-keyring, BPF, io_uring, perf, memfd or System V memory in it; of sockets there are Unix and internet ones, and the
-network of a sandbox is its own empty one.
+keyring, BPF, io_uring, perf, memfd or System V memory in it, and no Landlock, whose rules are memory of the kernel that
+no limit counts; of sockets there are Unix and internet ones, and the network of a sandbox is its own empty one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ratchet.service.extras import to_install
 
 FILES = """
     access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
-    fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr flistxattr flock fremovexattr
-    fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 getxattr inotify_add_watch inotify_init
-    inotify_init1 inotify_rm_watch lchown lgetxattr link linkat listxattr llistxattr lremovexattr lseek lsetxattr lstat
-    mkdir mkdirat newfstatat open openat openat2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead
-    readlink readlinkat readv removexattr rename renameat renameat2 rmdir sendfile setxattr splice stat statfs statx
-    symlink symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime utimensat utimes vmsplice
-    write writev
+    fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr flistxattr flock
+    fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 getxattr
+    inotify_add_watch inotify_init inotify_init1 inotify_rm_watch lchown lgetxattr link linkat listxattr llistxattr
+    lremovexattr lseek lsetxattr lstat mkdir mkdirat newfstatat open openat openat2 pread64 preadv pwrite64 pwritev
+    read readahead readlink readlinkat readv removexattr rename renameat renameat2 rmdir sendfile setxattr splice
+    stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime
+    utimensat utimes vmsplice write writev
 """
 MEMORY = """
     brk get_mempolicy madvise membarrier mincore mlock mlock2 mmap mprotect mremap msync munlock munmap pkey_alloc
@@ -34,13 +34,13 @@ MEMORY = """
 PROCESSES = """
     alarm arch_prctl capget capset execve execveat exit exit_group fork getcpu getegid geteuid getgid getgroups
     getitimer getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit get_robust_list
-    getrusage getsid gettid getuid kill landlock_add_rule landlock_create_ruleset landlock_restrict_self pause
-    pidfd_open pidfd_send_signal prctl prlimit64 restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask
-    rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_getaffinity sched_getattr
-    sched_getparam sched_get_priority_max sched_get_priority_min sched_getscheduler sched_rr_get_interval
-    sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield setfsgid setfsuid setgid setgroups
-    setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit set_robust_list setsid
-    set_tid_address setuid sigaltstack tgkill times tkill uname vfork wait4 waitid
+    getrusage getsid gettid getuid kill pause pidfd_open pidfd_send_signal prctl prlimit64 restart_syscall rseq
+    rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait
+    rt_tgsigqueueinfo sched_getaffinity sched_getattr sched_getparam sched_get_priority_max sched_get_priority_min
+    sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler
+    sched_yield setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid setresgid setresuid
+    setreuid setrlimit set_robust_list setsid set_tid_address setuid sigaltstack tgkill times tkill uname vfork
+    wait4 waitid
 """
 TIME = """
     clock_getres clock_gettime clock_nanosleep gettimeofday nanosleep time timer_create timer_delete timer_getoverrun
@@ -61,6 +61,8 @@ FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10}
 """No netlink, packet, vsock or kernel crypto sockets."""
 PERSONALITIES = (0x0, 0xFFFFFFFF)
 """Linux as it is, and the question which one it is: nothing that takes randomness out of addresses."""
+VECTORS_WITH_FLAGS = ("preadv2", "pwritev2")
+"""Without flags only: one of them tells what is in the page cache, which all runs share."""
 NEW_NAMESPACES = 0x7E020080
 """The flags of clone that make a namespace: NEWTIME to NEWNET. clone3 hides its flags behind a pointer: ENOSYS."""
 TERMINAL_INPUT = (termios.TIOCSTI, 0x541C, termios.TIOCSETD)
@@ -70,7 +72,7 @@ BUFFER_SIZES = (7, 8)
 what is in a socket is in no process's memory, and may be some megabytes in each where it is asked for."""
 SOL_SOCKET = 1
 LOW_32_BITS = 0xFFFFFFFF
-"""All of an ioctl's number, or of an option's, that the kernel looks at."""
+"""All of an ioctl's number, of an option's or of flags that the kernel looks at."""
 
 
 @cache
@@ -90,6 +92,8 @@ def filters() -> tuple[bytes, ...]:
         _allow(allowed, "socket", pyseccomp.Arg(0, pyseccomp.EQ, family))
     for persona in PERSONALITIES:
         _allow(allowed, "personality", pyseccomp.Arg(0, pyseccomp.EQ, persona))
+    for name in VECTORS_WITH_FLAGS:
+        _allow(allowed, name, pyseccomp.Arg(5, pyseccomp.MASKED_EQ, LOW_32_BITS, 0))
     _allow(allowed, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, NEW_NAMESPACES, 0))
     for call, mode in (("mknod", 1), ("mknodat", 2)):
         _allow(allowed, call, pyseccomp.Arg(mode, pyseccomp.MASKED_EQ, stat.S_IFMT(LOW_32_BITS), stat.S_IFIFO))

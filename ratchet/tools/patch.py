@@ -5,7 +5,10 @@ A hunk is put where its lines are exactly as it says, nearest to where it says; 
 
 from __future__ import annotations
 
+import io
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import re2
 
@@ -13,6 +16,8 @@ from ratchet.tools.operation import ToolError
 
 HEADER = re2.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 NOTHING = "/dev/null"
+MOST_SEARCHED = 1 << 28
+"""Characters gone through for hunks that are not where they say."""
 
 
 @dataclass(slots=True)
@@ -36,7 +41,7 @@ class FilePatch:
 def parse(patch: str) -> list[FilePatch]:
     """Raises ToolError for what is no unified diff, or does more than change lines."""
     files: list[FilePatch] = []
-    lines = patch.splitlines(keepends=True)
+    lines = _lines(patch)
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -93,26 +98,53 @@ def _name(line: str) -> str | None:
 
 def applied(text: str, file: FilePatch) -> str:
     """Raises ToolError saying which hunk does not fit, and what stands there."""
-    lines, shift, done = text.splitlines(keepends=True), 0, 0
+    lines, places, done, parts = _lines(text), _Places(text), 0, list[str]()
     for count, hunk in enumerate(file.hunks, 1):
-        at = _place(lines, hunk, max(0, hunk.at - 1) + shift, done)
+        at = places.find(hunk, done)
         if at is None:
-            near = "".join(lines[max(0, hunk.at + shift - 1) :][: max(3, len(hunk.old))])
+            near = "".join(lines[max(0, hunk.at - 1) :][: max(3, len(hunk.old))])
             raise ToolError(
                 "conflict",
                 f"hunk {count} of {file.after or file.before} does not fit: its lines are not in the file as it is. "
                 f"Read it again; at line {hunk.at} stands: {near[:400]!r}",
             )
-        lines[at : at + len(hunk.old)] = hunk.new
-        shift += len(hunk.new) - len(hunk.old)
-        done = at + len(hunk.new)
-    return "".join(lines)
+        parts += (*lines[done:at], *hunk.new)
+        done = at + len(hunk.old)
+    return "".join((*parts, *lines[done:]))
 
 
-def _place(lines: list[str], hunk: Hunk, expected: int, after: int) -> int | None:
-    """Nearest to where it is expected, behind the hunk before."""
-    size = len(hunk.old)
-    fits = [at for at in range(after, len(lines) - size + 1) if lines[at : at + size] == hunk.old]
-    if size == 0:
-        return min(expected + 1 if lines and hunk.at else expected, len(lines))
-    return min(fits, key=lambda at: abs(at - expected), default=None)
+def _lines(text: str) -> list[str]:
+    """With their ends, which are line feeds alone."""
+    return io.StringIO(text).readlines()
+
+
+class _Places:
+    """Where lines stand in a text. A hunk is found in time linear in the text, and all of them together have a bound:
+    `find` of a string takes linear time, and from the end it does in the reversed string."""
+
+    def __init__(self, text: str) -> None:
+        self._text = f"\n{text}"
+        self._reversed = self._text[::-1]
+        self._starts = [0, *accumulate(map(len, _lines(text)))]
+        self._left = MOST_SEARCHED
+
+    def find(self, hunk: Hunk, after: int) -> int | None:
+        """The line nearest to where a hunk says it is, behind the hunk before. Raises ToolError."""
+        starts, last = self._starts, len(self._starts) - 1
+        expected = min(max(after, hunk.at - 1), last)
+        if not hunk.old:
+            return min(max(after, hunk.at), last)
+        lines = f"\n{''.join(hunk.old)}"
+        if not lines.endswith("\n"):  # the end of a file without a newline
+            at = bisect_left(starts, len(self._text) - len(lines))
+            return at if at >= after and self._text.endswith(lines) else None
+        if self._text.startswith(lines, starts[expected]):
+            return expected
+        self._left -= len(self._text) - starts[after]
+        if self._left < 0:
+            raise ToolError("limit", "too many hunks are not at the lines that they name: correct their numbers")
+        behind = self._text.find(lines, starts[expected])
+        end = len(self._text) - len(lines)
+        before = self._reversed.find(lines[::-1], end - starts[expected], len(self._text) - starts[after])
+        found = [bisect_left(starts, one) for one in ([end - before] if before >= 0 else []) + [behind] if one >= 0]
+        return min(found, key=lambda at: abs(at - expected), default=None)

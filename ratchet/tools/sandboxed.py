@@ -67,7 +67,7 @@ async def run_in_copy(at: Workshop, order: Order) -> Ran:
     if order.changes:
         async with at.writing:
             ran, reply, contents = await _run(at, order)
-            left_out = await at.look(_bring_back, at.tree, reply, contents)
+            left_out = await at.finish(_bring_back, at.tree, reply, contents)
             return Ran(ran.code, ran.stdout, ran.stderr, left_out)
     return (await _run(at, order))[0]
 

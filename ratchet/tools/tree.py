@@ -13,8 +13,10 @@ import errno
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -38,6 +40,30 @@ class Entry(NamedTuple):
     size: int
     mode: int
     modified: float
+
+
+class Change:
+    """What one call changes, in a thread: it is given up before its first write, or not at all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_begun = self._is_given_up = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._is_given_up:
+                raise ToolError("limit", "the call was given up before it changed anything")
+            self._is_begun = True
+
+    def give_up(self) -> bool:
+        """False where it has begun."""
+        with self._lock:
+            self._is_given_up = not self._is_begun
+            return self._is_given_up
+
+
+CHANGE: ContextVar[Change] = ContextVar("change")
+"""Of the call that this thread is for; whatever changes the workspace begins it."""
 
 
 class Tree:
@@ -169,6 +195,7 @@ class Tree:
 
     def write(self, path: str, content: bytes, *, mode: int | None = None, sync: bool = True) -> None:
         """Whole or not at all. A file keeps its mode; a link or a folder of that name is not replaced."""
+        _begin_change()
         with self.folder_of(path) as (folder, name):
             temporary = f"{TEMPORARY}{secrets.token_hex(8)}"
             try:
@@ -193,6 +220,7 @@ class Tree:
 
     def append(self, path: str, content: bytes, most: int) -> int:
         """Its size then. A file that has a second name is not appended to: that name may lie elsewhere."""
+        _begin_change()
         with self._file(path, os.O_WRONLY | os.O_APPEND) as descriptor:
             found = os.fstat(descriptor)
             if found.st_nlink > 1:
@@ -209,6 +237,7 @@ class Tree:
 
     def make_folder(self, path: str) -> list[str]:
         """With those above it; names those that were made."""
+        _begin_change()
         made, parts = list[str](), PurePosixPath(self.clean(path)).parts
         for depth in range(1, len(parts) + 1):
             here = str(PurePosixPath(*parts[:depth]))
@@ -229,6 +258,7 @@ class Tree:
 
     def symlink(self, path: str, target: str) -> None:
         """One that leads nowhere but into the workspace; what has that name and is no folder is replaced."""
+        _begin_change()
         aim = PurePosixPath(path).parent / target
         depth = 0
         for part in aim.parts:
@@ -247,6 +277,7 @@ class Tree:
 
     def move(self, source: str, target: str) -> None:
         """To a name that is not taken."""
+        _begin_change()
         with self.folder_of(source) as (from_folder, old), self.folder_of(target) as (to_folder, new):
             moved = _libc.renameat2(from_folder, os.fsencode(old), to_folder, os.fsencode(new), RENAME_NOREPLACE)
             if moved == 0:
@@ -258,6 +289,7 @@ class Tree:
 
     def remove(self, path: str) -> None:
         """A file, a link itself, or an empty folder."""
+        _begin_change()
         with self.folder_of(path) as (folder, name):
             try:
                 if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -280,6 +312,11 @@ def require_not_git(*paths: str) -> None:
     """Raises ToolError for what is git's own."""
     if own := [path for path in paths if is_git(path)]:
         raise ToolError("policy", f"{own[0]} is git's own: use the git operations, and name files of the project")
+
+
+def _begin_change() -> None:
+    if (change := CHANGE.get(None)) is not None:
+        change.begin()
 
 
 def _entries(folder: int, prefix: str) -> Iterator[Entry]:

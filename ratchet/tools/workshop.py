@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from ratchet.concurrency.threads import wait_out
 from ratchet.sandbox.job import Job, Result, SandboxError
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.sandbox.settings import SandboxSettings
 from ratchet.tools.operation import ToolError
 from ratchet.tools.policy import Policy
 from ratchet.tools.surrounding import Surrounding
-from ratchet.tools.tree import Tree
+from ratchet.tools.tree import CHANGE, Change, Tree
 
 T = TypeVar("T")
 
@@ -51,7 +52,30 @@ class Workshop:
     async def change(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """In a thread, as the only one that changes the workspace."""
         async with self.writing:
-            return await asyncio.to_thread(function, *arguments, **named)
+            return await self.finish(function, *arguments, **named)
+
+    async def finish(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """In a thread that is waited for to its end: until then its caller holds `writing`.
+
+        Cancelled before anything is written, it changes nothing. Once it has begun to write it can't be cancelled: its
+        result is what came of it.
+        """
+        change = Change()
+
+        def run() -> T:
+            CHANGE.set(change)
+            return function(*arguments, **named)
+
+        work = asyncio.ensure_future(asyncio.to_thread(run))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            is_given_up = change.give_up()
+            await wait_out(work)
+            if is_given_up:
+                work.exception()
+                raise
+            return work.result()
 
     async def look(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         return await asyncio.to_thread(function, *arguments, **named)

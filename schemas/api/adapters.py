@@ -64,6 +64,7 @@ class Verification(Record):
 
     ok: bool
     faults: list[str] = Field(description="Each a sentence that says what to do.")
+    notes: list[str] = Field(description="What could not be checked of the logs, which are not read over the API.")
     decisions: int = Field(ge=0, description="That can be trusted: up to the first fault of the ledger.")
     signed: int = Field(ge=0, description="Of them; older ones are chained only.")
     key: str | None = Field(description="The public key that signs the next one, in base64url.")

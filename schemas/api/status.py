@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.messages.base import AdapterVersion, Metadata, Record, Score, Timestamp
+from schemas.messages.base import AdapterVersion, Identifier, Metadata, Record, Score, Timestamp
 from schemas.messages.reward import ScoreStatus
 from schemas.messages.task import Prompt
 from schemas.records.evidence import Change
@@ -96,10 +96,11 @@ class HeldUp(Record):
 
 
 class WatchFigures(Record):
-    """The watch over the stable primary."""
+    """The watch over the primary, or over the program that answers by default."""
 
     experiment_id: str
-    control: AdapterVersion = Field(description="What it is watched beside.")
+    treatment: Identifier = Field(description="The version, or the program, that is watched.")
+    control: Identifier = Field(description="What it is watched beside.")
     units: int = Field(ge=0, description="Finished units; it begins anew when its budget is spent.")
     harm: float = Field(description="E-value for harm; at the threshold the primary is rolled back.")
     threshold: float

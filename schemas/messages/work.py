@@ -63,4 +63,7 @@ class Work(Task):
     admitted_at: Timestamp
     reply_to: str | None = Field(None, max_length=255, description="AMQP queue that also gets the Result.")
     correlation_id: str | None = Field(None, max_length=255)
+    owner: str | None = Field(
+        None, max_length=100, exclude_if=absent, description="Subject of the API token that it was submitted with."
+    )
     epoch: LogEpoch = None

@@ -32,6 +32,10 @@ class DataRange(Record):
     start: int = Field(ge=0)
     end: int = Field(ge=0)
     sha256: Sha256
+    chain: Sha256 | None = Field(
+        None,
+        description="Of the sums of its lines, which stays when one is erased. Null of earlier versions' cards.",
+    )
 
 
 class DataWindow(Record):

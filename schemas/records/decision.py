@@ -42,9 +42,9 @@ class ProgramArms(Record):
 class RunningExperiment(Record):
     """A share of the agent's traffic goes to `treatment`, the rest to `control`.
 
-    canary: the treatment is the candidate. probation: it is the new primary, and the control is the holdback. watch: it
-    is the stable primary, and the control is the one before it or v1.0.0; the others may run beside it. Of programs:
-    the same, and both arms are answered by the primary version.
+    canary: the treatment is the candidate. watch: it is the primary, and the control is the one before it or v1.0.0; a
+    canary may run beside it. probation: what older versions ran in place of a watch after a promotion. Of programs: the
+    same, and both arms are answered by the primary version.
     """
 
     experiment_id: Identifier
@@ -96,7 +96,7 @@ class RejectVersion(Record):
 
 
 class StartExperiment(Record):
-    """canary: a validated version becomes the candidate. probation, watch: the primary gets a holdback beside it.
+    """canary: a validated version becomes the candidate. watch: the primary gets a holdback beside it.
 
     Of programs: the one that was asked for becomes the candidate, or the one that answers by default gets a holdback.
     """
@@ -106,17 +106,19 @@ class StartExperiment(Record):
 
 
 class Promote(Record):
-    """The version becomes the primary, on probation; the primary is superseded; what ran ends. In one step."""
+    """The version becomes the primary; the one before it is superseded; what ran ends. In one step."""
 
     kind: Literal["promote"] = "promote"
     version: AdapterVersion
     experiment_id: Identifier | None = Field(None, description="The canary that proved it; absent by hand.")
-    probation: RunningExperiment | None = Field(None, description="The holdback experiment to start with it.")
+    probation: RunningExperiment | None = Field(
+        None, exclude_if=absent, description="In older decisions: the experiment that began with it."
+    )
     since_base: Change | None = Field(None, description="What it has changed since v1.0.0, as far as was measured.")
 
 
 class Settle(Record):
-    """The primary's probation is over: stable."""
+    """In older decisions: the primary's probation is over."""
 
     kind: Literal["settle"] = "settle"
     version: AdapterVersion
@@ -202,19 +204,21 @@ class RejectProgram(Record):
 
 
 class PromoteProgram(Record):
-    """The program answers by default, on probation; the present one is superseded; what ran ends. In one step."""
+    """The program answers by default; the one before it is superseded; its canary ends. In one step."""
 
     kind: Literal["promote_program"] = "promote_program"
     program: Identifier
     experiment_id: Identifier | None = Field(None, description="The canary that proved it; absent by hand.")
-    probation: RunningExperiment | None = Field(None, description="The holdback experiment to start with it.")
+    probation: RunningExperiment | None = Field(
+        None, exclude_if=absent, description="In older decisions: the experiment that began with it."
+    )
     since_first: Change | None = Field(
         None, description="What it has changed since the agent's first program, as far as was measured."
     )
 
 
 class SettleProgram(Record):
-    """The probation of the program that answers by default is over: stable."""
+    """In older decisions: the probation of the program that answers by default is over."""
 
     kind: Literal["settle_program"] = "settle_program"
     program: Identifier

@@ -22,10 +22,10 @@ from schemas.messages.base import (
     absent,
 )
 from schemas.messages.work import BASE_VERSION
-from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Ed25519, RunningExperiment, Who
 from schemas.records.evidence import Change, ReplayRecord
-from schemas.records.program_state import DEFAULT_STATES, ProgramState
+from schemas.records.program_state import ProgramState
 
 NO_DECISION = "0" * 64
 """What the first decision names as the one before it."""
@@ -95,8 +95,8 @@ class AgentPrograms(Record):
 
     @model_validator(mode="after")
     def _states_fit(self) -> Self:
-        for held, states in ((self.primary, DEFAULT_STATES), (self.candidate, frozenset({ProgramState.CANARY}))):
-            found = [name for name, entry in self.entries.items() if entry.state in states]
+        for held, state in ((self.primary, ProgramState.STABLE), (self.candidate, ProgramState.CANARY)):
+            found = [name for name, entry in self.entries.items() if entry.state is state]
             if found != ([held] if held is not None else []):
                 raise ValueError(f"of the programs {found} are in a state that {held} alone should be in")
         return self
@@ -127,7 +127,9 @@ class AgentAdapters(Record):
     distrusted: FrozenBy | None = Field(None, description="Since when the scorer is not trusted, and why.")
     anchored: int = Field(0, ge=0, description="Decision by which its scores became the measure; 0: from the start.")
     experiment: RunningExperiment | None = None
-    watch: RunningExperiment | None = Field(None, description="Over the stable primary, beside whatever else runs.")
+    watch: RunningExperiment | None = Field(
+        None, description="Over the primary, or over the program that answers by default, beside whatever else runs."
+    )
     programs: AgentPrograms = Field(
         default_factory=AgentPrograms,
         exclude_if=_untouched,
@@ -148,9 +150,9 @@ class AgentAdapters(Record):
 
     @model_validator(mode="after")
     def _exactly_one_primary(self) -> Self:
-        primaries = [version for version, entry in self.versions.items() if entry.state in PRIMARY_STATES]
+        primaries = [version for version, entry in self.versions.items() if entry.state is AdapterState.STABLE]
         if primaries != [self.primary]:
-            raise ValueError(f"the primary is {self.primary}, but in a primary's state are {primaries}")
+            raise ValueError(f"the primary is {self.primary}, but stable are {primaries}")
         canaries = [version for version, entry in self.versions.items() if entry.state is AdapterState.CANARY]
         if canaries != ([self.candidate] if self.candidate else []):
             raise ValueError(f"the candidate is {self.candidate}, but in the state canary are {canaries}")

@@ -69,7 +69,7 @@ experiment_threshold = Gauge(
 )
 experiment_share = Gauge("ratchet_experiment_share", "Share of the treatment in the running experiment.", ["agent"])
 experiment_units = Gauge("ratchet_experiment_units", "Finished units of the running experiment.", ["agent", "arm"])
-watch_e_value = Gauge("ratchet_watch_e_value", "Evidence that the stable primary is harmful.", ["agent"])
+watch_e_value = Gauge("ratchet_watch_e_value", "Evidence that the primary is harmful.", ["agent"])
 watch_threshold = Gauge("ratchet_watch_threshold", "E-value at which the watch rolls back the primary.", ["agent"])
 since_base = Gauge(
     "ratchet_primary_since_base",
@@ -199,5 +199,7 @@ def show_experiment(agent_id: str, experiment: Experiment | None) -> None:
         experiment_e_value.labels(agent_id, "limits_kept").set(evidence.kept)
     if evidence.gain_audit is not None:
         experiment_e_value.labels(agent_id, "audit_kept").set(evidence.gain_audit)
+    if evidence.gain_served is not None:
+        experiment_e_value.labels(agent_id, "served_kept").set(evidence.gain_served)
     experiment_e_value.labels(agent_id, "harm").set(evidence.harm)
     experiment_e_value.labels(agent_id, "sample_ratio").set(evidence.sample_ratio)

@@ -33,7 +33,7 @@ from ratchet.bus.topology import (
 from ratchet.files.append_file import AppendFile
 from ratchet.http.work import Threads
 from ratchet.logs.leadership import RENEWALS, Leadership
-from ratchet.logs.names import AUDITS, LABELS
+from ratchet.logs.names import AUDITS, LABELS, SEALS
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
@@ -135,6 +135,7 @@ class Orchestrator:
         self._clock = clock
         self._seconds = seconds
         self._leadership = Leadership(settings.logs_dir, lease_s=settings.lease_s, seconds=seconds, on_lost=on_lost)
+        seals = settings.adapters_dir / SEALS
         self.ledger = Ledger(
             settings.logs_dir,
             segment_bytes=settings.segment_bytes,
@@ -142,6 +143,7 @@ class Orchestrator:
             file_type=file_type,
             seconds=seconds,
             fence=self._leadership,
+            seals=seals,
         )
         self._deadlines = DeadlineClock(clock, seconds, lambda: self.ledger.sequence)
         self._backlog = RewardBacklog(bus, seconds)
@@ -170,15 +172,6 @@ class Orchestrator:
         )
         self._news = RewardBroadcaster(bus, now)
         kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)
-        self._settler = Settler(
-            self.ledger,
-            results,
-            self._closed,
-            clock=clock,
-            max_logged_bytes=settings.max_logged_bytes,
-            agents=settings.agents,
-            kept=kept,
-        )
         self._waits = ResultWaiters()
         self._task_desk = TaskService(self._intake, self.ledger, self._waits)
         self._completion = Completion(bus, self.ledger, kept)
@@ -187,7 +180,7 @@ class Orchestrator:
             "index_dir": settings.index_folder,
             "fence": self._leadership,
         }
-        self._feedback_log = FeedbackLog(settings.logs_dir, **keyed)
+        self._feedback_log = FeedbackLog(settings.logs_dir, **keyed, seals=seals)
         self._feedback = FeedbackService(self.ledger, self._feedback_log, now)
         self._threads = Threads(self.name)
         self._chat_desk = ChatService(
@@ -224,6 +217,16 @@ class Orchestrator:
             heard=self._calibrations.audited,
             clock=clock,
             seconds=seconds,
+        )
+        self._settler = Settler(
+            self.ledger,
+            results,
+            self._closed,
+            clock=clock,
+            max_logged_bytes=settings.max_logged_bytes,
+            agents=settings.agents,
+            kept=kept,
+            second_verdict=self._audits.take,
         )
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from ratchet.logs.peers import Baseline
 from ratchet.service.settings import FleetSettings
 from schemas.messages.work import Sampling
-from schemas.records.evidence import AuditRule, ExperimentPlan, Limits
+from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRule
 
 if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
     from services.orchestrator.auditing.audits import AuditPolicy
@@ -151,22 +151,18 @@ class OrchestratorSettings(FleetSettings):
     program_latency_limit: float = Field(
         3.0, gt=1, description="How many times the latency of these may be reached by promotions of programs."
     )
-    probation_units: int = Field(
-        500, ge=0, description="Tasks for which a new primary is watched beside the old one; 0: no probation."
-    )
-    holdback: float = Field(0.1, gt=0, lt=1, description="Share of the old primary during a probation.")
     watch_share: float = Field(
         0.05,
         ge=0,
         lt=0.5,
-        description="Share of the traffic that the version before a stable primary, or v1.0.0, goes on answering, so "
-        "that harm is found later too; 0: nothing watches.",
+        description="Share of the traffic that the version before the primary, or v1.0.0, goes on answering, so that "
+        "harm is found; twice as much for the first 500 tasks or so; 0: nothing watches.",
     )
     audit_share: float = Field(
         0.05, ge=0, le=1, description="Share of the tasks that the auditor sees, where there is one (RATCHET_AUDITOR)."
     )
     audit_experiment_share: float = Field(
-        0.5, gt=0, le=1, description="The same, of the tasks of a canary or a probation: it is what a promotion needs."
+        0.5, gt=0, le=1, description="The same, of the tasks of a canary: it is what a promotion needs."
     )
     audit_margin: float = Field(
         0.02, gt=0, le=0.5, description="Loss of the auditor's score that must be ruled out before a promotion."
@@ -174,7 +170,21 @@ class OrchestratorSettings(FleetSettings):
     audit_timeout_s: float = Field(
         300.0,
         gt=0,
-        description="Seconds the auditor may take, after which the audit is given up: verdicts wait for it so long.",
+        description="Seconds a second verdict may take, by the auditor or by the scorer, after which it is given up: "
+        "an experiment waits for it so long.",
+    )
+    served_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of the tasks of a canary whose served answer gets a second verdict, as a promotion needs: "
+        "by the auditor on those that it sees, else by one more call of the scorer; 0: a promotion does not need it.",
+    )
+    served_margin: float = Field(
+        0.01,
+        gt=0,
+        le=0.5,
+        description="Loss of score in what users are served that the second verdicts must rule out before a promotion.",
     )
     cool_down_s: float = Field(0.0, ge=0, description="Seconds before the next experiment after one that failed.")
     anchor_every_s: float = Field(
@@ -223,17 +233,22 @@ class OrchestratorSettings(FleetSettings):
             min_age_s=self.experiment_min_age_s,
             success_margin=self.success_margin,
             audit=AuditRule(share=self.audit_experiment_share, margin=self.audit_margin) if self.auditor else None,
+            served=self._served,
             limits=self._limits(self.length_limit, self.latency_limit),
         )
         return ExperimentPolicy(
             canary,
-            self.probation_units,
-            self.holdback,
             timedelta(seconds=self.cool_down_s),
             self.watch_share,
             self.audit_share,
             self._limits(self.program_length_limit, self.program_latency_limit),
         )
+
+    @property
+    def _served(self) -> ServedRule | None:
+        share = self.audit_experiment_share if self.auditor else self.served_share
+        may_lose = self.cheaper_margin if self.promote_goal == "cheaper" else 0.0
+        return ServedRule(share=share, margin=max(self.served_margin, may_lose)) if self.served_share else None
 
     def _limits(self, length: float, latency: float) -> Limits:
         return Limits(success=self.success_margin, refused=self.success_margin, length=length, latency=latency)

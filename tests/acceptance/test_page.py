@@ -215,6 +215,14 @@ def test_every_view_can_be_read_by_everyone(browser: Browser, learned: Fleet, th
             assert visit.complaints() == []
 
 
+def test_the_overview_has_one_table_of_an_agent_s_versions(visit: Visit, learned: Fleet) -> None:
+    ask(learned, "for the overview")
+    visit.go()
+
+    expect(visit.page.get_by_role("table", name="Scores by version")).to_have_count(1)
+    expect(visit.page.get_by_role("row").filter(has_text="primary")).to_have_count(1)
+
+
 def test_a_new_task_shows_up_by_itself_and_can_be_followed(visit: Visit, learned: Fleet) -> None:
     visit.go("tasks")
 
@@ -286,7 +294,7 @@ def test_adapters_are_rolled_back_and_promoted_with_a_reason(visit: Visit, learn
     dialog.get_by_label("Reason").fill("they like it loud")
     dialog.get_by_role("button", name="Promote").click()
     expect(dialog).to_have_count(0)
-    expect(lineage.get_by_role("link", name="v1.0.1, probation, primary")).to_be_visible()
+    expect(lineage.get_by_role("link", name="v1.0.1, stable, primary")).to_be_visible()
 
     decisions = [decision for decision, _ in RegistryStore(learned.folder / "adapters").ledger.read()]
     assert [(one.move.kind, one.reason) for one in decisions if one.who == "operator:local"] == [
@@ -597,6 +605,83 @@ def test_programs_are_tried_promoted_and_rolled_back_with_a_reason(browser: Brow
         (kind, {"program": "new", "reason": f"for {button}"})
         for kind, button in (("try", "Try"), ("rollback", "Roll back"), ("promote", "Promote"))
     ]
+
+
+@pytest.mark.parametrize("size", [(768, 1024), NARROW], ids=["tablet", "on a phone"])
+def test_the_menu_is_behind_a_button_where_it_has_no_room(browser: Browser, fleet: Fleet, size: Size) -> None:
+    with visiting(browser, origin(fleet), size=size) as visit:
+        visit.go()
+        views, button = (
+            visit.page.get_by_role("navigation", name="Views"),
+            visit.page.get_by_role("button", name="Menu"),
+        )
+        expect(views).to_have_count(0)
+
+        button.click()
+        expect(views.get_by_role("link")).to_have_count(len(VIEWS))
+        assert faults(visit.page) == []
+        views.get_by_role("link", name="Queues").click()
+
+        visit.wait_for("The way of a task")
+        expect(views).to_have_count(0)
+        assert visit.complaints() == []
+
+
+def test_colours_say_what_is_good_and_what_is_bad(visit: Visit, fleet: Fleet) -> None:
+    queue = {"retry_after_s": None, "messages": 7, "max_length": 9, "consuming": 0, "about": "", "message": None}
+    queue |= {"producers": ["orchestrator"], "consumers": ["applications"]}
+    named = [queue | {"name": name} for name in ("results", "responses")]
+    visit.page.route(f"{origin(fleet)}/v1/queues", answering({"at": "2031-05-01T12:00:00Z", "items": named}))
+    ask(fleet, "no reference", "unscorable")
+
+    visit.go("queues")
+    row = visit.page.get_by_role("row")
+    expect(row.filter(has_text="responses").locator(".bad")).to_have_text("none")
+    expect(row.filter(has_text="results").locator(".bad")).to_have_count(0)
+
+    visit.page.route(f"{origin(fleet)}/v1/tasks/no%20reference", without_scores)
+    visit.go("tasks/no%20reference")
+    expect(visit.page.locator(".sample.chosen .mark")).to_have_css("color", rgb_of(visit, "--warn"))
+
+
+def without_scores(route: Route) -> None:
+    """The task as it is, its samples not scored, and the turns of a conversation beside the first of them."""
+    told: dict[str, Any] = route.fetch().json()
+    turn = {"role": "tool", "content": "a long result", "tokens": None, "prompt_tokens": None, "seconds": None}
+    turn |= {"reasoning": None, "tool_calls": None}
+    segment = {"broke": None, "prompt_tokens": 3, "sampled_tokens": 2, "given_tokens": 1, "turns": [turn]}
+    for sample in told["samples"]:
+        sample |= {"score": None, "status": "unscorable", "segments": [segment]}
+    route.fulfill(json=told)
+
+
+def rgb_of(visit: Visit, colour: str) -> str:
+    drawn = f"Object.assign(document.createElement('i'), {{ style: 'color: var({colour})' }})"
+    told: str = visit.page.evaluate(f"getComputedStyle(document.body.appendChild({drawn})).color")
+    return told
+
+
+def test_the_turns_of_a_conversation_are_closed_until_one_opens_them(visit: Visit, fleet: Fleet) -> None:
+    ask(fleet, "in turns")
+    visit.page.route(f"{origin(fleet)}/v1/tasks/in%20turns", without_scores)
+    visit.go("tasks/in%20turns")
+
+    visit.page.get_by_text("Turn by turn, 1 segment").first.click()
+    turn = visit.page.get_by_text("a long result").first
+    expect(turn).not_to_be_visible()
+    visit.page.locator("details.turn summary").first.click()
+
+    expect(turn).to_be_visible()
+
+
+def test_an_agent_that_left_the_fleet_is_asked_for_nothing(visit: Visit, fleet: Fleet) -> None:
+    figures = {"agent_id": "gone", "program": "old", "rollouts": 1, "scored": 0, "score": None, "calls": None}
+    figures |= {"sampled_tokens": None, "seconds": None, "ended": {"finished": 1}, "breaks": {}, "scorer": None}
+    visit.page.route(f"{origin(fleet)}/v1/programs", answering({"items": [figures], "since": None, "lines": 1}))
+
+    visit.go("programs")
+
+    visit.page.get_by_role("table", name="Programs of gone").wait_for()  # what is complained of, `visit` looks at
 
 
 def test_the_theme_is_switched_and_kept(visit: Visit) -> None:

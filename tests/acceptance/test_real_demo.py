@@ -30,7 +30,6 @@ def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
         | {
             "RATCHET_GOLDEN_FROM_TRAFFIC": "false",
             "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
-            "RATCHET_PROBATION_UNITS": "20",
             "RATCHET_WATCH_SHARE": "0",
         }
     )

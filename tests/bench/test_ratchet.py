@@ -101,14 +101,14 @@ def test_what_goes_wrong_happens_in_its_rounds() -> None:
         (AdapterState.VALIDATED, BY, HELD),
         (AdapterState.VALIDATED, None, "validated"),
         (AdapterState.ABORTED, BY, "aborted"),
-        (AdapterState.PROBATION, BY, "promoted"),
+        (AdapterState.STABLE, BY, "promoted"),
         (AdapterState.ROLLED_BACK, None, "rolled_back"),
     ],
 )
 def test_a_round_is_held_where_the_judge_is_not_trusted_before_a_verdict(
     state: AdapterState, distrusted: FrozenBy | None, outcome: str
 ) -> None:
-    ahead = state is AdapterState.PROBATION
+    ahead = state is AdapterState.STABLE
     base = AdapterEntry(version="v1.0.0", state=AdapterState.SUPERSEDED if ahead else AdapterState.STABLE)
     tried = AdapterEntry(version="v1.0.1", state=state, folder="small/v1.0.1")
     now = AgentAdapters(

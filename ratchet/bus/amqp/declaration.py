@@ -13,11 +13,14 @@ from ratchet.bus.amqp.channel import AmqpChannel, ChannelLost, open_channel
 from ratchet.bus.amqp.connection import AmqpConnection
 from ratchet.bus.retry_policy import MAX_BYTES, Rung
 from ratchet.bus.topology import (
+    AUDIT_SCORES,
+    AUDITS,
     BROADCAST_EXCHANGE,
     DEAD_EXCHANGE,
     DEAD_LETTERS,
     EXCHANGE,
     KEPT_RESPONSES,
+    LISTENER,
     RESPONSES,
     REWARDS,
     UNROUTABLE,
@@ -30,6 +33,8 @@ from ratchet.service.telemetry import Log
 
 _log = Log(__name__)
 
+OWN_QUEUES = (KEPT_RESPONSES, AUDITS, AUDIT_SCORES)
+"""Of fleets with an external scorer or an auditor: another fleet's names all the same."""
 PRECONDITION_FAILED = 406
 NOT_FOUND = 404
 
@@ -51,6 +56,12 @@ class Declaration:
     def wire(self, name: str) -> str:
         """A queue's or exchange's name on the wire; on the exchange `ratchet` it is also the queue's routing key."""
         return self.namespace + name
+
+    def is_fleets_own(self, queue: str) -> bool:
+        """Whether a queue of that name on the wire is the fleet's: no answer is sent there because a task says so."""
+        name = queue.removeprefix(self.namespace)
+        own = {*OWN_QUEUES, *self.topology.names, *(rung.name for rung in self.topology.rungs)}
+        return queue.startswith(self.namespace) and (name in own or name.startswith((LISTENER, "work.")))
 
     async def declare(self, connection: AmqpConnection) -> None:
         """Raises TopologyConflict, ChannelLost, TimeoutError."""

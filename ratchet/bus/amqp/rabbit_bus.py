@@ -143,7 +143,10 @@ class RabbitBus:
     async def reply(
         self, reply_to: str, body: bytes, *, type: str, message_id: str, correlation_id: str | None
     ) -> bool:
-        """As in Bus. False also where the user's queue refuses the message again and again."""
+        """As in Bus. False also where the user's queue refuses the message again and again, or is the fleet's own."""
+        if self._declaration.is_fleets_own(reply_to):
+            _log.warning("reply-denied", f"reply_to names {reply_to!r}, a queue of the fleet: nothing is sent there")
+            return False
         properties = Properties(
             delivery_mode=PERSISTENT,
             content_type="application/json",

@@ -111,7 +111,7 @@ def history(
 
 @adapters.command()
 def promote(version: Version, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
-    """Make a version the primary at once, without an experiment; it starts on probation."""
+    """Make a version the primary at once, without an experiment; a watch begins."""
     service = adapter_service_here(agent)
     _say_after(service, service.promote(version, reason), json)
 
@@ -155,17 +155,21 @@ def reanchor(reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
 
 @adapters.command()
 def verify(json: AsJson = False) -> None:
-    """Check who signed the decisions, their chain, the registry, and every byte of every adapter.
+    """Check who signed the decisions, their chain, the registry, every byte of every adapter, and what it learned from.
 
+    Of the logs it says what differs from what was written or from what a version learned from, and what it can't check.
     Exit code 1 if anything is wrong.
     """
     settings = FleetSettings.read()
-    found = verified(RegistryStore.of(settings), AdapterLimits(settings.adapter_max_rank))
+    limits = AdapterLimits(settings.adapter_max_rank)
+    found = verified(RegistryStore.of(settings), limits, settings.logs_dir)
     if json:
         print_json(found.model_dump(mode="json"))
     else:
         for fault in found.faults or ["All as it was decided."]:
             out.print(f"{'✔' if found.ok else '✘'} {fault}", markup=False, style="green" if found.ok else "red")
+        for note in found.notes:
+            out.print(note, markup=False, style="dim")
         signed = f"{found.signed} of them signed, now by key {found.key}" if found.key else "none of them signed yet"
         out.print(f"{found.decisions} decisions, {signed}; the last one's sha256: {found.sha256}", markup=False)
     if not found.ok:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 STYLES = {
     AdapterState.STABLE: "bold green",
-    AdapterState.PROBATION: "green",
     AdapterState.CANARY: "yellow",
     AdapterState.ROLLED_BACK: "red",
     AdapterState.REJECTED: "red",
@@ -131,7 +130,7 @@ def _headline(agent_id: str, agent: AgentAdapters) -> Text:
     if agent.programs.primary:
         text.append(f" · program {agent.programs.primary}")
     if watch := agent.watch:
-        text.append(f" · watched beside {watch.control}", "dim")
+        text.append(f" · {watch.arms[0]} watched beside {watch.arms[1]}", "dim")
     if agent.cool_down_until:
         text.append(f" · cooling down until {_moment(agent.cool_down_until)}")
     if agent.frozen:

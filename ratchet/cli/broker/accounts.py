@@ -27,9 +27,7 @@ from ratchet.bus.topology import (
     TASKS,
     Topology,
     events_topic,
-    topology_of,
 )
-from ratchet.service.settings import FleetSettings
 
 DEFAULT_EXCHANGE = "amq.default"
 """As permissions call the exchange without a name; who may write to it may write to any queue by the queue's name."""
@@ -37,6 +35,9 @@ REPLY_QUEUES, NAMED_BY_BROKER = r"reply\.", r"amq\.gen"
 """A client's queues for answers begin so, the first under the fleet's namespace."""
 NOTHING = "^$"
 EVERYTHING = ".*"
+SETUP = "setup"
+GUEST = "guest"
+"""A new broker has it, with its name as the password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def accounts(
     rules = _Rules(topology, namespace)
     agents = tuple(agents)
     return (
-        Account("setup", EVERYTHING, EVERYTHING, EVERYTHING),
+        Account(SETUP, EVERYTHING, EVERYTHING, EVERYTHING),
         rules.orchestrator(hears_runners=runner),
         *(rules.agent(agent_id) for agent_id in agents),
         *([rules.runner(agents)] if runner else []),
@@ -171,10 +172,9 @@ class _Rules:
         return f"^{self._prefix}({'|'.join(map(re.escape, names))}){end}"
 
 
-async def declare(settings: FleetSettings, timeout_s: float) -> None:
+async def declare(url: str, topology: Topology, namespace: str, timeout_s: float) -> None:
     """Raises TopologyConflict, and BrokerUnreachable where no broker took it within the time."""
-    url = settings.amqp_url.get_secret_value()
-    bus = RabbitBus(url, topology_of(settings), name="setup", namespace=settings.namespace)
+    bus = RabbitBus(url, topology, name="setup", namespace=namespace)
     try:
         async with asyncio.timeout(timeout_s):
             await bus.start()

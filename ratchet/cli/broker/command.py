@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from ratchet.bus.topology import topology_of
-from ratchet.cli.broker.accounts import accounts, declare
-from ratchet.cli.broker.credentials import hand_out, write_credentials
-from ratchet.cli.terminal import say
+from ratchet.cli.broker.accounts import GUEST, accounts, declare
+from ratchet.cli.broker.credentials import SECRET, hand_out, write_credentials
+from ratchet.cli.fleet.folder import FleetFolder
+from ratchet.cli.fleet.local_broker import USERS
+from ratchet.cli.terminal import CommandError, out, say
 from ratchet.service.settings import FleetSettings
 
 broker = typer.Typer()
@@ -38,5 +41,27 @@ def credentials(
 def setup(timeout: Annotated[float, typer.Option(help="Seconds to wait for the broker.")] = 60.0) -> None:
     """Declare the fleet's queues and exchanges; what is there already stays as it is."""
     settings = FleetSettings.read()
-    asyncio.run(declare(settings, timeout))
-    say(f"declared: {', '.join(settings.namespace + name for name in sorted(topology_of(settings).names))}")
+    topology = topology_of(settings)
+    asyncio.run(declare(settings.amqp_url.get_secret_value(), topology, settings.namespace, timeout))
+    say(f"declared: {', '.join(settings.namespace + name for name in sorted(topology.names))}")
+
+
+@broker.command()
+def url(
+    user: Annotated[str, typer.Option(help="client, operator, scorer or agent-NAME.")] = "client",
+) -> None:
+    """Print the URL, with its password, by which a program of yours reaches the broker that `ratchet up` started.
+
+    Where the API asks for tokens, its user has no more rights than such a program needs.
+    """
+    record = FleetFolder.here().record()
+    if record is None or not record.own_broker:
+        raise CommandError("no fleet with a broker of its own is up here: its URL is what you set (RATCHET_AMQP_URL)")
+    if urlsplit(record.amqp_url).username == GUEST:
+        out.print(record.amqp_url, markup=False, soft_wrap=True)
+        return
+    secret = FleetFolder.here().broker / USERS / user / SECRET
+    if not secret.is_file():
+        users = ", ".join(sorted(path.parent.name for path in secret.parent.parent.glob(f"*/{SECRET}")))
+        raise CommandError(f"the broker has no user {user!r}: there are {users}")
+    out.print(secret.read_text(), markup=False, soft_wrap=True)

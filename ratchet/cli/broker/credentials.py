@@ -167,10 +167,9 @@ def _close(secret: Path, group: int | None) -> None:
 
 
 def _password(path: Path, user: str, host: str, port: int) -> str:
-    """The one that is there already, or a new one; its file names the user that it is for."""
-    there = urlsplit(path.read_text().strip()) if path.exists() else None
-    password = unquote(there.password or "") if there else secrets.token_urlsafe(PASSWORD_BYTES)
-    if there is None or there.username != quote(user):
-        url = f"amqp://{quote(user)}:{quote(password)}@{host}:{port}/{quote(VHOST, safe='')}"
-        replace_file(path, url.encode())
+    """The one that is there already, or a new one. The broker's address and the user's name may have changed."""
+    known = unquote(urlsplit(path.read_text().strip()).password or "") if path.exists() else ""
+    password = known or secrets.token_urlsafe(PASSWORD_BYTES)
+    url = f"amqp://{quote(user)}:{quote(password)}@{host}:{port}/{quote(VHOST, safe='')}"
+    replace_file(path, url.encode(), mode=0o600)
     return password

@@ -93,9 +93,8 @@ def experiment_line(adapter_status: AdapterStatus) -> tuple[str, object]:
     running = adapter_status.adapters.experiment
     if running is None or adapter_status.experiment is None:
         return f"the primary is {adapter_status.adapters.primary}", adapter_status.adapters.primary
-    kind = "canary" if running.kind == "canary" else "probation"
     treatment, control = running.arms
-    text = f"{kind}: {treatment} against {control}, {_figures(adapter_status.experiment)}"
+    text = f"{running.kind}: {treatment} against {control}, {_figures(adapter_status.experiment)}"
     return text, (running.experiment_id, adapter_status.experiment.share)
 
 

@@ -29,7 +29,7 @@ POLL_S = 0.25
 POLL_SHARE, LONGEST_POLL_S = 0.01, 2.0
 """Of the time it has waited already: what takes minutes is asked for every two seconds, and left the processor."""
 WAITING_FOR_GATE = ("trained", "validated")
-IN_TRAFFIC = ("canary", "probation")
+ON_TRIAL = "canary"
 USUAL_PROOF = 260
 """Tasks a clearly better candidate is promoted after, ramp and limits included (`python -m bench.decision`)."""
 
@@ -84,7 +84,7 @@ class Loop:
         training = DemoTraining.of(read_card(self._status.store.folder / self._status.agent_id / version))
         self._tell.say(_training_line(version, parent, training))
         adapter_status = self._await_gate(version)
-        if adapter_status.state(version) in IN_TRAFFIC:
+        if adapter_status.state(version) == ON_TRIAL:
             tasks, adapter_status = self._follow(version)
         else:
             tasks = 0
@@ -177,11 +177,11 @@ class Loop:
                 self._mark(version)
             self._progress("prove", 1.0 if promoted else min(1.0, self._units(latest) / USUAL_PROOF))
             self._tell.show(*experiment_line(latest))
-            return latest.state(version) not in IN_TRAFFIC
+            return latest.state(version) != ON_TRIAL
 
         with self._tell.waiting(f"users ask, and {version} gets a share"):
             tasks = self._users.ask_until(settled, most=self._plan.most, judging=True)
-        return tasks, self._wait(lambda now: now.state(version) not in IN_TRAFFIC, f"a verdict on {version}")
+        return tasks, self._wait(lambda now: now.state(version) != ON_TRIAL, f"a verdict on {version}")
 
     @staticmethod
     def _units(status: AdapterStatus) -> int:

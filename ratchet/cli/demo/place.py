@@ -23,8 +23,6 @@ QUICK = {
     "RATCHET_TRAIN_AFTER_GROUPS": "0",
     "RATCHET_EXPERIMENT_MAX_UNITS": "1000",
     "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
-    "RATCHET_PROBATION_UNITS": "60",
-    "RATCHET_HOLDBACK": "0.2",
 }
 """What makes the loop quick on tasks of five letters; what a promotion must prove is as in any fleet."""
 

@@ -13,7 +13,7 @@ from ratchet.experiments.gain import Gain, Saved
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.decision import Decision
 
-PROVED = ("probation", "stable", "superseded")
+PROVED = ("stable", "superseded")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ NONE_YET = (
 
 @experiment.command("list")
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
-    """List all experiments, canaries, probations and watches, the newest last, with their outcomes."""
+    """List all experiments, canaries and watches, the newest last, with their outcomes."""
     records = [record for record in _records() if agent in (None, record.agent_id)]
     if json:
         print_json([record.as_dict() for record in records])

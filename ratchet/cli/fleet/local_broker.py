@@ -5,6 +5,7 @@ For laptops, tests and benchmarks. A production broker is a cluster of its own; 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -20,7 +21,10 @@ import pika
 from pika.exceptions import AMQPError
 
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS
+from ratchet.cli.broker.accounts import EVERYTHING, GUEST, NOTHING, SETUP, Account
+from ratchet.cli.broker.credentials import DEFINITIONS, SECRET, definitions, write_credentials
 from ratchet.cli.fleet.ports import is_taken
+from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import BusError
 
 INSTALL_SENTENCE = (
@@ -34,6 +38,8 @@ SERVER_PATTERNS = (
     "/opt/homebrew/opt/rabbitmq/sbin",
 )
 
+USERS = "users"
+"""Folder of the broker's users, each with its URL."""
 BOUND, UNBOUND = "db", "u"
 """The node's threads to cores, in RabbitMQ's words."""
 WAL_BYTES = 8 * 1024 * 1024
@@ -86,6 +92,8 @@ class LocalBroker:
     distribution_port: int
     mapper_port: int
     threads_bound: bool = False
+    accounts: tuple[Account, ...] = ()
+    """Its users, and guest may do nothing then; without any guest may do everything."""
 
     @classmethod
     def on_free_ports(cls, folder: Path, *, threads_bound: bool = False) -> Self:
@@ -93,7 +101,11 @@ class LocalBroker:
 
     @property
     def url(self) -> str:
-        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+        """Of a user who may do everything. With accounts it is there once `prepare` was called."""
+        return self.url_of(SETUP) if self.accounts else f"amqp://{GUEST}:{GUEST}@127.0.0.1:{self.port}/%2F"
+
+    def url_of(self, user: str) -> str:
+        return (self.folder / USERS / user / SECRET).read_text()
 
     @property
     def command(self) -> list[str]:
@@ -131,15 +143,22 @@ class LocalBroker:
         }
 
     def prepare(self) -> None:
-        """Write the node's configuration. Its data, if it ran before, stays."""
+        """Write the node's configuration. Its data, if it ran before, stays; its users' rights become those of now."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        users = self.folder / USERS
+        if self.accounts:
+            nobody = Account(GUEST, NOTHING, NOTHING, NOTHING)
+            write_credentials(users, (*self.accounts, nobody), host="127.0.0.1", port=self.port)
+        elif users.exists():  # it asked for other users before
+            everybody = Account(GUEST, EVERYTHING, EVERYTHING, EVERYTHING, tags=("administrator",))
+            replace_file(users / DEFINITIONS, json.dumps(definitions({everybody: GUEST}, "")).encode(), mode=0o600)
         (self.folder / "enabled_plugins").write_text("[].\n")
         (self.folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.loopback = 127.0.0.1:{self.port}\n"
             f"consumer_timeout = {CONSUMER_TIMEOUT_MS}\n"
             "disk_free_limit.absolute = 500MB\n"
             f"raft.wal_max_size_bytes = {WAL_BYTES}\n"
-            "log.console = true\n"
+            "log.console = true\n" + (f"load_definitions = {users / DEFINITIONS}\n" if users.exists() else "")
         )
 
     def start(self) -> subprocess.Popen[bytes]:

@@ -1,13 +1,16 @@
-"""Which processes a fleet on one machine consists of, with which settings and ports. Pure: nothing is started here."""
+"""Which processes a fleet on one machine consists of, with which settings and ports. Nothing is started here."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ratchet.bus.topology import Topology, topology_of
+from ratchet.cli.broker.accounts import Account, accounts, declare
 from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
 from ratchet.cli.fleet.supervisord import Program
@@ -31,9 +34,24 @@ class FleetPlan:
     """`environment` is every service's; it may hold the broker's password, so it is handed over in memory only."""
 
     environment: Mapping[str, str]
-    amqp_url: str
+    given_url: str | None
     broker: LocalBroker | None
     services: tuple[Program, ...]
+
+    @property
+    def amqp_url(self) -> str:
+        """Of a private broker with accounts it is there once that was prepared, as are those of the services."""
+        return self.broker.url if self.broker else self.given_url or ""
+
+    @property
+    def services_with_urls(self) -> tuple[Program, ...]:
+        """Each with its own user of the broker, where that is a private one with accounts."""
+        if self.broker is None or not self.broker.accounts:
+            return self.services
+        return tuple(
+            replace(one, environment={**one.environment, "RATCHET_AMQP_URL": self.broker.url_of(_account_of(one))})
+            for one in self.services
+        )
 
     @property
     def broker_program(self) -> Program | None:
@@ -60,15 +78,48 @@ class FleetPlan:
         return ports
 
 
-def plan_fleet(options: FleetOptions, broker_folder: Path, amqp_url: str | None, drain_grace_s: float) -> FleetPlan:
-    """With an `amqp_url` that broker is used; without, a private one. Raises UsageError for options that can't be."""
+def plan_fleet(
+    options: FleetOptions,
+    broker_folder: Path,
+    amqp_url: str | None,
+    drain_grace_s: float,
+    users: tuple[Account, ...] = (),
+) -> FleetPlan:
+    """With an `amqp_url` that broker is used; without, a private one, which has these `users`, if any.
+
+    Raises UsageError for options that can't be.
+    """
     _check(options)
-    broker = None if amqp_url else _private_broker(broker_folder, options.amqp_port)
-    url = amqp_url or (broker.url if broker else "")
-    environment = {"RATCHET_AMQP_URL": url, **variables(options)}
+    broker = None if amqp_url else replace(_private_broker(broker_folder, options.amqp_port), accounts=users)
+    if broker is not None and users:
+        reached = {"RATCHET_DECLARE_TOPOLOGY": "false"}
+    else:
+        reached = {"RATCHET_AMQP_URL": broker.url if broker else amqp_url or ""}
+    environment = {**reached, **variables(options)}
     stop_wait_s = int(drain_grace_s) + DRAIN_MARGIN_S
     services = tuple(replace(program, stop_wait_s=stop_wait_s) for program in _services(options))
-    return FleetPlan(environment, url, broker, services)
+    return FleetPlan(environment, amqp_url, broker, services)
+
+
+def private_users(options: FleetOptions, namespace: str) -> tuple[Account, ...]:
+    """Users of least rights, for a private broker of a fleet whose API asks for tokens."""
+    return accounts(_topology(options), options.fleet_agents, namespace, runner=bool(options.programs))
+
+
+def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeout_s: float) -> None:
+    """Where the services may not. Raises TopologyConflict, BrokerUnreachable."""
+    if plan.broker is not None and plan.broker.accounts:
+        asyncio.run(declare(plan.amqp_url, _topology(options), namespace, timeout_s))
+
+
+def _topology(options: FleetOptions) -> Topology:
+    given = {"agents": options.fleet_agents, "external_scorer": options.no_scorer, "auditor": options.auditor}
+    return topology_of(FleetSettings.read(**given))
+
+
+def _account_of(program: Program) -> str:
+    agent_id = program.environment.get("RATCHET_AGENT_ID")
+    return program.name if agent_id is None else f"agent-{agent_id}"
 
 
 def variables(options: FleetOptions) -> dict[str, str]:

@@ -8,15 +8,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 
 from ratchet.bus.amqp.short_connection import connected
+from ratchet.cli.broker.accounts import SETUP
 from ratchet.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
+from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.other_ports import on_other_ports
-from ratchet.cli.fleet.plan import FleetPlan, plan_fleet, variables
+from ratchet.cli.fleet.plan import FleetPlan, declare_queues, plan_fleet, private_users, variables
 from ratchet.cli.fleet.ports import require_free
 from ratchet.cli.fleet.processes import stop_leftovers, stop_supervisor, supervisor_process
 from ratchet.cli.fleet.readiness import Progress, ReadinessView, Waiting
@@ -58,18 +62,28 @@ class FleetStart:
         self.folder.write_settings(settings)
         try:
             self._await_supervisor()
-            self.wait(plan, timeout_s)
+            self.wait(plan, timeout_s, lambda: declare_queues(plan, options, settings.namespace, timeout_s))
         except BaseException:
             self.stop(record)
             raise
         return record
 
-    def wait(self, plan: FleetPlan, timeout_s: float) -> None:
-        """Until every service of the plan is ready. Raises CommandError, TimedOut."""
+    def wait(self, plan: FleetPlan, timeout_s: float, declare: Callable[[], None] = lambda: None) -> None:
+        """Until every service of the plan is ready; `declare` is called once the broker answers.
+
+        Raises CommandError, TimedOut.
+        """
         supervisor = Supervisor(self.folder)
         programs = (plan.broker_program, *plan.services) if plan.broker_program else plan.services
-        answers = plan.broker.answers if plan.broker else None
-        Waiting(programs, self.folder.process_logs, supervisor.processes, self.show, answers).until_ready(timeout_s)
+
+        def answers(broker: LocalBroker) -> bool:
+            if not broker.answers():
+                return False
+            declare()
+            return True
+
+        answering = partial(answers, plan.broker) if plan.broker else None
+        Waiting(programs, self.folder.process_logs, supervisor.processes, self.show, answering).until_ready(timeout_s)
 
     def stop(self, record: FleetRecord) -> list[str]:
         """Returns what went on the hard way: outlived its supervisor, or had to be killed."""
@@ -100,7 +114,7 @@ class FleetStart:
         self.folder.root.mkdir(parents=True, exist_ok=True)
         if plan.broker:
             plan.broker.prepare()
-        text = render(self.folder, Path.cwd(), plan.broker_program, plan.services)
+        text = render(self.folder, Path.cwd(), plan.broker_program, plan.services_with_urls)
         write_private(self.folder.supervisor_config, text)
 
     def _record(self, pid: int, plan: FleetPlan, options: FleetOptions, settings: FleetSettings) -> FleetRecord:
@@ -174,7 +188,8 @@ def _launch(
         if insist and record.options != options:
             raise CommandError("a fleet with other options is up here: `ratchet down` first, or `ratchet status`")
         return _complete(record, start, view, settings.drain_grace_s, timeout_s)
-    plan = plan_fleet(options, folder.broker, amqp_url, settings.drain_grace_s)
+    users = private_users(options, settings.namespace) if settings.api_public_keys is not None else ()
+    plan = plan_fleet(options, folder.broker, amqp_url, settings.drain_grace_s, users)
     for name in options.known_models:
         known_folder(name)
     start.preflight(plan, options, amqp_url)
@@ -204,7 +219,9 @@ def _complete(
     started = Supervisor(start.folder).start_what_is_down()
     say(f"already up; started again: {', '.join(started)}" if started else "already up")
     url = None if record.own_broker else record.amqp_url
-    plan = plan_fleet(record.options, start.folder.broker, url, drain_grace_s)
+    guarded = urlsplit(record.amqp_url).username == SETUP
+    users = private_users(record.options, record.namespace) if guarded else ()
+    plan = plan_fleet(record.options, start.folder.broker, url, drain_grace_s, users)
     with view.open():
         start.wait(plan, timeout_s)
     return record

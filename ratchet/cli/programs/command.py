@@ -128,7 +128,7 @@ def try_(program: Name, reason: Reason, agent: Agent = None, json: AsJson = Fals
 
 @programs.command()
 def promote(program: Name, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
-    """Have a program answer an agent's tasks by default at once, without an experiment; it starts on probation."""
+    """Have a program answer an agent's tasks by default at once, without an experiment; a watch begins."""
     service = _service(agent)
     _look_for(program, service.agent_id)
     _say_after(service, service.promote(program, reason), json)

@@ -11,7 +11,6 @@ from schemas.records.program_state import ProgramState
 
 STYLES = {
     ProgramState.STABLE: "bold green",
-    ProgramState.PROBATION: "green",
     ProgramState.CANARY: "yellow",
     ProgramState.ASKED: "yellow",
     ProgramState.ROLLED_BACK: "red",

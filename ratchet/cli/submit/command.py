@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
 from ratchet.cli.fleet.references import noting_references
 from ratchet.cli.submit.client import FleetClient
-from ratchet.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_raw, say, say_error
+from ratchet.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_answer, print_raw, say, say_error
 from ratchet.logs.best_answer import FIRST_PASSING, ends_told
 from schemas.messages.base import DecodeError, Metadata, explain
 from schemas.messages.result import Result
@@ -276,7 +276,7 @@ def _print_one(result: Result, how: Submission) -> None:
     if how.as_json:
         print_raw(result.encode().decode())
     elif result.status == "ok":
-        print_raw(result.response or "")
+        print_answer(result.response or "")
         score = "none" if result.score is None else f"{result.score:.3f}"
         votes = f" · {result.votes} say so" if result.votes else ""
         say(f"score {score}{votes} · {result.agent_id} {result.adapter_version} · {result.task_id}")

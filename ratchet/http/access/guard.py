@@ -8,6 +8,7 @@ What is open to anyone looks at the Host too, save for the health checks.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -82,6 +83,8 @@ class Guard:
         if not row.allows(who.role):
             roles = ", ".join(sorted(row.roles or ()))
             raise Problem(403, "Not yours", f"{row.route} is for {roles}; this token is a {who.role}'s", "role")
+        if who.role in row.own_only:
+            state["caller"] = replace(who, own_only=True)
 
     async def _caller(self, headers: Headers) -> Caller:
         self._check_site(headers)

@@ -18,6 +18,7 @@ from ratchet.service.errors import SettingsError
 FILE = Path(__file__).with_name("matrix.toml")
 EVERY = "every"
 ANYONE = "anyone"
+OWN = ":own"
 
 Effect = Literal["none", "work", "change"]
 """What a call does to the fleet, and so how it is audited."""
@@ -32,6 +33,8 @@ class AccessRule:
     roles: frozenset[Role] | None
     effect: Effect
     pattern: re.Pattern[str]
+    own_only: frozenset[Role] = frozenset()
+    """Those of `roles` that reach only the tasks of their own token's subject."""
 
     @property
     def route(self) -> str:
@@ -80,14 +83,15 @@ class Matrix:
 
     def _row(self, route: str, who: str | list[str], table: Mapping[str, Any]) -> AccessRule:
         method, _, path = route.partition(" ")
-        roles = None if who == ANYONE else frozenset(Role(role) for role in who)
+        roles = None if who == ANYONE else frozenset(Role(role.removesuffix(OWN)) for role in who)
+        own_only = frozenset(Role(role.removesuffix(OWN)) for role in who if role.endswith(OWN))
         effect: Effect = "none"
         if route in table.get("change", {}).get(self.service, ()):
             effect = "change"
         elif route in table.get("work", {}).get(self.service, ()):
             effect = "work"
         pattern, named, _ = compile_path(path)
-        return AccessRule(method, named, roles, effect, pattern)
+        return AccessRule(method, named, roles, effect, pattern, own_only)
 
 
 @cache

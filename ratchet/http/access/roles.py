@@ -10,7 +10,7 @@ class Role(StrEnum):
     VIEWER = "viewer"
     """Reads everything."""
     SUBMITTER = "submitter"
-    """Uses the fleet: tasks, chat, feedback, answers, scores; reads what came of them."""
+    """Uses the fleet: tasks, chat, feedback, answers, scores; reads what came of its own tasks."""
     OPERATOR = "operator"
     """Does everything, also what changes which adapter answers."""
     RUNNER = "runner"
@@ -20,11 +20,23 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is: the token's `sub` and role; `token_id` is its `jti`, None without tokens."""
+    """Whose request it is: the token's `sub` and role; `token_id` is its `jti`, None without tokens.
+
+    The one place that decides whose a task is, and who may see it. `own_only`: the row of the matrix says so.
+    """
 
     name: str
     role: Role
     token_id: str | None = None
+    own_only: bool = False
+
+    @property
+    def owner(self) -> str | None:
+        """Whose the tasks are that it submits; nobody's without tokens, as are those that come over the broker."""
+        return None if self.token_id is None else self.name
+
+    def may_see(self, owner: str | None) -> bool:
+        return not self.own_only or owner == self.owner
 
 
 LOCAL = Caller("local", Role.OPERATOR)

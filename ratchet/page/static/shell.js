@@ -49,7 +49,7 @@ export function Shell() {
   useEffect(() => scrollTo(0, 0), [here.view, here.parts.join("/")]);
   return html`<div class="shell">
     <a class="skip" href="#content" onClick=${skip}>Skip to the content</a>
-    <${Side} here=${here} status=${status.data} openSheet=${() => setSheet(true)} />
+    <${Side} key=${here.view} here=${here} status=${status.data} openSheet=${() => setSheet(true)} />
     <main id="content" class="main" tabindex="-1">
       ${reason ? html`<${TokenEntry} reason=${reason} />` : html`<${Content} here=${here} status=${status} />`}
     </main>
@@ -101,9 +101,12 @@ function NotReady({ trouble }) {
 
 function Side({ here, status, openSheet }) {
   const badges = badgesOf(status);
+  const [open, setOpen] = useState(false);
   return html`<header class="side">
     <a class="brand" href=${link("overview")}><img src=${MARK} alt="" />Ratchet</a>
-    <nav aria-label="Views"><div class="menu">
+    <button class="menu-button" aria-expanded=${open ? "true" : "false"} aria-controls="views"
+      onClick=${() => setOpen(!open)}>Menu ${badges["dead-letters"]}</button>
+    <nav id="views" class=${open ? "open" : ""} aria-label="Views"><div class="menu">
       ${VIEWS.map(({ name, title }) => html`<${Entry} key=${name} name=${name} title=${title}
         badge=${badges[name]} current=${here.view === name} />`)}
     </div></nav>

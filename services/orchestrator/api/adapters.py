@@ -112,7 +112,7 @@ def adapters_router(
 
     @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: PromoteRequest, caller: CallerOf) -> AgentView:
-        """Make a version the primary at once, without an experiment; it starts on probation."""
+        """Make a version the primary at once, without an experiment; a watch begins."""
         return await moved(agent_id, caller, lambda service: service.promote(asked.version, asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/rollback", responses=MOVED)

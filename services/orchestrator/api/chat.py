@@ -54,7 +54,7 @@ def chat_router(service: ChatService) -> APIRouter:
     ) -> Any:
         """Answer a conversation. The call becomes a task, the answer is the best of its group."""
         key = None if idempotency_key is None else id_from_key(caller, ROUTE, idempotency_key)
-        question = Question(body, caller.name, key=key, is_retry=retries(request.headers) > 0)
+        question = Question(body, caller, key=key, is_retry=retries(request.headers) > 0)
         task_id = await service.ask(question)
         headers = task_headers(task_id)
         if body.stream:

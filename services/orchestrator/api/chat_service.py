@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
+from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Fault, Problem
 from ratchet.http.server.idempotency import key_reused
 from ratchet.http.work import Threads
@@ -30,7 +31,7 @@ from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
 from services.orchestrator.tasks.intake import ExpiredResult
 from services.orchestrator.tasks.task_history import logged_lines
-from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskService
+from services.orchestrator.tasks.task_service import ForeignTask, SaysSomethingElse, TaskService
 
 MOST = 10_000
 """Unfinished requests that are remembered; beyond, the oldest are forgotten."""
@@ -72,7 +73,7 @@ class Question:
     """A request, and who sent it. `key`: the task id made from its Idempotency-Key."""
 
     request: ChatRequest
-    caller: str
+    caller: Caller
     key: str | None
     is_retry: bool
 
@@ -110,17 +111,17 @@ class ChatService:
         request = question.request.model_copy(update={"model": model})
         body = request.model_dump_json().encode()
         task_id = self._task_id(question, body)
-        self._retries.begun(task_id, question.caller, body)
-        session = self._conversations.session_of(question.request, question.caller, task_id)
+        self._retries.begun(task_id, question.caller.name, body)
+        session = self._conversations.session_of(question.request, question.caller.name, task_id)
         task = task_of(request, task_id, self._clock(), group_size=self._group_size, session_id=session)
         unasked = frozenset({"session_id"} if named_session(request) is None else ())
         try:
-            await self._tasks.submit(task, same=task_id == question.key, unasked=unasked)
+            await self._tasks.submit(task, question.caller, same=task_id == question.key, unasked=unasked)
         except SaysSomethingElse:
             raise key_reused("request") from None
         except ExpiredResult as error:
             raise Problem(410, "Gone", str(error), "forgotten") from None
-        except Reject:
+        except (Reject, ForeignTask):
             self._retries.finished(task_id)
             raise
         return task_id
@@ -153,7 +154,7 @@ class ChatService:
         found = completion(lines, wanted)
         session = lines[0].session_id or session_of_its_own(task_id)
         answers = [choice.message for choice in found.choices]
-        self._conversations.answered(request, question.caller, session, answers)
+        self._conversations.answered(request, question.caller.name, session, answers)
         return found
 
     def delivered(self, task_id: str) -> None:
@@ -178,7 +179,7 @@ class ChatService:
         given = question.request.metadata and question.request.metadata.task_id
         if given or question.key:
             return given or question.key or ""
-        tried = self._retries.task_of(question.caller, body) if question.is_retry else None
+        tried = self._retries.task_of(question.caller.name, body) if question.is_retry else None
         return tried or f"chat-{uuid.uuid4().hex}"
 
 

@@ -178,7 +178,7 @@ async def _answered(
     except PromptRefused as error:
         raise _problem(dialect, refused_of(error)) from None
     key = None if idempotency_key is None else id_from_key(caller, f"POST {dialect.path}", idempotency_key)
-    question = Question(chat, caller.name, key=key, is_retry=retries(request.headers) > 0)
+    question = Question(chat, caller, key=key, is_retry=retries(request.headers) > 0)
     task_id = await service.ask(question)
     headers = task_headers(task_id)
 

@@ -104,12 +104,16 @@ def events_router(hub: EventHub) -> APIRouter:
         after: After = None,
         kinds: Kinds = "",
     ) -> EventStream:
-        """What happens, as it happens. A client that is too slow gets `gap`, and should read the lists again."""
+        """What happens, as it happens; a submitter is told of its own tasks.
+
+        A client that is too slow gets `gap`, and should read the lists again.
+        """
         if hub.is_full:
             raise too_many("as many clients listen already as there is room for", RETRY_AFTER_S)
         if who != LOCAL and hub.has_enough(who.name):
             raise too_many(f"{who.name} listens in a quarter of all places already", RETRY_AFTER_S)
-        return EventStream(hub.stream(last_event_id or after, chosen(kinds), who.name))
+        owner = who.owner if who.own_only else None
+        return EventStream(hub.stream(last_event_id or after, chosen(kinds), who.name, owner))
 
     return router
 

@@ -27,7 +27,7 @@ def experiments_router(book: DecisionBook, views: ExperimentViews, threads: Thre
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[ExperimentSummary]:
-        """All experiments, canaries, probations and watches, the newest first."""
+        """All experiments, canaries and watches, the newest first."""
         before = sequence_of(cursor)
         records = [
             record

@@ -72,7 +72,7 @@ def programs_router(
 
     @router.post("/v1/programs/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
-        """Have a program answer by default at once, without an experiment; it starts on probation."""
+        """Have a program answer by default at once, without an experiment; a watch begins."""
         require_known(asked.program, known(agent_id))
         return await moved(agent_id, caller, lambda service: service.promote(asked.program, asked.reason))
 

@@ -58,7 +58,7 @@ def tasks_router(
         keyed = submission.task_id is None and key is not None
         task_id = submission.task_id or _made_up(caller, route, key)
         try:
-            await service.submit(submission.model_copy(update={"task_id": task_id}), same=keyed)
+            await service.submit(submission.model_copy(update={"task_id": task_id}), caller, same=keyed)
         except SaysSomethingElse:
             raise key_reused("task") from None
         except ExpiredResult as error:
@@ -70,7 +70,7 @@ def tasks_router(
         accepted = TaskAccepted(task_id=task_id, location=location)
         return Response(accepted.model_dump_json(), 202, {"Location": location}, "application/json")
 
-    @router.post("/v1/tasks", response_model=Result, responses=ACCEPTED | problems(410, 422, 503))
+    @router.post("/v1/tasks", response_model=Result, responses=ACCEPTED | problems(409, 410, 422, 503))
     async def submit(
         submission: Annotated[TaskSubmission, Body()],
         request: Request,
@@ -85,7 +85,7 @@ def tasks_router(
         """
         return await submitted(submission, request, caller, wait_s, idempotency_key, ROUTE)
 
-    @router.post("/v1/deliberate", response_model=Result, responses=ACCEPTED | problems(410, 422, 503))
+    @router.post("/v1/deliberate", response_model=Result, responses=ACCEPTED | problems(409, 410, 422, 503))
     async def deliberate(
         submission: Annotated[Deliberation, Body()],
         request: Request,
@@ -101,6 +101,7 @@ def tasks_router(
 
     @router.get("/v1/tasks", responses=problems(422, 503))
     async def tasks(
+        caller: CallerOf,
         state: StateFilter | None = None,
         agent_id: Annotated[str | None, Query(description="Only this agent's; a page may then be short.")] = None,
         own: Annotated[
@@ -109,20 +110,28 @@ def tasks_router(
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[TaskSummary]:
-        """All tasks, the newest first."""
+        """All tasks, the newest first; a submitter's own."""
         before = sequence_of(cursor)
         ledger.commit()
         page = await threads.run(
-            task_page, ledger.index.path, logs_dir, limit=limit, before=before, state=state, agent_id=agent_id, own=own
+            task_page,
+            ledger.index.path,
+            logs_dir,
+            limit=limit,
+            before=before,
+            state=state,
+            agent_id=agent_id,
+            own=own,
+            owner=caller.owner if caller.own_only else None,
         )
         following = None if page.next is None else cursor_of([page.next])
         return Page(items=page.items, next=following)
 
     @router.get("/v1/tasks/{task_id:path}", responses=problems(404, 410, 503))
-    async def task(task_id: TaskId) -> TaskHistory:
+    async def task(task_id: TaskId, caller: CallerOf) -> TaskHistory:
         """All the logs know of one task: each hop, samples, scores and reasons, and its Result."""
         known = ledger.find(task_id)
-        if known is None:
+        if known is None or not caller.may_see(known.owner):
             if ledger.has_forgotten(task_id):
                 raise Problem(410, "Gone", "the task was answered, and its lines are no longer kept", "forgotten")
             raise Problem(404, "No such task", "no task of this id was admitted by this fleet", "unknown-task")

@@ -94,7 +94,8 @@ class CatchUp:
             self._pass_over(line, f"the number {sequence} was given before, to task {other}")
         else:
             self._next_sequence = max(self._next_sequence, sequence + 1)
-            self._index.admit(sequence, work.task_id, work.deadline.timestamp(), line.data, line.position)
+            until = work.deadline.timestamp()
+            self._index.admit(sequence, work.task_id, until, line.data, line.position, work.owner)
 
     def _pass_over(self, line: Line, reason: str) -> None:
         log.error("given-twice", f"{file_name(ASSIGNMENTS)} at byte {line.position:,} is passed over: {reason}")

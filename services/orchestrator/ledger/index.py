@@ -47,9 +47,11 @@ CREATE TABLE IF NOT EXISTS tasks (
     result BLOB,
     line INTEGER,
     lines INTEGER,
-    ended INTEGER
+    ended INTEGER,
+    owner TEXT
 );
 CREATE INDEX IF NOT EXISTS open_tasks ON tasks (deadline) WHERE result IS NULL;
+CREATE INDEX IF NOT EXISTS owned_tasks ON tasks (owner, sequence) WHERE owner IS NOT NULL;
 CREATE INDEX IF NOT EXISTS unanswered_tasks ON tasks (ended) WHERE ended > 0;
 CREATE TABLE IF NOT EXISTS waiters (
     task_id TEXT NOT NULL, reply_to TEXT NOT NULL, correlation_id TEXT, UNIQUE (task_id, reply_to, correlation_id)
@@ -96,13 +98,15 @@ class Entry(NamedTuple):
     """Where its line is in the log of assignments."""
     lines: int | None = None
     """Where its lines begin in the log of interactions, once it is closed."""
+    owner: str | None = None
+    """Who may see it: see `Caller.may_see`."""
 
 
 ENDINGS = {"ok": 0, "failed": 1, "expired": 2}
 """The column `ended`; null while the task is open."""
-ENTRY = "sequence, task_id, logged, work, result, line, lines"
-BUFFERED = "sequence, task_id, deadline, work, line, logged, result, lines, ended"
-INSERT = "INSERT INTO tasks (sequence, task_id, deadline, logged, work, result, line, lines, ended) "
+ENTRY = "sequence, task_id, logged, work, result, line, lines, owner"
+BUFFERED = "sequence, task_id, deadline, work, line, logged, result, lines, ended, owner"
+INSERT = "INSERT INTO tasks (sequence, task_id, deadline, logged, work, result, line, lines, ended, owner) "
 CHANGE = "UPDATE tasks SET logged = ?, result = ?, lines = ?, ended = ?, work = ? WHERE sequence = ?"
 SET_POSITION = "INSERT OR REPLACE INTO positions VALUES (?, ?)"
 ADD_WAITER = "INSERT OR IGNORE INTO waiters VALUES (?, ?, ?)"
@@ -166,6 +170,9 @@ class TaskIndex:
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
         execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        columns = [name for _, name, *_ in execute("PRAGMA table_info(tasks)")]
+        if columns and "owner" not in columns:  # of an orchestrator before, which can use it on
+            execute("ALTER TABLE tasks ADD COLUMN owner TEXT")
         self._db.executescript(SCHEMA)
         execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         execute("BEGIN")
@@ -260,7 +267,7 @@ class TaskIndex:
     def _write_young(self, db: sqlite3.Connection) -> None:
         new, changes = self._young.unwritten()
         if new:
-            db.executemany(f"{INSERT} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
+            db.executemany(f"{INSERT} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
             self._rows += len(new)
         if changes:
             db.executemany(CHANGE, changes)
@@ -289,7 +296,16 @@ class TaskIndex:
     def find(self, task_id: str) -> Entry | None:
         young = self._young.find(task_id)
         if young is not None:
-            return Entry(young.sequence, young.task_id, young.logged, young.work, young.result, young.line, young.lines)
+            return Entry(
+                young.sequence,
+                young.task_id,
+                young.logged,
+                young.work,
+                young.result,
+                young.line,
+                young.lines,
+                young.owner,
+            )
         row = self._row(f"SELECT {ENTRY} FROM tasks WHERE task_id = ?", task_id)
         return Entry(*row) if row else None
 
@@ -300,9 +316,11 @@ class TaskIndex:
         row = self._row("SELECT task_id FROM tasks WHERE sequence = ?", sequence)
         return str(row[0]) if row else None
 
-    def admit(self, sequence: int, task_id: str, deadline: float, work: bytes, line: int = 0) -> None:
+    def admit(
+        self, sequence: int, task_id: str, deadline: float, work: bytes, line: int = 0, owner: str | None = None
+    ) -> None:
         """A task that `find` did not know. `deadline` in seconds since the epoch; `line`: where it is in its log."""
-        self._young.add(BufferedTask(sequence, task_id, deadline, work, line))
+        self._young.add(BufferedTask(sequence, task_id, deadline, work, line, owner=owner))
         self._keep_small()
 
     def count_logged(self, task_id: str, logged: int) -> None:

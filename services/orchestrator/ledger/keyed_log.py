@@ -67,13 +67,20 @@ class KeyedLog(Generic[Line]):
     RECORD: type[Line]
 
     def __init__(
-        self, folder: Path, *, segment_bytes: int, index_dir: Path | None = None, fence: Fence = UNFENCED
+        self,
+        folder: Path,
+        *,
+        segment_bytes: int,
+        index_dir: Path | None = None,
+        fence: Fence = UNFENCED,
+        seals: Path | None = None,
     ) -> None:
-        """`index_dir`, `fence`: as of the Ledger."""
+        """`index_dir`, `fence`, `seals`: as of the Ledger."""
         self._folder = folder
         self._index_path = (index_dir or folder) / self.INDEX
         self._fence = fence
         self._segment_bytes = segment_bytes
+        self._seals = seals
         self._journal: Journal
         self._db: sqlite3.Connection
         self._broken = False
@@ -171,7 +178,13 @@ class KeyedLog(Generic[Line]):
 
     def _open(self) -> None:
         self._index_path.parent.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal.open(self._folder, self.LOG, max_segment_bytes=self._segment_bytes, fence=self._fence)
+        self._journal = Journal.open(
+            self._folder,
+            self.LOG,
+            max_segment_bytes=self._segment_bytes,
+            fence=self._fence,
+            seals=self._seals,
+        )
         try:
             self._open_index()
         except (sqlite3.DatabaseError, JournalError) as error:

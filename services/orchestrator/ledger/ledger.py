@@ -92,11 +92,16 @@ class Ledger:
         file_type: type[AppendFile] = AppendFile,
         seconds: Callable[[], float] = monotonic,
         fence: Fence = UNFENCED,
+        seals: Path | None = None,
     ) -> None:
-        """`index_dir`: of the index, on a local disk; the logs folder if not given. `fence`: it leads at `open`."""
+        """`index_dir`: of the index, on a local disk; the logs folder if not given. `fence`: it leads at `open`.
+
+        `seals`: folder of the seals of the log that teaches.
+        """
         self._folder = folder
         self._index_dir = index_dir or folder
         self._fence = fence
+        self._seals = seals
         self._segment_bytes = segment_bytes
         self._file_type = file_type
         self._seconds = seconds
@@ -201,7 +206,8 @@ class Ledger:
                 del self._works[next(iter(self._works))]
         if not self._is_known(ASSIGNMENTS, position, len(body) + 1):
             try:
-                self._index.admit(work.arm.sequence, work.task_id, work.deadline.timestamp(), body, position)
+                until = work.deadline.timestamp()
+                self._index.admit(work.arm.sequence, work.task_id, until, body, position, work.owner)
             except IndexUnusable:
                 return body  # the next one reads it from the log
         return body
@@ -365,6 +371,7 @@ class Ledger:
             gather_s=GATHER_S,
             file_type=self._file_type,
             fence=self._fence,
+            seals=self._seals if name == INTERACTIONS else None,
         )
 
     def _mend(self, *, durable: bool = False) -> None:

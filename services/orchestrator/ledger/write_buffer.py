@@ -14,8 +14,8 @@ MOST_BYTES = 16 * 1024 * 1024
 OVERHEAD_BYTES = 400
 """What a task takes here besides its Work and its Result."""
 
-New = tuple[int, str, float, int, bytes | None, bytes | None, int, int | None, int | None]
-"""Sequence, task id, deadline, samples logged, Work, Result, line, lines, ended: as in the table of tasks."""
+New = tuple[int, str, float, int, bytes | None, bytes | None, int, int | None, int | None, str | None]
+"""Sequence, task id, deadline, samples logged, Work, Result, line, lines, ended, owner: as in the table of tasks."""
 Change = tuple[int, bytes | None, int | None, int | None, bytes | None, int]
 """Samples logged, Result, lines, ended, Work, sequence."""
 
@@ -33,6 +33,7 @@ class BufferedTask:
     result: bytes | None = None
     lines: int | None = None
     ended: int | None = None
+    owner: str | None = None
     stored: bool = False
 
     @property
@@ -92,7 +93,18 @@ class WriteBuffer:
         """What the table does not have yet, in the order of assignment."""
         changed = self._changed.values()
         new: list[New] = [
-            (one.sequence, one.task_id, one.deadline, one.logged, one.work, one.result, one.line, one.lines, one.ended)
+            (
+                one.sequence,
+                one.task_id,
+                one.deadline,
+                one.logged,
+                one.work,
+                one.result,
+                one.line,
+                one.lines,
+                one.ended,
+                one.owner,
+            )
             for one in changed
             if not one.stored
         ]

@@ -32,11 +32,12 @@ HEARTBEAT = b": still here\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`frame` is what a client gets: the lines of a server-sent event, its empty line included."""
+    """`frame` is what a client gets: the lines of a server-sent event, with its empty line. `owner`: of its task."""
 
     number: int
     kind: str
     frame: bytes
+    owner: str | None = None
 
 
 class EventHub:
@@ -62,17 +63,17 @@ class EventHub:
         """Up to this number events were passed over because nobody listened."""
         self._wake = asyncio.Event()
         self._pulse: asyncio.TimerHandle | None = None
-        self._parts: dict[tuple[int, frozenset[str]], tuple[bytes, int]] = {}
+        self._parts: dict[tuple[int, frozenset[str], str | None], tuple[bytes, int]] = {}
         self._closed = False
         self._of: Counter[str] = Counter()
         self.clients = 0
 
-    def publish(self, kind: str, data: Any) -> None:
+    def publish(self, kind: str, data: Any, owner: str | None = None) -> None:
         """`data`: what msgspec writes as a JSON object, on one line."""
         self._last += 1
         body = msgspec.json.encode(data)
         frame = b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id_of(self._last).encode(), kind.encode(), body)
-        self._ring[self._last % self._size] = Event(self._last, kind, frame)
+        self._ring[self._last % self._size] = Event(self._last, kind, frame, owner)
         if self.clients and self._pulse is None:
             delay = max(PULSE_S, PULSE_PER_CLIENT_S * self.clients)
             self._pulse = asyncio.get_running_loop().call_later(delay, self._wake_all)
@@ -104,8 +105,13 @@ class EventHub:
         """Of all events in the ring, whoever listens."""
         return sum(len(event.frame) for event in self._ring if event is not None)
 
-    async def stream(self, last_id: str | None, kinds: frozenset[str], caller: str = "") -> AsyncGenerator[bytes, None]:
-        """From the event after `last_id` on, or from now on; no `kinds` means all. Close it, so that it is counted."""
+    async def stream(
+        self, last_id: str | None, kinds: frozenset[str], caller: str = "", owner: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """From the event after `last_id` on, or from now on; no `kinds` means all. Close it, so that it is counted.
+
+        `owner`: whose events alone.
+        """
         self._count(caller, 1)
         clock = asyncio.get_running_loop().time
         said = began = clock()
@@ -120,7 +126,7 @@ class EventHub:
                 if (oldest := self._last - self._size) > place:
                     missed, place = oldest - place, oldest
                     yield self._gap(missed, place)
-                part, place = self._part(place, kinds) if place < self._last else (b"", place)
+                part, place = self._part(place, kinds, owner) if place < self._last else (b"", place)
                 if part or clock() - said >= self._heartbeat_s:
                     yield part or HEARTBEAT
                     said = clock()
@@ -145,20 +151,22 @@ class EventHub:
         self._wake.set()
         self._wake = asyncio.Event()
 
-    def _part(self, place: int, kinds: frozenset[str]) -> tuple[bytes, int]:
+    def _part(self, place: int, kinds: frozenset[str], owner: str | None) -> tuple[bytes, int]:
         """The next events after a place, and the place after them."""
-        made = self._parts.get((place, kinds))
+        made = self._parts.get((place, kinds, owner))
         if made is None:
-            made = self._parts[place, kinds] = self._joined(place, kinds)
+            made = self._parts[place, kinds, owner] = self._joined(place, kinds, owner)
         return made
 
-    def _joined(self, place: int, kinds: frozenset[str]) -> tuple[bytes, int]:
+    def _joined(self, place: int, kinds: frozenset[str], owner: str | None) -> tuple[bytes, int]:
         frames: list[bytes] = []
         size = 0
         while place < self._last and size < WRITE_BYTES:
             place += 1
             event = self._ring[place % self._size]
-            if event is not None and event.number == place and (not kinds or event.kind in kinds):
+            if event is None or event.number != place or (owner is not None and event.owner != owner):
+                continue
+            if not kinds or event.kind in kinds:
                 frames.append(event.frame)
                 size += len(event.frame)
         return b"".join(frames), place

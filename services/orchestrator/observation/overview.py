@@ -161,7 +161,8 @@ def _watch(arms: Arms) -> WatchFigures | None:
         return None
     return WatchFigures(
         experiment_id=running.experiment_id,
-        control=running.control,
+        treatment=running.arms[0],
+        control=running.arms[1],
         units=watch.evidence.units,
         harm=watch.evidence.harm,
         threshold=watch.plan.threshold,

@@ -101,6 +101,7 @@ class Watcher:
                 "seconds": line.latencies.total_s,
                 "at": line.timestamp,
             },
+            work.owner,
         )
 
     def trained(self, message: AdapterTrained) -> None:

@@ -26,12 +26,12 @@ from schemas.records.decision import (
     ProgramArms,
     Promote,
     RollBack,
+    RollBackProgram,
     RunningExperiment,
-    Settle,
     StartExperiment,
 )
-from schemas.records.evidence import Change, Evidence, ExperimentPlan, Limits, Verdict, probation_plan
-from schemas.records.registry import AdapterEntry, AgentAdapters
+from schemas.records.evidence import Change, Evidence, ExperimentPlan, Limits, Verdict
+from schemas.records.registry import AdapterEntry, AgentAdapters, ProgramEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,10 @@ class ExperimentPolicy:
 
     canary: ExperimentPlan
     """Its id is a placeholder."""
-    probation_units: int
-    """0: a promotion is final at once."""
-    holdback: float
-    """Share of the old primary during a probation."""
     cool_down: timedelta
     """Between an experiment that ended without a promotion and the next one."""
     watch_share: float
-    """Share of the version that a stable primary is watched beside; 0: it is not watched."""
+    """Share of what the primary is watched beside, after twice as much at first; 0: it is not watched."""
     audit_share: float = 0.0
     """Of the units of a watch that are audited: all traffic is its units."""
     program_limits: Limits | None = None
@@ -136,44 +132,34 @@ def next_number(adapters: AgentAdapters) -> int:
     return 1 + candidates_tried([*adapters.versions.values(), *adapters.programs.entries.values()])
 
 
-def next_probation(agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where) -> Move | None:
-    """For a primary on probation that no experiment watches: promoted by hand, or its probation was aborted.
-
-    It is watched beside the one before it; without a probation in the policy, or anything to go back to, it is settled.
-    """
-    primary, before = adapters.primary, adapters.previous
-    on_probation = adapters.versions[primary].state is AdapterState.PROBATION
-    if not on_probation or adapters.experiment or adapters.frozen:
-        return None
-    if not policy.probation_units or before is None:
-        return Settle(version=primary)
-    if is_cooling(adapters, where.at):
-        return None
-    plan = holdback_plan(f"{agent_id}-{primary}-{where.sequence}-probation", policy.canary, policy)
-    return StartExperiment(experiment=running_of(plan, treatment=primary, control=before, where=where))
-
-
 def next_watch(
     agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
 ) -> StartExperiment | None:
-    """For a stable primary that no watch is over: beside the version before it and beside v1.0.0, in turns."""
+    """Over the primary, where no watch runs: two turns beside the version before it, then one beside v1.0.0."""
     primary = adapters.primary
-    entry = adapters.versions[primary]
-    if entry.state is not AdapterState.STABLE or primary == BASE_VERSION or not policy.watch_share:
+    if adapters.watch or adapters.frozen or not policy.watch_share or primary == BASE_VERSION:
         return None
-    if adapters.watch or adapters.frozen:
-        return None
-    nth = 1 + sum(outcome.kind == "watch" for outcome in entry.outcomes)
-    control = adapters.previous if nth % 2 and adapters.previous else BASE_VERSION
+    nth = next_turn(adapters.versions[primary])
+    control = adapters.previous if nth % 3 and adapters.previous else BASE_VERSION
     plan = watch_plan(
         f"{agent_id}-{primary}-{where.sequence}-watch",
         policy.canary,
-        holdback=policy.watch_share,
+        share=policy.watch_share,
         nth=nth,
         against_base=control == BASE_VERSION,
         audit_share=policy.audit_share,
     )
     return StartExperiment(experiment=running_of(plan, treatment=primary, control=control, where=where))
+
+
+def next_turn(entry: AdapterEntry | ProgramEntry) -> int:
+    """The number of the next turn of the watch over it."""
+    return 1 + sum(outcome.kind == "watch" for outcome in entry.outcomes)
+
+
+def last_watch(entry: AdapterEntry | ProgramEntry) -> int:
+    """The decision that ended the newest watch over it; 0: there was none."""
+    return max((outcome.decision for outcome in entry.outcomes if outcome.kind == "watch"), default=0)
 
 
 def carried_out(
@@ -186,32 +172,30 @@ def carried_out(
     """What a final verdict does, and the event it is announced by."""
     cool_down_until = where.at + policy.cool_down if policy.cool_down else None
     change = evidence.change if evidence else None
-    if running.kind == "watch":
+    if running.kind != "canary":
         return _of_watch(running, verdict, evidence)
     match verdict:
         case Verdict.PROMOTE:
-            probation = _probation(running, policy, where) if policy.probation_units else None
-            move = Promote(
-                version=running.treatment,
-                experiment_id=running.experiment_id,
-                probation=probation,
-                since_base=changed_since(plan_of(running), change),
-            )
+            since_base = changed_since(plan_of(running), change)
+            move = Promote(version=running.treatment, experiment_id=running.experiment_id, since_base=since_base)
             return move, "promoted"
-        case Verdict.STABLE:
-            return Settle(version=running.treatment), "settled"
         case Verdict.ROLL_BACK:
             return RollBack(version=running.treatment, cool_down_until=cool_down_until), "rolled_back"
         case Verdict.ABORT:
             return concluded(running, "aborted", cool_down_until), "aborted"
         case Verdict.INCONCLUSIVE:
             return concluded(running, "inconclusive", cool_down_until), "inconclusive"
-        case Verdict.CONTINUE:
-            raise ValueError("an experiment that goes on has no verdict to carry out")
+        case _:
+            raise ValueError(f"a canary has no verdict {verdict} to carry out")
 
 
 def _of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence | None) -> tuple[Move, AdapterMove]:
-    """A primary that is worse in score gives way to what it is worse than; one beyond a limit to the one before it."""
+    """A primary that is worse in score gives way to what it is worse than; one beyond a limit to the one before it.
+
+    A probation that an older version began ends as a watch does.
+    """
+    if verdict is Verdict.ROLL_BACK and running.programs is not None:
+        return RollBackProgram(program=running.programs.treatment.name), "standing"
     if verdict is Verdict.ROLL_BACK:
         by_score = evidence is not None and max(evidence.harm_score, evidence.harm_audit or 0.0) >= max(
             evidence.harm_success, evidence.harm_length, evidence.harm_latency, evidence.harm_refused or 0.0
@@ -232,16 +216,6 @@ def concluded(running: RunningExperiment, verdict: str, cool_down_until: datetim
     return Conclude.model_validate(
         {"experiment_id": running.experiment_id, "verdict": verdict, "cool_down_until": cool_down_until}
     )
-
-
-def _probation(running: RunningExperiment, policy: ExperimentPolicy, where: Where) -> RunningExperiment:
-    """The promoted version and, as its holdback, the primary it beat."""
-    plan = holdback_plan(f"{running.experiment_id}-probation", plan_of(running), policy)
-    return running_of(plan, treatment=running.treatment, control=running.control, where=where)
-
-
-def holdback_plan(experiment_id: str, canary: ExperimentPlan, policy: ExperimentPolicy) -> ExperimentPlan:
-    return probation_plan(experiment_id, canary, holdback=policy.holdback, units=policy.probation_units)
 
 
 def is_cooling(adapters: AgentAdapters, now: datetime) -> bool:

@@ -9,29 +9,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ratchet.experiments.effect import loss_of
-from ratchet.experiments.lifetime import limited
+from ratchet.experiments.lifetime import limited, watch_plan
 from ratchet.experiments.replay import plan_of
+from schemas.messages.work import BASE_VERSION
 from schemas.records.decision import (
+    Conclude,
     Move,
     ProgramArms,
     ProgramRevision,
     PromoteProgram,
     RollBackProgram,
     RunningExperiment,
-    SettleProgram,
     StartExperiment,
 )
 from schemas.records.evidence import Change, Evidence, ExperimentPlan, Verdict
-from schemas.records.program_state import ProgramState
 from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
     Where,
+    carried_out,
     changed_since,
     concluded,
-    holdback_plan,
     is_cooling,
+    last_watch,
     next_number,
+    next_turn,
     running_of,
 )
 
@@ -86,20 +88,30 @@ def program_canary(
     return StartExperiment(experiment=_running(plan, arms, adapters.primary, where))
 
 
-def on_probation(adapters: AgentAdapters) -> bool:
-    """Whether the program that answers by default is on a probation that no experiment watches."""
-    programs = adapters.programs
-    if programs.primary is None or adapters.experiment or adapters.frozen:
-        return False
-    return programs.entries[programs.primary].state is ProgramState.PROBATION
+def next_program_watch(
+    agent_id: str, arms: ProgramArms | None, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
+) -> StartExperiment | Conclude | None:
+    """Over the program that answers by default beside the one before it, in turns with the watch over the primary.
 
-
-def program_probation(
-    agent_id: str, arms: ProgramArms, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
-) -> StartExperiment:
-    """Beside the program before it: promoted by hand, or its probation was aborted."""
-    experiment_id = f"{agent_id}-program-{arms.treatment.name[:NAMED]}-{where.sequence}-probation"
-    plan = holdback_plan(experiment_id, _fleet_s(experiment_id, policy), policy)
+    A program that was promoted while that watch runs ends it: what is new is watched first. `arms`: both programs.
+    """
+    if arms is None or adapters.frozen or not policy.watch_share:
+        return None
+    program, primary = adapters.programs.entries[arms.treatment.name], adapters.versions[adapters.primary]
+    watched = last_watch(program)
+    if (watch := adapters.watch) is not None:
+        is_new = watch.programs is None and watched < program.decision
+        return Conclude(experiment_id=watch.experiment_id, verdict="unharmed") if is_new else None
+    if watched > last_watch(primary) and primary.version != BASE_VERSION:
+        return None
+    experiment_id = f"{agent_id}-program-{program.name[:NAMED]}-{where.sequence}-watch"
+    plan = watch_plan(
+        experiment_id,
+        _fleet_s(experiment_id, policy),
+        share=policy.watch_share,
+        nth=next_turn(program),
+        audit_share=policy.audit_share,
+    )
     return StartExperiment(experiment=_running(plan, arms, adapters.primary, where))
 
 
@@ -112,28 +124,22 @@ def program_carried_out(
     evidence: Evidence | None = None,
 ) -> Move:
     """What a final verdict does."""
+    if running.kind != "canary":
+        return carried_out(running, verdict, policy, where, evidence)[0]
     cool_down_until = where.at + policy.cool_down if policy.cool_down else None
     program = arms.treatment.name
     match verdict:
         case Verdict.PROMOTE:
-            canary = plan_of(running)
-            plan = holdback_plan(f"{running.experiment_id}-probation", canary, policy)
-            return PromoteProgram(
-                program=program,
-                experiment_id=running.experiment_id,
-                probation=_running(plan, arms, running.treatment, where) if policy.probation_units else None,
-                since_first=changed_since(canary, evidence.change if evidence else None),
-            )
-        case Verdict.STABLE:
-            return SettleProgram(program=program)
+            since_first = changed_since(plan_of(running), evidence.change if evidence else None)
+            return PromoteProgram(program=program, experiment_id=running.experiment_id, since_first=since_first)
         case Verdict.ROLL_BACK:
             return RollBackProgram(program=program, cool_down_until=cool_down_until)
         case Verdict.ABORT:
             return concluded(running, "aborted", cool_down_until)
         case Verdict.INCONCLUSIVE:
             return concluded(running, "inconclusive", cool_down_until)
-        case Verdict.CONTINUE:
-            raise ValueError("an experiment that goes on has no verdict to carry out")
+        case _:
+            raise ValueError(f"a canary has no verdict {verdict} to carry out")
 
 
 def _fleet_s(experiment_id: str, policy: ExperimentPolicy) -> ExperimentPlan:

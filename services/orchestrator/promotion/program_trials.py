@@ -1,4 +1,4 @@
-"""One agent's programs on their way: asked for, tried on live traffic, on probation. A part of its promoter's turn.
+"""One agent's programs on their way: asked for, tried on live traffic, watched. A part of its promoter's turn.
 
 What a program is, its runners say: an experiment begins once all of them have both programs in one revision each, and
 the new one has passed the gate; it ends without a winner as soon as a runner has another.
@@ -11,21 +11,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from ratchet.service.telemetry import Log
-from schemas.records.decision import Move, ProgramArms, RejectProgram, RunningExperiment, SettleProgram
+from schemas.records.decision import Move, ProgramArms, RejectProgram, RunningExperiment
 from schemas.records.evidence import Verdict
 from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
-from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy, Where, is_cooling
+from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy, Where
 from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_transitions import (
     Declared,
     agreed,
     difference,
     may_begin,
-    on_probation,
     program_canary,
     program_carried_out,
-    program_probation,
 )
 from services.orchestrator.promotion.shadow_gate import GateVerdict
 
@@ -72,7 +70,6 @@ class ProgramTrials:
     async def turn(self) -> None:
         """Begin what is due. Raises RegistryError, BusError."""
         if self._adapters.distrusted is None:
-            await self._watch_default()
             await self._begin()
 
     @property
@@ -81,31 +78,20 @@ class ProgramTrials:
 
     async def end_of_another(self) -> None:
         """End what is no longer about what runners have, before any verdict on it. Raises RegistryError, BusError."""
-        running = self._adapters.experiment
-        if running is None or running.programs is None:
-            return
-        if (reason := difference(running.programs, self._told())) is not None:
+        for running in self._adapters.running:
+            if running.programs is None or (reason := difference(running.programs, self._told())) is None:
+                continue
             move = program_carried_out(running, running.programs, Verdict.ABORT, self._policy, self._where())
             await self._decide(move, reason, running=running)
 
-    async def _watch_default(self) -> None:
-        """A promotion by hand, or one whose probation was aborted; without anything to watch it by it is settled."""
-        adapters = self._adapters
-        if not on_probation(adapters):
-            return
-        primary, before = str(adapters.programs.primary), adapters.programs.previous
-        if not self._policy.probation_units or before is None:
-            await self._settle(primary, "its probation has nothing to watch it by")
-        elif not is_cooling(adapters, (where := self._where()).at):
-            found = self._agreed(adapters.programs.entries[primary].decision, (primary, before))
-            if isinstance(found, ProgramArms):
-                move = program_probation(self._arms.agent_id, found, adapters, self._policy, where)
-                await self._decide(move, f"{primary} is on probation, and nothing watches it")
-            elif found is not None:
-                await self._settle(primary, f"its probation has nothing to watch it by: {found}")
-
-    async def _settle(self, program: str, reason: str) -> None:
-        await self._decide(SettleProgram(program=program), reason)
+    @property
+    def watchable(self) -> ProgramArms | None:
+        """The program that answers by default and the one before it, where all runners have both."""
+        programs = self._adapters.programs
+        if programs.primary is None or programs.previous is None:
+            return None
+        found = agreed((programs.primary, programs.previous), self._told())
+        return found if isinstance(found, ProgramArms) else None
 
     async def _begin(self) -> None:
         adapters, where = self._adapters, self._where()

@@ -51,7 +51,7 @@ from schemas.records.decision import (
     Register,
     RejectVersion,
     RunningExperiment,
-    Settle,
+    StartExperiment,
     Trust,
     Validate,
 )
@@ -69,12 +69,11 @@ from services.orchestrator.promotion.experiment_transitions import (
     canary,
     carried_out,
     next_candidate,
-    next_probation,
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.pauses import Pauses
-from services.orchestrator.promotion.program_transitions import Declared, program_carried_out
+from services.orchestrator.promotion.program_transitions import Declared, next_program_watch, program_carried_out
 from services.orchestrator.promotion.program_trials import ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.promotion.shadow_gate import GateVerdict
@@ -247,7 +246,6 @@ class Promoter:
             await self.abort("the key that draws its arms is gone or another: see RATCHET_DECISION_KEYS")
         self._validate_next()
         if self.adapters.distrusted is None:
-            await self._watch_primary()
             await self._start_watch()
         await self._programs.turn()
         if self.adapters.distrusted is None:
@@ -367,20 +365,17 @@ class Promoter:
             again = f"it is tried again in {pause:.0f} s"
             log.error("validation", f"{entry.version} could not be validated, {again}: {error}", exc_info=error)
 
-    async def _watch_primary(self) -> None:
-        adapters = self.arms.adapters
-        move = next_probation(self._agent_id, adapters, self._policy, self._where())
-        if isinstance(move, Settle):
-            await self._decide(move, "its probation has nothing to watch it by", event="settled")
-        elif move is not None:
-            reason = f"{adapters.primary} is on probation, and nothing watches it"
-            await self._decide(move, reason, event="experiment_started")
-
     async def _start_watch(self) -> None:
-        move = next_watch(self._agent_id, self.arms.adapters, self._policy, self._where())
-        if move is not None:
-            reason = f"{move.experiment.treatment} is stable: watched beside {move.experiment.control}"
-            await self._decide(move, reason, event="experiment_started")
+        agent_id, adapters, where = self._agent_id, self.arms.adapters, self._where()
+        move = next_program_watch(agent_id, self._programs.watchable, adapters, self._policy, where) or next_watch(
+            agent_id, adapters, self._policy, where
+        )
+        if isinstance(move, StartExperiment):
+            treatment, control = move.experiment.arms
+            await self._decide(move, f"{treatment} is watched beside {control}", event="experiment_started")
+        elif move is not None:
+            reason = f"program {adapters.programs.primary} was promoted, and is watched first"
+            await self._decide(move, reason, running=adapters.watch)
 
     async def _note_what_was_learned(self) -> None:
         """From the cards of versions that passed the gate: whoever had them trained, what they read counts as read."""

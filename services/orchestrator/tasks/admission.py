@@ -66,10 +66,11 @@ class AdmissionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a task's answer goes, besides the queue of results."""
+    """Where a task's answer goes, besides the queue of results, and whose task it is, where it came with a token."""
 
     reply_to: str | None = None
     correlation_id: str | None = None
+    owner: str | None = None
 
 
 def admit(
@@ -87,6 +88,7 @@ def admit(
         "admitted_at": now,
         "reply_to": origin.reply_to,
         "correlation_id": origin.correlation_id,
+        "owner": origin.owner,
     }
     return Work.assembled(fields)
 

@@ -93,18 +93,20 @@ class Intake:
         if not arms.offers(task):
             await self._read_registry(arms.agent_id)
         arms.check(task)
+        if not task.task_id.isprintable():
+            raise Reject("task_id has a character that is not printed, or that turns text around: name another")
         self._policy.check_size(task, size)
         self._policy.check_select(task)
         if task.deadline is not None:
             self._policy.check_deadline(task, self._clock())
 
-    async def submit(self, task: Task) -> bool:
+    async def submit(self, task: Task, owner: str | None = None) -> bool:
         """For a caller that looks for the answer itself: as `handle`, but nothing is sent back. True if it is new.
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
         await self._check(task, len(task.encode()))
-        known = await self._known_or_begun(task, Origin())
+        known = await self._known_or_begun(task, Origin(owner=owner))
         if known is None:
             return True
         metrics.tasks_repeated.inc()

@@ -70,10 +70,14 @@ def task_page(
     state: StateFilter | None = None,
     agent_id: str | None = None,
     own: bool = True,
+    owner: str | None = None,
 ) -> TaskPage:
-    """`before`: the place that the page before named. `own`: with the fleet's own. Raises JournalError."""
+    """`before`: the place that the page before named. `own`: with the fleet's own. `owner`: whose alone.
+
+    Raises JournalError.
+    """
     scanned = limit if agent_id is None else MOST_SCANNED
-    rows = _rows(index, state, NEWEST if before is None else before, scanned + 1, own=own)
+    rows = _rows(index, state, NEWEST if before is None else before, scanned + 1, own=own, owner=owner)
     kept = [row for row in rows[:scanned] if agent_id in (None, _agent_of(row))]
     shown = kept[:limit]
     if len(kept) > limit:
@@ -105,13 +109,15 @@ def summary(row: TaskRow, work: bytes | None) -> TaskSummary:
     )
 
 
-def _rows(index: Path, state: StateFilter | None, before: int, limit: int, *, own: bool) -> list[TaskRow]:
+def _rows(
+    index: Path, state: StateFilter | None, before: int, limit: int, *, own: bool, owner: str | None
+) -> list[TaskRow]:
     """In the order of sequence numbers, the highest first; all open tasks are gone through for a page of them."""
-    chosen = _WHERE[state] + ("" if own else _USERS)
+    chosen = _WHERE[state] + ("" if own else _USERS) + ("" if owner is None else " AND owner = ?")
     query = f"SELECT {', '.join(TaskRow._fields)} FROM {chosen} ORDER BY sequence DESC LIMIT ?"
     try:
         with closing(sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            return [TaskRow(*row) for row in db.execute(query, (before, limit))]
+            return [TaskRow(*row) for row in db.execute(query, (before, *([] if owner is None else [owner]), limit))]
     except sqlite3.Error as error:
         raise JournalError(f"the index {index} can't be read now ({error}): try again") from None
 

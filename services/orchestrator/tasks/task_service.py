@@ -1,7 +1,7 @@
 """Tasks that come in over HTTP: admitted in this process, and their answers waited for.
 
 A task is in the log, on disk, and its Work confirmed by the broker, when `submit` returns. Nothing is known here of
-requests and statuses.
+requests and statuses, but who asks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from ratchet.concurrency.keyed import KeyedFutures
-from ratchet.service.errors import RatchetError
+from ratchet.http.access.roles import Caller
+from ratchet.service.errors import NotAllowed, RatchetError
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import Work
@@ -55,21 +56,27 @@ class SaysSomethingElse(RatchetError):
     """A task with this id is known, and is another one."""
 
 
+class ForeignTask(NotAllowed):
+    """A task with this id is known, and the caller may not see it."""
+
+
 class TaskService:
     def __init__(self, intake: Intake, ledger: Ledger, waits: ResultWaiters) -> None:
         self._intake = intake
         self._ledger = ledger
         self._waits = waits
 
-    async def submit(self, task: Task, *, same: bool = False, unasked: Collection[str] = ()) -> None:
+    async def submit(self, task: Task, caller: Caller, *, same: bool = False, unasked: Collection[str] = ()) -> None:
         """Admit it, unless it is known. With `same`, one that is known must be the same: else SaysSomethingElse.
 
         `unasked`: fields that its sender did not name, so that they may differ.
 
-        A caller that is cancelled leaves a task admitted or not, never half. Raises Reject (ExpiredResult), BusError,
-        DiskFull, JournalError.
+        A caller that is cancelled leaves a task admitted or not, never half.
+        Raises ForeignTask, Reject (ExpiredResult), BusError, DiskFull, JournalError.
         """
-        new = await asyncio.shield(asyncio.ensure_future(self._intake.submit(task)))
+        new = await asyncio.shield(asyncio.ensure_future(self._intake.submit(task, caller.owner)))
+        if not new and (known := self._ledger.find(task.task_id)) and not caller.may_see(known.owner):
+            raise ForeignTask("a task with this task_id is known, and is not yours: name another task_id")
         if same and not new and differs(task, await self._work(task.task_id), unasked):
             raise SaysSomethingElse(f"task {task.task_id} is known, and asks something else")
 

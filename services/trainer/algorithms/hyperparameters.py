@@ -25,7 +25,7 @@ RATE, LARGE_MODEL_RATE = 1e-4, 5e-5
 FEWEST_PASSES, MOST_PASSES = 2, 8
 GPU_TOKENS, CPU_TOKENS = 16_384, 2_048
 
-Mixture = Literal["only", "first", "beside"]
+Mixture = Literal["only", "first"]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -191,7 +191,7 @@ class WithDemonstrations(Hyperparameters):
         description="Which texts that are known to be good teach, where there are as many as `min_groups`; if not set, "
         "those of RATCHET_DEMONSTRATIONS.",
     )
-    mixture: Mixture = Field("only", description="Those alone, before the samples, or beside them.")
+    mixture: Mixture = Field("only", description="Those alone, or first and then the samples.")
 
     @property
     def taught_by(self) -> frozenset[DemonstrationSource]:

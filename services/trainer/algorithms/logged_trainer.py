@@ -23,13 +23,14 @@ from ratchet.service.errors import TrainingError
 from ratchet.service.telemetry import Log
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.arguments import training_arguments
-from services.trainer.algorithms.hyperparameters import Hyperparameters, Mixture
+from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.plan import MicroBatch, Plan, TrainingTargets
 from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of, step_rows
 from services.trainer.algorithms.policy import separate_head
 from services.trainer.algorithms.shared_prompts import IGNORED, SharedPrompts, is_cheaper, share_prompts
 
 DEMONSTRATION_BATCH = 8
+"""Of a step, at most."""
 PER_TOKEN_LOSSES = ("dapo", "cispo", "vespo")
 """Losses that TRL divides by the tokens of the step; the others it averages over the rows of a micro-batch."""
 
@@ -70,8 +71,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         if shown.used:
             batch = min(hyperparameters.batch, DEMONSTRATION_BATCH)
             first = planned(shown.used, hyperparameters.model_copy(update={"batch": batch})).of_demonstrations
-            self.plan = mixed(first, self.plan, hyperparameters.mixes)
-        self._falls = hyperparameters.mixes == "beside"
+            self.plan = Plan(first.steps + self.plan.steps, inputs.processes)
         self._shortest = min(range(len(samples)), key=lambda number: samples[number].length)
         if loss.get("cast_lm_head_to_fp32"):
             separate_head(inputs.policy)
@@ -151,8 +151,6 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
                 [self.targets.weights[self._rollout[number]] for number in filled], dtype=torch.float32
             ),
         }
-        if self._falls and numbers and samples[0].demonstration is not None:
-            tensors["advantages"] *= 1.0 - self.state.global_step / max(1, len(self.plan.steps))
         if self._has_given:
             sampled = [sample.sampled or [1] * len(sample.completion) for sample in samples]
             tensors["tool_mask"] = _padded(sampled, 0, torch.long)
@@ -283,13 +281,6 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
             self.count_demonstrations(self._seen_logps, loss_mask(inputs))
             return
         self.compare(self._seen_logps, inputs["old_per_token_logps"], loss_mask(inputs), inputs["advantages"] > 0)
-
-
-def mixed(first: Plan, then: Plan, how: Mixture) -> Plan:
-    """One after the other, or the steps of the second with those of the first, over and over."""
-    if how != "beside" or not then.steps:
-        return Plan(first.steps + then.steps, first.processes)
-    return Plan(tuple(step + first.steps[n % len(first.steps)] for n, step in enumerate(then.steps)), first.processes)
 
 
 def loss_mask(tensors: Tensors) -> torch.Tensor:

@@ -14,6 +14,7 @@ import msgspec
 from ratchet.logs.names import FEEDBACK
 from ratchet.logs.reader import LogReader, decode
 from ratchet.logs.rows import FeedbackRow
+from ratchet.logs.seals import NO_SEALS, SealBook
 from ratchet.logs.segments import oldest_position
 from schemas.records.adapter_card import DataRange
 from services.trainer.data.range_sums import RangeSums
@@ -36,12 +37,14 @@ class FeedbackScores:
 NO_FEEDBACK = FeedbackScores()
 
 
-def read_feedback(logs_dir: Path, agent_id: str, until: int | None) -> FeedbackScores:
+def read_feedback(logs_dir: Path, agent_id: str, until: int | None, seals: SealBook = NO_SEALS) -> FeedbackScores:
     """All feedback on an agent's samples, of before byte `until` of the log, or of all there is now.
 
-    Raises JournalError if a segment is missing or damaged.
+    What is strange by `seals` is left out. Raises JournalError if a segment is missing or damaged.
     """
     decoder, scores, ranges = msgspec.json.Decoder(FeedbackRow), dict[tuple[str, int], float](), RangeSums(FEEDBACK)
+    if until is None and seals.mark is not None:
+        until = seals.mark.end
     corrections: dict[str, str] = {}
     end = start = oldest_position(logs_dir, FEEDBACK)
     for line in LogReader(logs_dir, FEEDBACK, start, on_bad=lambda bad: None).whole_lines():
@@ -49,6 +52,8 @@ def read_feedback(logs_dir: Path, agent_id: str, until: int | None) -> FeedbackS
             break
         ranges.add(line)
         end = line.end
+        if seals.is_strange(line.position):
+            continue
         try:
             given = decode(line.data, decoder)
         except (msgspec.DecodeError, ValueError, RecursionError):

@@ -22,6 +22,8 @@ class Reason(Sentences):
     """Why a line, a sample or a group teaches nothing; each value carries a sentence for people."""
 
     BAD_LINE = "bad_line", "The line can't be read."
+    ERASED = "erased", "The line was erased."
+    STRANGE = "strange", "The orchestrator did not note that it wrote the line."
     OTHER_AGENT = "other_agent", "Another agent's."
     VALIDATION = "validation", "Traffic of the validation gate: what it asks is never trained on."
     EVALUATION = "evaluation", "Asks what a registered evaluation set asks: no training ever sees it."

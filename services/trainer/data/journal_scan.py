@@ -23,6 +23,7 @@ from ratchet.logs.groups import Groups
 from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
+from ratchet.logs.seals import NO_SEALS, SealBook, is_tombstone
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.logs.trajectories import TrajectoryUnreadable, segments_at
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
@@ -101,9 +102,11 @@ class JournalScan:
         policy: DataPolicy,
         feedback: FeedbackScores = NO_FEEDBACK,
         *,
+        seals: SealBook = NO_SEALS,
         on_share: Callable[[float], None] = lambda share: None,
     ) -> None:
-        """`on_share` is told now and then how much of the window is read."""
+        """`seals`: of the log, what it says is strange teaches nothing. `on_share` is told how much is read."""
+        self._seals = seals
         self._on_share = on_share
         self._logs_dir = logs_dir
         self._policy = policy
@@ -123,6 +126,8 @@ class JournalScan:
         What retention has removed since is left out; the ranges say what was read.
         """
         ranges = RangeSums(INTERACTIONS)
+        if until is None and self._seals.mark is not None:
+            until = self._seals.mark.end
         since = max(since, read_start_offsets(self._logs_dir).begin(INTERACTIONS))
         for line in self._lines(since, until):
             ranges.add(line)
@@ -150,6 +155,9 @@ class JournalScan:
 
     def _take(self, line: Line) -> None:
         self._found.lines += 1
+        if is_tombstone(line.data) or self._seals.is_strange(line.position):
+            self._found.drop("lines", Reason.ERASED if is_tombstone(line.data) else Reason.STRANGE)
+            return
         try:
             logged = decode(line.data, self._decoder)
         except (msgspec.DecodeError, ValueError, RecursionError):

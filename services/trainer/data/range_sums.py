@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ratchet.logs.reader import Line
+from ratchet.logs.seals import NOTHING, extended
 from schemas.records.adapter_card import DataRange
 
 
@@ -15,6 +16,7 @@ class RangeSums:
         self._log = log
         self._ranges: list[DataRange] = []
         self._sum = hashlib.sha256()
+        self._chain = NOTHING
         self._start = self._end = -1
 
     def add(self, line: Line) -> None:
@@ -23,6 +25,7 @@ class RangeSums:
             self._start = line.position
         self._sum.update(line.data)
         self._sum.update(b"\n")
+        self._chain = extended(self._chain, [line.data])
         self._end = line.end
 
     def closed(self) -> tuple[DataRange, ...]:
@@ -31,8 +34,7 @@ class RangeSums:
 
     def _seal(self) -> None:
         if self._end > self._start:
-            self._ranges.append(
-                DataRange(log=self._log, start=self._start, end=self._end, sha256=self._sum.hexdigest())
-            )
-        self._sum = hashlib.sha256()
+            sums = {"sha256": self._sum.hexdigest(), "chain": self._chain.hex()}
+            self._ranges.append(DataRange(log=self._log, start=self._start, end=self._end, **sums))
+        self._sum, self._chain = hashlib.sha256(), NOTHING
         self._start = self._end = -1

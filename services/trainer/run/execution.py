@@ -22,7 +22,8 @@ from pydantic import JsonValue
 from ratchet.adapters.evaluations import held_out_inputs, inputs_written_at, read_inputs, write_inputs
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.taught import asked_by_the_gate
-from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.names import FEEDBACK, INTERACTIONS, SEALS
+from ratchet.logs.seals import read_seals
 from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import identify, load_language_model
 from ratchet.models.tokenization import answers_of, model_folder
@@ -248,9 +249,11 @@ class RunExecution:
 
     def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
         """What the logs hold, and to which byte the feedback was read."""
-        feedback = read_feedback(self._settings.logs_dir, request.agent_id, request.feedback_until)
+        logs, seals = self._settings.logs_dir, self._settings.adapters_dir / SEALS
+        feedback = read_feedback(logs, request.agent_id, request.feedback_until, read_seals(seals, FEEDBACK))
         data = replace(choices.data, held_out=read_inputs(self._folder.held_out))
-        scan = JournalScan(self._settings.logs_dir, data, feedback, on_share=self._shares("reading"))
+        book = read_seals(seals, INTERACTIONS)
+        scan = JournalScan(logs, data, feedback, seals=book, on_share=self._shares("reading"))
         return scan.read(request.since, request.until), feedback.end
 
     def _inputs(self, choices: Choices, selection: Selection, *, spread: bool) -> TrainerInputs:

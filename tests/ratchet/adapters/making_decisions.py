@@ -54,7 +54,12 @@ def to_canary(version: str, control: str = "v1.0.0") -> list[Move]:
 
 
 def to_primary(version: str, control: str = "v1.0.0") -> list[Move]:
-    """Through a canary; on probation, with the holdback running."""
+    """Through a canary; nothing watches it yet."""
+    return [*to_canary(version, control), Promote(version=version, experiment_id=f"canary-{version}")]
+
+
+def to_probation(version: str, control: str = "v1.0.0") -> list[Move]:
+    """As an older version promoted: an experiment began with it, and `Settle` ended that."""
     probation = experiment(version, control, "probation")
     promotion = Promote(version=version, experiment_id=f"canary-{version}", probation=probation)
     return [*to_canary(version, control), promotion]

@@ -30,14 +30,13 @@ from schemas.records.decision import (
     RollBack,
     RollBackProgram,
     RunningExperiment,
-    Settle,
     SettleProgram,
     StartExperiment,
     TryProgram,
     Validate,
 )
 from schemas.records.evidence import Change
-from schemas.records.program_state import DEFAULT_STATES, ProgramState
+from schemas.records.program_state import ProgramState
 from schemas.records.registry import AgentAdapters, Registry
 from tests.quick import rounds
 from tests.ratchet.adapters.making_adapters import NOON
@@ -73,17 +72,13 @@ def states(agent: AgentAdapters) -> dict[str, str]:
     return {name: str(entry.state) for name, entry in agent.programs.entries.items()}
 
 
-CHOSEN: list[Move] = [PromoteProgram(program="old"), SettleProgram(program="old")]
+CHOSEN: list[Move] = [PromoteProgram(program="old")]
 TRIED: list[Move] = [*CHOSEN, TryProgram(program="new"), starts()]
 PROMOTED: list[Move] = [
     *TRIED,
-    PromoteProgram(
-        program="new",
-        experiment_id="canary-new",
-        probation=of_programs(kind="probation"),
-        since_first=Change(length=1.5),
-    ),
+    PromoteProgram(program="new", experiment_id="canary-new", since_first=Change(length=1.5)),
 ]
+WATCHED: list[Move] = [*PROMOTED, starts(kind="watch")]
 
 
 def test_every_state_has_a_sentence_and_its_moves() -> None:
@@ -103,16 +98,17 @@ def test_the_whole_life_of_a_better_program() -> None:
     }
 
     promoted = after(*PROMOTED)
-    settled = after(*PROMOTED, SettleProgram(program="new"))
+    watched = after(*WATCHED)
+    unharmed = after(Conclude(experiment_id="watch-new", verdict="unharmed"), start=watched)
 
-    # then it answers, first with a holdback; the versions of the adapters have not moved
-    assert states(promoted) == {"old": "superseded", "new": "probation"}
-    assert promoted.experiment == of_programs(kind="probation")
-    assert (settled.programs.primary, settled.programs.previous, settled.experiment) == ("new", "old", None)
-    new = settled.programs.entries["new"]
-    assert [(one.kind, one.verdict) for one in new.outcomes] == [("canary", "promoted"), ("probation", "settled")]
-    assert (new.since_first, new.replaced) == (Change(length=1.5), "old")
-    assert settled.versions == after().versions
+    # then it answers, and is watched; the versions of the adapters have not moved
+    assert states(promoted) == {"old": "superseded", "new": "stable"}
+    assert (promoted.programs.primary, promoted.programs.previous, promoted.experiment) == ("new", "old", None)
+    assert (watched.experiment, watched.watch) == (None, of_programs(kind="watch"))
+    new = unharmed.programs.entries["new"]
+    assert [(one.kind, one.verdict) for one in new.outcomes] == [("canary", "promoted"), ("watch", "unharmed")]
+    assert (unharmed.watch, new.since_first, new.replaced) == (None, Change(length=1.5), "old")
+    assert unharmed.versions == after().versions
 
 
 def test_a_harmful_program_leaves_traffic_and_the_one_before_it_answers_again() -> None:
@@ -121,9 +117,9 @@ def test_a_harmful_program_leaves_traffic_and_the_one_before_it_answers_again() 
     assert states(candidate) == {"old": "stable", "new": "rolled_back"}
     assert (candidate.experiment, candidate.cool_down_until) == (None, later)
 
-    primary = after(*PROMOTED, RollBackProgram(program="new"))
+    primary = after(*WATCHED, RollBackProgram(program="new"))
     assert states(primary) == {"old": "stable", "new": "rolled_back"}
-    assert (primary.programs.primary, primary.programs.previous, primary.experiment) == ("old", None, None)
+    assert (primary.programs.primary, primary.programs.previous, primary.watch) == ("old", None, None)
     assert primary.programs.entries["new"].outcomes[-1].verdict == "rolled_back"
 
     # and where there was none before it, the samples are dealt to all again
@@ -149,31 +145,45 @@ def test_an_experiment_without_a_winner_leaves_the_present_program(verdict: str)
     assert (agent.programs.candidate, agent.experiment) == (None, None)
     assert candidates_tried([*agent.versions.values(), *agent.programs.entries.values()]) == 1
 
-    # of a probation, the program stays on it
-    ends = Conclude.model_validate({"experiment_id": "probation-new", "verdict": verdict})
-    agent = after(*PROMOTED, ends)
-    assert (states(agent)["new"], agent.experiment) == ("probation", None)
-    assert after(starts(kind="probation"), start=agent).experiment == of_programs(kind="probation")
+
+def test_a_probation_of_an_older_ledger_is_replayed() -> None:
+    promoted = PromoteProgram(program="new", experiment_id="canary-new", probation=of_programs(kind="probation"))
+    aborted = Conclude(experiment_id="probation-new", verdict="aborted")
+
+    running = after(*CHOSEN, SettleProgram(program="old"), *TRIED[1:], promoted)
+    settled = after(aborted, starts(kind="probation"), SettleProgram(program="new"), start=running)
+
+    assert (states(running)["new"], running.experiment) == ("stable", of_programs(kind="probation"))
+    assert (states(settled)["new"], settled.experiment) == ("stable", None)
+    outcomes = settled.programs.entries["new"].outcomes
+    assert [one.verdict for one in outcomes] == ["promoted", "aborted", "settled"]
 
 
 def test_with_the_primary_version_goes_the_experiment_that_both_arms_of_are_answered_by_it() -> None:
-    base = after(*to_primary("v1.0.1"), Settle(version="v1.0.1"), *CHOSEN, TryProgram(program="new"))
+    base = after(*to_primary("v1.0.1"), *CHOSEN, TryProgram(program="new"))
     tried = after(StartExperiment(experiment=of_programs(version="v1.0.1")), start=base)
 
     agent = after(RollBack(version="v1.0.1"), start=tried)
 
     assert (agent.primary, agent.experiment, agent.programs.candidate) == ("v1.0.0", None, None)
     assert (states(agent)["new"], agent.programs.entries["new"].outcomes[-1].verdict) == ("aborted", "aborted")
-    assert [one.kind for one in agent.versions["v1.0.1"].outcomes] == ["canary", "probation"]
+    assert [one.kind for one in agent.versions["v1.0.1"].outcomes] == ["canary"]
 
 
-def test_an_adapter_promoted_by_hand_takes_the_place_of_a_programs_probation() -> None:
-    agent = after(*PROMOTED, register("v1.0.1"), Validate(version="v1.0.1"))
+def test_another_primary_version_ends_the_watch_over_a_program() -> None:
+    agent = after(*WATCHED, register("v1.0.1"), Validate(version="v1.0.1"))
 
-    registry = apply(Registry(agents={"small": agent}), decision(Promote(version="v1.0.1"), ANN))
+    promoted = apply(Registry(agents={"small": agent}), decision(Promote(version="v1.0.1"), ANN)).agent("small")
+    rolled_back = after(
+        StartExperiment(experiment=of_programs(kind="watch", version="v1.0.1")),
+        RollBack(version="v1.0.1"),
+        start=promoted,
+    )
 
-    agent = registry.agent("small")
-    assert (agent.primary, agent.experiment, states(agent)["new"]) == ("v1.0.1", None, "probation")
+    assert (promoted.primary, promoted.watch, states(promoted)["new"]) == ("v1.0.1", None, "stable")
+    assert (rolled_back.primary, rolled_back.watch, states(rolled_back)["new"]) == ("v1.0.0", None, "stable")
+    verdicts = [one.verdict for one in rolled_back.programs.entries["new"].outcomes]
+    assert verdicts == ["promoted", "replaced", "aborted"]
 
 
 @pytest.mark.parametrize(
@@ -186,14 +196,14 @@ def test_an_adapter_promoted_by_hand_takes_the_place_of_a_programs_probation() -
         ([*CHOSEN, Freeze()], TryProgram(program="new"), ANN, "frozen by"),
         (CHOSEN, starts(), ANN, "was never tried or chosen"),
         ([*CHOSEN, TryProgram(program="new")], starts("new", "third"), "orchestrator", "no canary against old"),
-        ([*CHOSEN, TryProgram(program="new")], starts(kind="probation"), "orchestrator", "must hold back None"),
+        (CHOSEN, starts("old", "new", "watch"), "orchestrator", "must hold back None"),
+        (WATCHED, starts(kind="watch"), "orchestrator", "one watch at a time"),
         ([*CHOSEN, TryProgram(program="new")], starts("old", "old"), "orchestrator", "with itself"),
         (CHOSEN, PromoteProgram(program="new"), "orchestrator", "only by the experiment that proves it"),
         (CHOSEN, PromoteProgram(program="old"), ANN, "answers by default already"),
         (TRIED, PromoteProgram(program="third"), ANN, "new is in an experiment"),
         (TRIED, PromoteProgram(program="new", experiment_id="canary-x"), "orchestrator", "is not running"),
         ([*TRIED, Freeze()], PromoteProgram(program="new", experiment_id="canary-new"), "orchestrator", "frozen by"),
-        (CHOSEN, SettleProgram(program="old"), "orchestrator", "can't become stable"),
         (CHOSEN, SettleProgram(program="new"), "orchestrator", "does not answer by default"),
         (CHOSEN, RollBackProgram(program="new"), ANN, "is in no traffic"),
         (TRIED, RejectProgram(program="new"), "orchestrator", "is canary, so it can't become rejected"),
@@ -221,13 +231,9 @@ MOVES: list[Move] = [
     *(RollBackProgram(program=name) for name in "abc"),
     *(SettleProgram(program=name) for name in "abc"),
     *(RejectProgram(program=name) for name in "abc"),
-    *(starts(one, other, kind) for one in "abc" for other in "abc" for kind in ("canary", "probation")),
+    *(starts(one, other, kind) for one in "abc" for other in "abc" for kind in ("canary", "watch")),
     *(PromoteProgram(program=name, experiment_id=f"canary-{name}") for name in "abc"),
-    *(
-        Conclude(experiment_id=f"{kind}-{name}", verdict="aborted")
-        for name in "abc"
-        for kind in ("canary", "probation")
-    ),
+    *(Conclude(experiment_id=f"{kind}-{name}", verdict="aborted") for name in "abc" for kind in ("canary", "watch")),
 ]
 
 
@@ -244,12 +250,10 @@ def test_no_order_of_moves_breaks_what_always_holds(moves: list[Move]) -> None:
         if (primary := agent.programs.primary) is not None:
             back = apply(registry, decision(RollBackProgram(program=primary), ANN, sequence=number + 1)).agent("small")
             assert back.programs.primary == agent.programs.previous
-        serving = [name for name, entry in agent.programs.entries.items() if entry.state in DEFAULT_STATES]
+        serving = [name for name, entry in agent.programs.entries.items() if entry.state is ProgramState.STABLE]
         assert serving == ([agent.programs.primary] if agent.programs.primary else [])
-        assert agent.experiment is None or agent.experiment.arms[1] in (
-            agent.programs.primary,
-            agent.programs.previous,
-        )
+        assert agent.experiment is None or agent.experiment.arms[1] == agent.programs.primary
+        assert agent.watch is None or agent.watch.arms == (agent.programs.primary, agent.programs.previous)
         assert Registry.decode(registry.encode()) == registry
 
 
@@ -273,11 +277,11 @@ def test_a_ledger_without_programs_reads_and_writes_as_before(tmp_path: Path) ->
 
 
 def test_a_ledger_with_both_kinds_is_replayed_and_tells_its_experiments(tmp_path: Path) -> None:
-    store = written(tmp_path, [*to_primary("v1.0.1"), Settle(version="v1.0.1"), *CHOSEN, TryProgram(program="new")])
+    store = written(tmp_path, [*to_primary("v1.0.1"), *CHOSEN, TryProgram(program="new")])
     start = StartExperiment(experiment=of_programs(version="v1.0.1"))
-    probation = of_programs(kind="probation", version="v1.0.1")
-    proved = PromoteProgram(program="new", experiment_id="canary-new", probation=probation)
-    for move in (start, proved, RollBackProgram(program="new")):
+    proved = PromoteProgram(program="new", experiment_id="canary-new")
+    watch = StartExperiment(experiment=of_programs(kind="watch", version="v1.0.1"))
+    for move in (start, proved, watch, RollBackProgram(program="new")):
         store.change(store.read().revision, draft(move))
 
     found = experiments(line.decision for line in store.ledger.read())
@@ -285,17 +289,16 @@ def test_a_ledger_with_both_kinds_is_replayed_and_tells_its_experiments(tmp_path
     assert store.read() == store.replay()
     assert [(one.running.arms, one.running.kind, one.outcome) for one in found] == [
         (("v1.0.1", "v1.0.0"), "canary", "promoted"),
-        (("v1.0.1", "v1.0.0"), "probation", "settled"),
         (("new", "old"), "canary", "promoted"),
-        (("new", "old"), "probation", "rolled_back"),
+        (("new", "old"), "watch", "rolled_back"),
     ]
-    assert [one.summary().of for one in found] == ["adapters"] * 2 + ["programs"] * 2
-    about = [line.decision for line in store.ledger.read()][5:]
-    assert [program_of(one) for one in about] == ["old", "old", "new", "new", "new", "new"]
+    assert [one.summary().of for one in found] == ["adapters"] + ["programs"] * 2
+    about = [line.decision for line in store.ledger.read()][4:]
+    assert [program_of(one) for one in about] == ["old", *["new"] * 5]
     assert {version_of(one) for one in about} == {None}
 
 
-@pytest.mark.parametrize("line", [0, 2, 3, 4])
+@pytest.mark.parametrize("line", [0, 1, 2, 3])
 def test_a_decision_on_programs_that_was_changed_is_found(tmp_path: Path, line: int) -> None:
     store = written(tmp_path, PROMOTED)
     lines = store.ledger.path.read_bytes().splitlines(keepends=True)

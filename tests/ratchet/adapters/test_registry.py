@@ -15,7 +15,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.files.folder_lock import FolderLock
 from ratchet.service.errors import NotAllowed, RegistryConflict, RegistryError
 from ratchet.service.failpoint import REGISTRY_STEPS
-from schemas.records.adapter_state import PRIMARY_STATES
+from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import DecisionDraft, Freeze, Promote, RollBack, Unfreeze
 from schemas.records.registry import Registry
 from tests.quick import rounds
@@ -24,7 +24,7 @@ from tests.ratchet.adapters.making_decisions import decided, draft, register, to
 
 def primaries(registry: Registry, agent_id: str = "small") -> list[str]:
     entries = registry.agent(agent_id).versions.values()
-    return [entry.version for entry in entries if entry.state in PRIMARY_STATES]
+    return [entry.version for entry in entries if entry.state is AdapterState.STABLE]
 
 
 def test_a_fresh_agent_runs_the_base_model(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_is_not_allowed_leaves_no_trace(tmp_path: Path) -> None:
     store = RegistryStore(tmp_path)
     decided(store, register("v1.0.1"))
     before = store.ledger.path.read_bytes()
-    with pytest.raises(NotAllowed, match=r"agent small: v1\.0\.1 is trained, so it can't become probation"):
+    with pytest.raises(NotAllowed, match=r"agent small: v1\.0\.1 is trained, so it can't become stable"):
         store.change(1, draft(Promote(version="v1.0.1"), who="operator:ann"))
     with pytest.raises(RegistryError, match="no UTF-8"):
         store.change(1, draft(Freeze(), file="\ud800"))
@@ -236,13 +236,13 @@ def test_a_damaged_registry_is_refused_and_rebuilt_from_the_ledger(tmp_path: Pat
 
 
 def test_a_registry_changed_by_hand_is_found_at_the_start(tmp_path: Path) -> None:
-    # given somebody who made the primary stable in the file
+    # given somebody who moved the primary in the file to an earlier decision
     store = RegistryStore(tmp_path)
     decided(store, *to_primary("v1.0.1"))
-    store.path.write_text(store.path.read_text().replace('"state": "probation"', '"state": "stable"'))
+    store.path.write_text(store.path.read_text().replace('"decision": 4,', '"decision": 3,'))
     with pytest.raises(RegistryError, match="changed by hand"):
         store.open()
-    assert store.rebuild().agent("small").versions["v1.0.1"].state == "probation"
+    assert store.rebuild().agent("small").versions["v1.0.1"].decision == 4
 
 
 def test_a_registry_with_two_primaries_can_not_even_be_read(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_registry_with_two_primaries_can_not_even_be_read(tmp_path: Path) -> N
     fields = json.loads(store.path.read_text())
     fields["agents"]["small"]["versions"]["v1.0.0"]["state"] = "stable"
     store.path.write_text(json.dumps(fields))
-    with pytest.raises(RegistryError, match="in a primary's state are"):
+    with pytest.raises(RegistryError, match="but stable are"):
         store.read()
 
 

@@ -14,7 +14,7 @@ from ratchet.adapters.registry_moves import apply, fold
 from ratchet.adapters.retention import to_archive
 from ratchet.adapters.traffic_moves import ALLOWED_MOVES
 from ratchet.service.errors import NotAllowed
-from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import (
     Archive,
     Conclude,
@@ -38,7 +38,7 @@ from schemas.records.evidence import Change
 from schemas.records.registry import AgentAdapters, Registry
 from tests.quick import rounds
 from tests.ratchet.adapters.making_adapters import NOON
-from tests.ratchet.adapters.making_decisions import draft, experiment, register, to_canary, to_primary
+from tests.ratchet.adapters.making_decisions import draft, experiment, register, to_canary, to_primary, to_probation
 
 ANN = "operator:ann"
 
@@ -70,14 +70,14 @@ def test_every_state_has_a_sentence_and_its_moves() -> None:
 
 
 def test_the_whole_life_of_a_better_adapter() -> None:
-    # given a canary that proves better, its probation, and a better one after it
-    agent = after(*to_primary("v1.0.1"), Settle(version="v1.0.1"), *to_primary("v1.0.2", "v1.0.1"))
-    # then the newest is on probation with a holdback, the one before it is one step away, the base is kept
-    assert states(agent) == {"v1.0.0": "superseded", "v1.0.1": "superseded", "v1.0.2": "probation"}
+    # given a canary that proves better, and a better one after it
+    agent = after(*to_primary("v1.0.1"), *to_primary("v1.0.2", "v1.0.1"))
+    # then the newest is the primary, the one before it is one step away, the base is kept, and another may be tried
+    assert states(agent) == {"v1.0.0": "superseded", "v1.0.1": "superseded", "v1.0.2": "stable"}
     assert (agent.primary, agent.previous, agent.candidate) == ("v1.0.2", "v1.0.1", None)
-    assert agent.experiment == experiment("v1.0.2", "v1.0.1", "probation")
+    assert agent.experiment is None
     outcomes = [(outcome.kind, outcome.verdict) for outcome in agent.versions["v1.0.1"].outcomes]
-    assert outcomes == [("canary", "promoted"), ("probation", "settled")]
+    assert outcomes == [("canary", "promoted")]
 
 
 def test_a_harmful_candidate_is_rolled_back_and_cools_down() -> None:
@@ -97,8 +97,7 @@ def test_a_harmful_candidate_is_rolled_back_and_cools_down() -> None:
 
 def test_a_primary_is_rolled_back_step_by_step() -> None:
     # given three versions promoted one after the other
-    chain = [*to_primary("v1.0.1"), Settle(version="v1.0.1"), *to_primary("v1.0.2", "v1.0.1")]
-    agent = after(*chain)
+    agent = after(*to_primary("v1.0.1"), *to_primary("v1.0.2", "v1.0.1"))
     # when the newest is rolled back, then the one before it
     agent = after(RollBack(version="v1.0.2"), start=agent)
     assert (agent.primary, agent.previous, agent.experiment) == ("v1.0.1", "v1.0.0", None)
@@ -109,9 +108,8 @@ def test_a_primary_is_rolled_back_step_by_step() -> None:
 
 
 def watched(control: str = "v1.0.0") -> list[Move]:
-    """A stable primary with its watch."""
-    start = StartExperiment(experiment=experiment("v1.0.1", control, "watch"))
-    return [*to_primary("v1.0.1"), Settle(version="v1.0.1"), start]
+    """A primary with its watch."""
+    return [*to_primary("v1.0.1"), StartExperiment(experiment=experiment("v1.0.1", control, "watch"))]
 
 
 def test_a_watch_runs_beside_a_canary_and_ends_with_the_measure_of_its_primary() -> None:
@@ -123,7 +121,7 @@ def test_a_watch_runs_beside_a_canary_and_ends_with_the_measure_of_its_primary()
 
     assert (agent.watch, agent.candidate) == (None, "v1.0.2")
     assert (agent.primary, agent.versions["v1.0.1"].since_base) == ("v1.0.1", since)
-    assert [one.verdict for one in agent.versions["v1.0.1"].outcomes] == ["promoted", "settled", "unharmed"]
+    assert [one.verdict for one in agent.versions["v1.0.1"].outcomes] == ["promoted", "unharmed"]
 
 
 def test_a_watch_ends_with_its_primary() -> None:
@@ -139,10 +137,10 @@ def test_a_watch_ends_with_its_primary() -> None:
 @pytest.mark.parametrize(
     ("moves", "move", "words"),
     [
-        (to_primary("v1.0.1"), StartExperiment(experiment=experiment("v1.0.1", kind="watch")), "not stable"),
+        (to_canary("v1.0.1"), StartExperiment(experiment=experiment("v1.0.1", kind="watch")), "is not the primary"),
         (watched(), StartExperiment(experiment=experiment("v1.0.1", kind="watch")), "still watching"),
         (
-            [*to_primary("v1.0.1"), Settle(version="v1.0.1"), register("v1.0.2")],
+            [*to_primary("v1.0.1"), register("v1.0.2")],
             StartExperiment(experiment=experiment("v1.0.1", "v1.0.2", "watch")),
             "must hold back v1.0.0",
         ),
@@ -154,7 +152,7 @@ def test_what_a_watch_may_not_be_is_refused_with_a_reason(moves: list[Move], mov
 
 
 def test_a_roll_back_may_name_where_to_go() -> None:
-    agent = after(*to_primary("v1.0.1"), Settle(version="v1.0.1"), *to_primary("v1.0.2", "v1.0.1"))
+    agent = after(*to_primary("v1.0.1"), *to_primary("v1.0.2", "v1.0.1"))
     agent = after(RollBack(version="v1.0.2", to="v1.0.0"), start=agent, who=ANN)
     assert states(agent) == {"v1.0.0": "stable", "v1.0.1": "superseded", "v1.0.2": "rolled_back"}
 
@@ -176,12 +174,29 @@ def test_a_canary_without_a_winner_may_try_again(verdict: str) -> None:
     assert after(again, start=agent).candidate == "v1.0.1"
 
 
-def test_a_probation_that_is_aborted_leaves_the_primary_on_probation() -> None:
-    agent = after(*to_primary("v1.0.1"), Conclude(experiment_id="probation-v1.0.1", verdict="aborted"))
-    assert (agent.versions["v1.0.1"].state, agent.experiment) == ("probation", None)
+def test_a_probation_of_an_older_ledger_is_replayed_and_ends_beside_the_watch() -> None:
+    # given a ledger in which a probation was aborted, begun again and settled
     again = StartExperiment(experiment=experiment("v1.0.1", kind="probation", experiment_id="second"))
-    assert after(again, start=agent).experiment == again.experiment
-    assert after(Settle(version="v1.0.1"), start=agent).versions["v1.0.1"].state == "stable"
+    aborted = Conclude(experiment_id="probation-v1.0.1", verdict="aborted")
+    old = after(*to_probation("v1.0.1"), aborted, again, Settle(version="v1.0.1"))
+    entry = old.versions["v1.0.1"]
+    assert (entry.state, old.experiment, entry.decision) == ("stable", None, 7)
+    assert [one.verdict for one in entry.outcomes] == ["promoted", "aborted", "settled"]
+
+    # and one that still ran: the watch begins beside it, and it ends as a watch does
+    watch = StartExperiment(experiment=experiment("v1.0.1", kind="watch"))
+    unharmed = Conclude(experiment_id="probation-v1.0.1", verdict="unharmed")
+    running = after(*to_probation("v1.0.1"), watch)
+    assert [one.kind for one in running.running] == ["probation", "watch"]
+    assert [one.kind for one in after(unharmed, start=running).running] == ["watch"]
+
+
+def test_a_registry_of_an_older_version_is_what_its_ledger_adds_up_to() -> None:
+    registry = fold([decision(move, sequence=n) for n, move in enumerate(to_probation("v1.0.1"), 1)])
+    written = registry.encode().replace(b'"state": "stable"', b'"state": "probation"')
+
+    assert b'"state": "probation"' in written
+    assert Registry.decode(written) == registry
 
 
 def test_frozen_nothing_goes_forward_but_back_always() -> None:
@@ -225,24 +240,13 @@ REFUSALS: list[tuple[list[Move], Move, str, str]] = [
         "v1.0.1 is in an experiment: roll it back",
     ),
     (to_primary("v1.0.1"), Promote(version="v1.0.1"), ANN, "is the primary already"),
-    (
-        to_canary("v1.0.1"),
-        Promote(
-            version="v1.0.1",
-            experiment_id="canary-v1.0.1",
-            probation=experiment("v1.0.1", "v1.0.1", "probation"),
-        ),
-        "orchestrator",
-        "must hold back v1.0.0",
-    ),
     (to_canary("v1.0.1"), Conclude(experiment_id="old", verdict="aborted"), "orchestrator", "old is not running"),
     ([register("v1.0.1")], RollBack(version="v1.0.1"), ANN, "serves nothing to roll back"),
     (to_canary("v1.0.1"), Settle(version="v1.0.1"), "orchestrator", "only a primary becomes stable"),
-    ([], Settle(version="v1.0.0"), "orchestrator", "v1.0.0 is stable, so it can't become stable"),
     ([], Unfreeze(), ANN, "nothing to lift"),
     ([], Archive(version="v1.0.0"), "orchestrator", "the base model"),
     (
-        [*to_primary("v1.0.1"), Settle(version="v1.0.1"), *to_primary("v1.0.2", "v1.0.1")],
+        [*to_primary("v1.0.1"), *to_primary("v1.0.2", "v1.0.1")],
         Archive(version="v1.0.1"),
         "orchestrator",
         "v1.0.1 is in use",
@@ -295,7 +299,7 @@ VERSIONS = st.sampled_from(["v1.0.0", "v1.0.1", "v1.0.2", "v1.0.3"])
 EXPERIMENTS = st.builds(
     RunningExperiment,
     experiment_id=st.sampled_from(["e1", "e2"]),
-    kind=st.sampled_from(["canary", "probation"]),
+    kind=st.sampled_from(["canary", "watch"]),
     treatment=VERSIONS,
     control=VERSIONS,
     share=st.sampled_from([0.05, 0.5]),
@@ -306,9 +310,7 @@ MOVES = st.one_of(
     st.builds(Validate, version=VERSIONS),
     st.builds(RejectVersion, version=VERSIONS),
     st.builds(StartExperiment, experiment=EXPERIMENTS),
-    st.builds(
-        Promote, version=VERSIONS, experiment_id=st.sampled_from([None, "e1"]), probation=st.none() | EXPERIMENTS
-    ),
+    st.builds(Promote, version=VERSIONS, experiment_id=st.sampled_from([None, "e1"])),
     st.builds(Settle, version=VERSIONS),
     st.builds(RollBack, version=VERSIONS, to=st.none() | VERSIONS),
     st.builds(Conclude, experiment_id=st.just("e1"), verdict=st.sampled_from(["inconclusive", "aborted"])),
@@ -332,7 +334,7 @@ def test_no_order_of_moves_breaks_the_registry(moves: list[tuple[Move, str]]) ->
         except NotAllowed:
             continue
         agent = registry.agent("small")
-        primaries = [entry for entry in agent.versions.values() if entry.state in PRIMARY_STATES]
+        primaries = [entry for entry in agent.versions.values() if entry.state is AdapterState.STABLE]
         assert [entry.version for entry in primaries] == [agent.primary]
         assert agent.candidate is None or agent.candidate not in (agent.primary, agent.previous)
         assert all(agent.versions[version].can_serve for version in agent.in_traffic)

@@ -255,6 +255,15 @@ async def test_a_users_queue_that_refuses_the_reply_is_taken_for_gone(
         assert not await bus.reply(name, b"second", message_id="2", **reply)
 
 
+@pytest.mark.parametrize("name", [TASKS, "rewards", "responses"])
+async def test_no_answer_is_sent_to_a_queue_of_the_fleet_because_a_task_names_it(
+    bus: RabbitBus, namespace: str, client: aio_pika.abc.AbstractChannel, name: str
+) -> None:
+    await client.declare_queue(namespace + name, passive=True)
+
+    assert not await bus.reply(namespace + name, b"{}", type="result.v1", message_id="1", correlation_id=None)
+
+
 async def test_a_queue_with_other_arguments_is_an_error_that_says_what_to_do(
     amqp_url: str, namespace: str, client: aio_pika.abc.AbstractChannel
 ) -> None:

@@ -14,7 +14,7 @@ from ratchet.cli.adapters.view import render_decisions, render_entry
 from ratchet.cli.status import scorer_faults
 from ratchet.service.settings import FleetSettings
 from schemas.api.status import HeldUp
-from schemas.records.decision import Conclude, Distrust, Promote, Settle, StartExperiment, Validate
+from schemas.records.decision import Conclude, Distrust, Promote, StartExperiment, Validate
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.adapters.making_decisions import decided, experiment
@@ -22,13 +22,12 @@ from tests.ratchet.adapters.making_decisions import decided, experiment
 
 @pytest.fixture
 def store(tmp_path: Path) -> RegistryStore:
-    """v1.0.1 is on probation against the base model; v1.0.2 is validated."""
+    """v1.0.1 is the primary; v1.0.2 is validated."""
     store = RegistryStore(tmp_path / "adapters")
     for n in (1, 2):
         folder = published(store.folder, seed=n, hyperparameters={"learning_rate": n / 1000}, metrics={"loss": 1 / n})
         decided(store, registration(folder, store.folder), Validate(version=folder.name))
-    probation = experiment("v1.0.1", "v1.0.0", "probation")
-    promotion = Promote(version="v1.0.1", experiment_id="canary-v1.0.1", probation=probation)
+    promotion = Promote(version="v1.0.1", experiment_id="canary-v1.0.1")
     decided(store, StartExperiment(experiment=experiment("v1.0.1")), promotion)
     return store
 
@@ -39,12 +38,13 @@ def ratchet(tmp_path: Path) -> Ratchet:
 
 
 def test_looking_at_versions(store: RegistryStore, ratchet: Ratchet) -> None:
+    decided(store, StartExperiment(experiment=experiment("v1.0.1", kind="watch")))
     listed = ratchet("adapters", "list")
-    assert "small · primary v1.0.1 · probation probation-v1.0.1 at 5%" in listed.out
+    assert "small · primary v1.0.1 · v1.0.1 watched beside v1.0.0" in listed.out
     shown = ratchet("adapters", "show", "v1.0.1", "--json").json
-    assert (shown["entry"]["state"], shown["card"]["metrics"]) == ("probation", {"loss": 1.0})
+    assert (shown["entry"]["state"], shown["card"]["metrics"]) == ("stable", {"loss": 1.0})
     kinds = [decision["move"]["kind"] for decision in shown["decisions"]]
-    assert kinds == ["register", "validate", "start_experiment", "promote"]
+    assert kinds == ["register", "validate", "start_experiment", "promote", "start_experiment"]
     compared = ratchet("adapters", "diff", "v1.0.1", "v1.0.2")
     assert "learning_rate" in compared.out
     assert "model.layers.0.self_attn.q_proj" in compared.out
@@ -61,9 +61,8 @@ def test_a_version_that_is_held_up_says_why_in_the_place_of_its_state(store: Reg
 
 
 def test_a_version_whose_experiment_was_aborted_says_why(store: RegistryStore, ratchet: Ratchet) -> None:
-    ended = Settle(version="v1.0.1", experiment_id="probation-v1.0.1")
     begun = StartExperiment(experiment=experiment("v1.0.2", "v1.0.1"))
-    decided(store, ended, begun, Conclude(experiment_id="canary-v1.0.2", verdict="aborted"))
+    decided(store, begun, Conclude(experiment_id="canary-v1.0.2", verdict="aborted"))
 
     shown = ratchet("adapters", "show", "v1.0.2").out
 

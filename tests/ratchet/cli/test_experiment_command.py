@@ -19,7 +19,7 @@ from ratchet.cli.terminal import CommandError
 from ratchet.experiments.records import ExperimentRecord, chosen, experiments
 from ratchet.experiments.view import view_of
 from ratchet.service.errors import NotFound
-from schemas.records.decision import Conclude, Promote, Settle, StartExperiment
+from schemas.records.decision import Conclude, Promote, RollBack, StartExperiment
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_decisions import decided, experiment, to_canary, to_primary
 from tests.ratchet.cli.whole_loop import WholeLoop
@@ -39,11 +39,10 @@ def test_every_experiment_is_listed_with_its_outcome(ratchet: Ratchet) -> None:
 
     assert [(one["treatment"], one["kind"], one["outcome"]) for one in listed] == [
         ("v1.0.1", "canary", "promoted"),
-        ("v1.0.1", "probation", "settled"),
         ("v1.0.2", "canary", "rolled_back"),
         ("v1.0.3", "canary", "running"),
     ]
-    assert [one["ended"] is None for one in listed] == [False, False, False, True]
+    assert [one["ended"] is None for one in listed] == [False, False, True]
     table = ratchet("experiment", "list").out
     assert all(one["experiment_id"] in table for one in listed)
 
@@ -66,8 +65,8 @@ def test_verdicts_replayed_from_the_logs_are_identical_also_over_a_restart(loop:
 
     checks = [check(record, loop.folder) for record in ended]
 
-    assert [found.verdict for found in checks] == ["promote", "stable", "roll_back"]
-    assert [found.difference for found in checks] == [None, None, None]
+    assert [found.verdict for found in checks] == ["promote", "roll_back"]
+    assert [found.difference for found in checks] == [None, None]
 
 
 def test_replay_says_identical(ratchet: Ratchet, loop: WholeLoop) -> None:
@@ -103,7 +102,7 @@ def test_one_score_changed_in_the_log_is_found_and_the_first_field_that_differs_
 
 
 def test_a_finished_experiment_is_shown_with_its_picture_and_its_verdict(ratchet: Ratchet, loop: WholeLoop) -> None:
-    harmful = records(loop.folder)[2].experiment_id
+    harmful = records(loop.folder)[1].experiment_id
 
     shown = ratchet("experiment", "show", harmful).out
 
@@ -187,17 +186,17 @@ def test_no_experiments_as_json_are_an_empty_list(tmp_path: Path) -> None:
 
 def test_a_running_experiment_has_no_verdict_to_replay(loop: WholeLoop) -> None:
     with pytest.raises(CommandError, match="still running"):
-        check(records(loop.folder)[3], loop.folder)
+        check(records(loop.folder)[2], loop.folder)
 
 
 def test_an_experiment_ended_without_evidence_of_its_own_has_no_verdict_to_compare(tmp_path: Path) -> None:
     # given a promotion without evidence in the ledger
     store = RegistryStore(tmp_path)
     decided(store, *to_primary("v1.0.1"))
-    canary, probation = experiments(decision for decision, _ in store.ledger.read())
+    (canary,) = experiments(decision for decision, _ in store.ledger.read())
 
     # then there is an outcome, but nothing to compare
-    assert (canary.outcome, probation.outcome) == ("promoted", "running")
+    assert canary.outcome == "promoted"
     with pytest.raises(CommandError, match="not by a verdict of its own"):
         check(canary, tmp_path)
 
@@ -216,8 +215,8 @@ def test_an_experiment_of_another_version_of_ratchet_is_shown_without_a_picture(
 def test_the_running_one_is_chosen_else_the_newest_of_the_agent(loop: WholeLoop) -> None:
     listed = records(loop.folder)
 
-    assert chosen(listed, None, None) is listed[3]
-    assert chosen(listed[:3], None, "small") is listed[2]
+    assert chosen(listed, None, None) is listed[2]
+    assert chosen(listed[:2], None, "small") is listed[1]
     with pytest.raises(NotFound, match="agent other has no experiment yet"):
         chosen(listed, None, "other")
 
@@ -227,18 +226,19 @@ def test_without_an_id_the_one_that_promoted_is_shown_before_a_watch(tmp_path: P
     kinds = []
     for move in (
         *to_primary("v1.0.1"),
-        Settle(version="v1.0.1", experiment_id="probation-v1.0.1"),
         StartExperiment(experiment=experiment("v1.0.1", kind="watch")),
         *to_canary("v1.0.2", "v1.0.1"),
         Conclude(experiment_id="canary-v1.0.2", verdict="aborted"),
     ):
         decided(store, move)
-        if isinstance(move, StartExperiment | Promote | Settle | Conclude):
+        if isinstance(move, StartExperiment | Promote | Conclude):
             kinds.append(chosen(records_of(store), None, None).experiment_id)
 
-    assert kinds[0:2] == ["canary-v1.0.1", "probation-v1.0.1"]
-    assert kinds[2:4] == ["canary-v1.0.1", "canary-v1.0.1"]
-    assert kinds[4:] == ["canary-v1.0.2", "canary-v1.0.2"]
+    assert kinds == ["canary-v1.0.1"] * 3 + ["canary-v1.0.2"] * 2
+
+    # and one that found harm is shown as what ended last
+    decided(store, RollBack(version="v1.0.1"))
+    assert chosen(records_of(store), None, None).experiment_id == "watch-v1.0.1"
 
 
 def records_of(store: RegistryStore) -> list[ExperimentRecord]:

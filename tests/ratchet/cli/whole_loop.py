@@ -11,8 +11,6 @@ from tests.services.orchestrator.learning_house import learning_house
 QUALITY = {"v1.0.0": 0.4, "v1.0.1": 0.62, "v1.0.2": 0.1, "v1.0.3": 0.75}
 QUICK = {
     "experiment_min_units_per_arm": 10,
-    "probation_units": 60,
-    "holdback": 0.2,
     "golden_from_traffic": False,
     "watch_share": 0.0,
 }
@@ -44,7 +42,6 @@ async def _lived(folder: Path) -> None:
         await house.traffic(stop_when=lambda: house.submitted >= 100)
     async with learning_house(folder, QUALITY, **QUICK) as house:
         await house.traffic(stop_when=lambda: house.adapters.primary == better)
-        await house.traffic(stop_when=lambda: house.state(better) == "stable")
         harmful = await house.trained(seed=2, parent=better)
         await house.reach(harmful, "canary")
         await house.traffic(stop_when=lambda: house.state(harmful) == "rolled_back")

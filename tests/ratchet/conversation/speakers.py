@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from ratchet.conversation.template import ChatTemplate
+from ratchet.conversation.template import ChatTemplate, Codec
 
 ROOT = Path(__file__).parents[3]
 SMOLLM2 = (
@@ -75,12 +75,12 @@ def codec() -> BpeCodec:
 
 
 @cache
-def template(name: str, **variables: Any) -> ChatTemplate:
+def template(name: str, speaks: Codec | None = None, **variables: Any) -> ChatTemplate:
     control, ends = MODELS[name]
     tokenizer = codec().tokenizer
     return ChatTemplate(
         source_of(name),
-        codec(),
+        speaks or codec(),
         control=control,
         ends={tokenizer.token_to_id(end): end for end in ends},
         variables={"bos_token": control[0], "eos_token": ends[0]} | variables,

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ratchet.conversation.bridge import TOOL
 from ratchet.conversation.messages import canonical, for_template
-from ratchet.models.tokenization import chat_template, template_of
+from ratchet.models.tokenization import ConcurrentCodec, chat_template, template_of
 from tests.ratchet.conversation.speakers import MODELS, codec, source_of
 
 ROOT = Path(__file__).parents[3]
@@ -45,9 +45,10 @@ def tokenizer_of(name: str) -> Any:
 
 @pytest.mark.parametrize("chat", sorted(CHATS))
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_text_and_ids_are_those_of_transformers(name: str, chat: str) -> None:
+@pytest.mark.parametrize("codec_of", [None, ConcurrentCodec])
+def test_text_and_ids_are_those_of_transformers(name: str, chat: str, codec_of: Any) -> None:
     tokenizer = tokenizer_of(name)
-    ours = chat_template(tokenizer, [tokenizer.eos_token_id])
+    ours = chat_template(tokenizer, [tokenizer.eos_token_id], codec=codec_of)
     messages = [canonical(message) for message in CHATS[chat]]
     theirs = [for_template(message) for message in messages]
     tools = [TOOL] if chat == "tools" and name != "smollm2" else []

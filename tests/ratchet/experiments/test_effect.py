@@ -85,6 +85,16 @@ def test_a_size_is_relative_to_the_primary_s_earlier_sizes() -> None:
     assert relative.scale(None, is_candidate=True, stratum="a") is None
 
 
+def test_a_size_that_is_measured_in_neither_arm_has_no_limit_to_prove() -> None:
+    test = SizeTest(limit=1.3, tolerance=1.2)
+    for is_candidate in (True, False):
+        test.observe(None, is_candidate=is_candidate, share=0.5, stratum="")
+    assert test.kept is None
+
+    test.observe(50.0, is_candidate=True, share=0.5, stratum="")
+    assert test.kept == 1.0
+
+
 def test_all_strata_are_bet_on_with_one_bound() -> None:
     test = EffectTest(margin=0.0, tolerance=0.0)
     for _ in range(50):

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.lifetime import watch_plan
 from ratchet.experiments.unit import Enrolment, Outcome
-from schemas.records.evidence import ExperimentDecision, RampStep, Verdict, probation_plan
+from schemas.records.evidence import ExperimentDecision, RampStep, Verdict
 from tests.quick import rounds
 from tests.ratchet.experiments.making_experiments import HALF, Traffic, enrolment, plan, run
 
@@ -62,14 +63,14 @@ def test_better_scores_do_not_buy_lost_answers() -> None:
     assert experiment.decision.verdict is Verdict.ROLL_BACK
 
 
-def test_a_probation_is_stable_or_rolls_the_new_primary_back() -> None:
-    watch = probation_plan("probation", plan(), holdback=0.2, units=600)
+def test_a_watch_is_stable_or_rolls_the_new_primary_back() -> None:
+    watch = watch_plan("watch", plan(max_units=600), share=0.05, nth=1)
 
     fine = run(Experiment(watch), Traffic(effect=0.05), 1000)
     worse = run(Experiment(watch), Traffic(effect=-0.2), 1000)
 
-    assert fine.decision.verdict is Verdict.STABLE
-    assert worse.decision.verdict is Verdict.ROLL_BACK
+    assert (fine.decision.verdict, fine.share) == (Verdict.STABLE, 0.95)
+    assert (worse.decision.verdict, worse.share) == (Verdict.ROLL_BACK, 0.9)
 
 
 def test_a_changed_scorer_aborts() -> None:

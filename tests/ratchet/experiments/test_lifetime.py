@@ -114,12 +114,25 @@ def test_the_third_candidate_needs_a_sixth_of_the_errors_and_rolls_back_as_the_f
     assert third.threshold == third.promote_at
 
 
-def test_a_watch_never_promotes_and_has_the_limits_for_tolerances_beside_the_base() -> None:
-    beside_base = watch_plan("w", FLEET_S, holdback=0.05, nth=2, against_base=True)
-    beside_previous = watch_plan("w", FLEET_S, holdback=0.05, nth=1, against_base=False)
+def test_all_turns_of_a_watch_together_have_the_rate_of_one_test() -> None:
+    parts = [watch_plan("w", FLEET_S, share=0.05, nth=nth).alpha for nth in range(1, 1000)]
 
-    assert (beside_base.kind, beside_base.ramp[0].share) == ("watch", 0.95)
-    assert (beside_previous.roll_back_at, beside_base.roll_back_at) == (20, pytest.approx(60))
+    assert (parts[0], 0.0499 < sum(parts) < 0.05) == (0.025, True)
+
+
+@given(st.floats(0.001, 0.499))
+def test_a_watch_holds_back_twice_its_share_at_first(share: float) -> None:
+    shares = [1.0 - step.share for step in watch_plan("w", FLEET_S, share=share, nth=1).ramp]
+
+    assert shares == pytest.approx([min(2 * share, 0.5), share])
+
+
+def test_a_watch_never_promotes_and_has_the_limits_for_tolerances_beside_the_base() -> None:
+    beside_base = watch_plan("w", FLEET_S, share=0.05, nth=2, against_base=True)
+    beside_previous = watch_plan("w", FLEET_S, share=0.05, nth=1)
+
+    assert beside_base.kind == "watch"
+    assert (beside_previous.roll_back_at, beside_base.roll_back_at) == (80, pytest.approx(240))
     assert beside_base.length_tolerance == pytest.approx(loss_of(LIMITS.length))
     assert beside_base.success_tolerance == LIMITS.success
     assert beside_previous.success_tolerance == FLEET_S.success_tolerance

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ratchet.experiments.lifetime import watch_plan
 from ratchet.experiments.promotion_rule import judge
-from schemas.records.evidence import CANARY_RAMP, ArmSummary, Evidence, ExperimentPlan, Verdict, probation_plan
+from schemas.records.evidence import CANARY_RAMP, ArmSummary, Evidence, ExperimentPlan, Verdict
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.experiments.making_experiments import plan
 
@@ -38,7 +39,7 @@ def evidence(*, candidates: int = 50, primaries: int = 50, **changed: object) ->
 
 
 CANARY = plan(max_units=1000, min_units_per_arm=20, min_age_s=60.0)
-PROBATION = probation_plan("small-v1.0.1-probation", CANARY, holdback=0.1, units=500)
+WATCH = watch_plan("small-v1.0.1-watch", CANARY, share=0.05, nth=1)
 
 TABLE = [
     (CANARY, evidence(), Verdict.CONTINUE),
@@ -67,9 +68,10 @@ TABLE = [
     (CANARY, evidence(**PROVED, foreign_scorer="verifier@2"), Verdict.ABORT),
     (CANARY, evidence(candidates=500, primaries=500), Verdict.INCONCLUSIVE),
     (CANARY, evidence(**PROVED, candidates=500, primaries=500), Verdict.PROMOTE),
-    (PROBATION, evidence(**PROVED), Verdict.CONTINUE),
-    (PROBATION, evidence(harm=20.0), Verdict.ROLL_BACK),
-    (PROBATION, evidence(**PROVED, candidates=450, primaries=50), Verdict.STABLE),
+    (WATCH, evidence(**PROVED), Verdict.CONTINUE),
+    (WATCH, evidence(harm=79.9), Verdict.CONTINUE),
+    (WATCH, evidence(harm=80.0), Verdict.ROLL_BACK),
+    (WATCH, evidence(**PROVED, candidates=950, primaries=50), Verdict.STABLE),
 ]
 
 
@@ -118,19 +120,12 @@ def test_a_ramp_that_does_not_go_up_is_refused() -> None:
         plan(ramp=tuple(reversed(CANARY_RAMP)))
 
 
-def test_a_probation_holds_back_the_old_primary() -> None:
-    assert PROBATION.kind == "probation"
-    assert PROBATION.ramp[0].share == 0.9
-    assert PROBATION.max_units == 500
-    assert PROBATION.score_tolerance == CANARY.score_tolerance
-
-
 def test_the_thresholds_follow_from_alpha_and_travel_with_the_plan() -> None:
     strict = plan(alpha=0.01)
 
     assert (strict.promote_at, strict.roll_back_at, strict.threshold) == (100.0, 100.0, 100.0)
     assert ExperimentPlan.model_validate_json(strict.model_dump_json()) == strict
-    assert probation_plan("p", strict, holdback=0.1, units=500).threshold == 100.0
+    assert watch_plan("w", strict, share=0.05, nth=1).threshold == 400.0
 
 
 def test_a_plan_from_before_alpha_was_a_setting_means_one_in_twenty() -> None:

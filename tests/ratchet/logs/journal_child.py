@@ -24,7 +24,7 @@ async def append(journal: Journal, numbers: count[int]) -> None:
 
 
 async def main(folder: Path, first: int) -> None:
-    journal = Journal.open(folder, "log", max_segment_bytes=20_000)
+    journal = Journal.open(folder, "log", max_segment_bytes=20_000, seals=folder / "seals")
     numbers = count(first, 3)
     await asyncio.gather(*(append(journal, numbers) for _ in range(8)))
 

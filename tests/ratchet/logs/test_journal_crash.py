@@ -15,6 +15,7 @@ import pytest
 
 from ratchet.logs.journal import Journal
 from ratchet.logs.reader import BadLine, read_json
+from ratchet.logs.seals import NOTHING, extended, read_seals
 from ratchet.logs.segments import sealed_segments
 
 CHILD = Path(__file__).with_name("journal_child.py")
@@ -50,11 +51,20 @@ def check(folder: Path, groups: set[int]) -> None:
     assert {first + part for first in groups for part in range(3)} <= set(found)
 
 
+def assert_sealed(folder: Path) -> None:
+    """Each segment has a seal that its lines give, whenever its writer was killed."""
+    book = read_seals(folder / "seals", "log")
+    seals = {(one.start, one.end): one.chain for one in book.seals if one.kind == "seal"}
+    for segment in sealed_segments(folder, "log"):
+        with segment.open() as content:
+            assert extended(NOTHING, content.read()[:-1].split(b"\n")).hex() == seals[segment.start, segment.end]
+
+
 def reopen(folder: Path) -> None:
     """What the next writer does at its start; afterwards the log ends with a whole line."""
 
     async def open_and_close() -> None:
-        journal = Journal.open(folder, "log", max_segment_bytes=20_000)
+        journal = Journal.open(folder, "log", max_segment_bytes=20_000, seals=folder / "seals")
         end = journal.end
         await journal.close()
         assert end == sum(segment.size for segment in sealed_segments(folder, "log")) + (
@@ -62,6 +72,7 @@ def reopen(folder: Path) -> None:
         )
 
     asyncio.run(open_and_close())
+    assert_sealed(folder)
     assert all(segment.compressed for segment in sealed_segments(folder, "log"))
     assert not list(folder.glob("*.tmp"))
 
@@ -98,3 +109,8 @@ def test_killed_at_any_time_again_and_again(tmp_path: Path) -> None:
     reopen(tmp_path)
     check(tmp_path, groups)
     assert len(sealed_segments(tmp_path, "log")) > 1
+
+    # and each acknowledged line was noted as written, though nobody ended in order
+    book = read_seals(tmp_path / "seals", "log")
+    strange = [one.value.number for one in read_json(tmp_path, "log", Numbered) if book.is_strange(one.position)]
+    assert not {number - number % 1_000_000 % 3 for number in strange} & groups

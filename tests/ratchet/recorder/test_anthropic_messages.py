@@ -209,9 +209,9 @@ async def test_a_count_of_tokens_is_that_of_the_call_and_makes_none() -> None:
             assert told == ("input_tokens", answer["usage"]["input_tokens"])
             turns += [{"role": "assistant", "content": answer["content"]}, *ASKED["messages"]]
         refused = await client.post("/messages/count_tokens", json=counting | {"messages": []})
+        long = await client.post("/messages", json=ASKED | {"stop_sequences": ["x" * 2000]})
         rollout.budget.end("its time is over")
         late = await client.post("/messages/count_tokens", json=counting)
-        long = await client.post("/messages", json=ASKED | {"stop_sequences": ["x" * 2000]})
 
         assert (len(rollout.conversation.calls), rollout.conversation.breaks) == (2, {})
         assert (refused.status_code, refused.json()["type"]) == (400, "error")

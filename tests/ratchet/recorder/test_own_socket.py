@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
 import uvloop
 
-from ratchet.recorder.application import Recorder
+from ratchet.conversation.template import Codec
+from ratchet.recorder.application import SMALL_BODY, Recorder
+from ratchet.recorder.dialect import Asked
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.own_socket import MOST_CONNECTIONS, serving
 from ratchet.recorder.rollout import Budget, RecordedRollout
@@ -22,16 +26,24 @@ from tests.waiting import until
 
 ASKED = {"model": "any", "messages": [{"role": "user", "content": "What is in it?"}]}
 
+BPE = codec()
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return {"properties": nested(levels - 1)} if levels else {}
+
 
 class Asking:
     def __init__(self, port: int, key: str, budget: Budget) -> None:
         self.port, self.key, self.budget = port, key, budget
 
     async def status(self, key: str | None = None, **more: object) -> int:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}") as http:
+        return (await self.reply(key, **more)).status_code
+
+    async def reply(self, key: str | None = None, **more: object) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=60) as http:
             headers = {"Authorization": f"Bearer {self.key if key is None else key}"}
-            reply = await http.post("/v1/chat/completions", json=ASKED | more, headers=headers)
-            return reply.status_code
+            return await http.post("/v1/chat/completions", json=ASKED | more, headers=headers)
 
 
 def listened(listen: Listen) -> int:
@@ -43,12 +55,12 @@ def listened(listen: Listen) -> int:
 
 @asynccontextmanager
 async def served(
-    budget: Budget | None = None, most_requests: int = 100, most_body: int = 10_000
+    budget: Budget | None = None, most_requests: int = 100, most_body: int = 10_000, codec: Codec = BPE
 ) -> AsyncIterator[Asking]:
-    engine = ScriptedEngine(lambda prompt: [*codec().encode("A coin."), SPECIAL.index("<|im_end|>")])
+    engine = ScriptedEngine(lambda prompt: [*BPE.encode("A coin."), SPECIAL.index("<|im_end|>")])
     budget = budget or Budget()
     recorder = Recorder(most_body)
-    key = recorder.begin(RecordedRollout(template("qwen2_5"), engine, model="small", budget=budget))
+    key = recorder.begin(RecordedRollout(template("qwen2_5", codec), engine, model="small", budget=budget))
     async with serving(recorder, budget, most_requests) as listen:
         yield (asking := Asking(listened(listen), key, budget))
         recorder.end(key)
@@ -83,6 +95,68 @@ async def test_calls_tokens_and_requests_end_the_rollout_that_takes_too_many() -
     async with served(most_requests=3) as asking:
         assert [await asking.status("wrong") for _ in range(4)] == [401] * 4
         assert asking.budget.says == "it sent more requests than a rollout may"
+
+
+async def test_what_is_refused_counts_as_a_call() -> None:
+    async with served(Budget(calls=2)) as asking:
+        assert [await asking.status(n=9) for _ in range(3)] == [400, 400, 503]
+
+
+class SlowCodec:
+    """Does not come to the end of a long text until it may."""
+
+    def __init__(self) -> None:
+        self.reached, self.may_go_on = threading.Event(), threading.Event()
+
+    def encode(self, text: str, *, plain: bool = False) -> list[int]:
+        if len(text) > SMALL_BODY:
+            self.reached.set()
+            self.may_go_on.wait()
+        return codec().encode(text, plain=plain)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return codec().decode(ids)
+
+
+async def test_while_a_long_text_is_tokenized_neighbours_are_answered() -> None:
+    slow = SlowCodec()
+    async with served(codec=slow) as bad, served(codec=slow) as neighbour:
+        long = asyncio.create_task(bad.status(messages=[{"role": "user", "content": "x" * (SMALL_BODY + 1)}]))
+        await asyncio.to_thread(slow.reached.wait)
+
+        assert await neighbour.status() == 200
+        slow.may_go_on.set()
+        assert await long == 200
+
+
+async def test_a_long_call_whose_client_goes_is_none() -> None:
+    slow = SlowCodec()
+    engine = ScriptedEngine(lambda prompt: [])
+    rollout = RecordedRollout(template("qwen2_5", slow), engine, model="small")
+    asked = Asked([{"role": "user", "content": "x" * (SMALL_BODY + 1)}], is_large=True)
+    call = asyncio.create_task(anext(rollout.answer(asked)))
+    await asyncio.to_thread(slow.reached.wait)
+    call.cancel()
+    slow.may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (rollout.conversation.calls, engine.seen) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"messages": [{"role": "user", "content": "x" * 200_000}]}, "200,000 characters"),
+        ({"filling": [1] * 20_000}, "more than 16,384 values"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": nested(700)}}]}, "nested too deep"),
+    ],
+)
+async def test_what_would_take_long_is_refused_before_it_does(given: dict[str, Any], says: str) -> None:
+    async with served(most_body=512 * 1024) as asking:
+        reply = await asking.reply(**given)
+        assert reply.status_code == 400
+        assert says in reply.json()["error"]["message"]
+        assert await asking.status() == 200
 
 
 async def test_a_request_that_is_too_large_is_refused_as_one_that_fits_no_context() -> None:

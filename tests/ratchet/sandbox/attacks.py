@@ -29,7 +29,9 @@ NUMBERS = {
     "process_vm_readv": (310, 270), "reboot": (169, 142), "shmget": (29, 194), "syslog": (103, 116),
     "userfaultfd": (323, 282), "name_to_handle_at": (303, 264), "ptrace": (101, 117), "ioctl": (16, 29),
     "swapon": (167, 224), "io_setup": (206, 0),
+    "preadv2": (327, 286),
     # of one number everywhere
+    "landlock_create_ruleset": (444, 444),
     "io_uring_setup": (425, 425), "open_tree": (428, 428), "fsopen": (430, 430), "clone3": (435, 435),
     "pidfd_getfd": (438, 438), "mount_setattr": (442, 442), "memfd_secret": (447, 447),
 }  # fmt: skip
@@ -282,8 +284,21 @@ def better_priority(_):
 
 
 def hide_from_the_oom_killer(_):
-    Path("/proc/self/oom_score_adj").write_text("-500")
+    Path("/proc/self/oom_score_adj").write_text("0")
     return True
+
+
+def hold_rules_of_landlock(_):
+    return call("landlock_create_ruleset", (ctypes.c_uint64 * 1)(1), 8, 0) >= 0
+
+
+def look_into_the_page_cache(_):
+    """At a file that every run shares, without having it read."""
+    waits_for_nothing = 8
+    held = ctypes.create_string_buffer(1)
+    vector = (ctypes.c_void_p * 2)(ctypes.addressof(held), 1)
+    with Path(sys.executable).open("rb") as shared:
+        return call("preadv2", shared.fileno(), vector, 1, 0, 0, waits_for_nothing) == 1
 
 
 def raise_a_limit(_):

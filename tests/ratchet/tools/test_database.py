@@ -63,6 +63,9 @@ def query(sql: str, expected: str | None = NOT_AUTHORIZED, name: str = "") -> Ca
 
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+LEVELS = ",".join(f"t{one} AS (SELECT 1 FROM {','.join([f't{one - 1}'] * 8)})" for one in range(1, 10))
+NESTED = f"WITH t0 AS (SELECT 1),{LEVELS} SELECT * FROM t9"
+"""Some 400 characters that SQLite makes 8 ** 9 tables of before it first looks at a clock."""
 CASES = [
     good("db_tables", of(), lambda it: {"name": "people", "kind": "table", "rows": 3} in it["tables"]),
     bad("db_tables", {"database": "none.db"}, "arguments: no SQLite database"),
@@ -96,6 +99,7 @@ CASES = [
     query("SELECT hex(randomblob(1000000000))", name="randomblob"),
     query("SELECT fts3_tokenizer('simple')", name="tokenizer"),
     query(ENDLESS, "limit: took more than", name="endless"),
+    query(NESTED, "limit: took more than", name="nested"),
     query("DETACH DATABASE main", name="detach"),
     query("COMMIT", name="commit"),
     query("UPDATE sqlite_master SET sql = 'x'", "failed: may not be modified", name="master"),
@@ -277,4 +281,15 @@ async def test_more_rows_than_a_call_may_change_are_not_changed(tmp_path: Path) 
     result = await world.call("db_update", database="x.db", table="people", values={"age": 1}, where="1")
     assert (result.ok, result.content["error"]) == (False, "limit")
     unchanged(world)
+    await world.toolbox.close()
+
+
+async def test_a_statement_has_so_much_memory_and_no_more(tmp_path: Path) -> None:
+    world = World(tmp_path, database={"seconds": 600, "file_bytes": 1 << 20})
+    planted(world)
+
+    result = await world.call("db_query", database="x.db", sql=NESTED)
+
+    assert (result.ok, result.content["error"]) == (False, "limit")
+    assert "134 MiB of memory" in result.content["says"]
     await world.toolbox.close()

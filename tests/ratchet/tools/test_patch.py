@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratchet.tools.operation import ToolError
 from ratchet.tools.patch import applied, parse
 from tests.quick import rounds
 
@@ -35,3 +37,20 @@ def test_a_file_without_a_newline_at_its_end() -> None:
     )
 
     assert applied("one", file) == "two"
+
+
+def test_hunks_far_from_where_they_say_are_found_in_linear_time() -> None:
+    """Each compare of these lines at each place in turn took hours."""
+    before = "x\n" * 400_000
+    hunk = "".join([" x\n"] * 100_000)
+    (file,) = parse(f"--- a/x\n+++ b/x\n@@ -1,100001 +1,100001 @@\n{hunk}-y\n+z\n")
+
+    assert applied(f"{before}y\n", file) == f"{before}z\n"
+
+
+def test_many_hunks_that_are_far_from_where_they_say_are_refused() -> None:
+    before = "".join(f"{one}\n" for one in range(400_000))
+    (file,) = parse("--- a/x\n+++ b/x\n" + "".join(f"@@ -400000 +1 @@\n-{one}\n+x\n" for one in range(1000)))
+
+    with pytest.raises(ToolError, match="correct their numbers"):
+        applied(before, file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,34 @@ async def test_a_call_that_is_cancelled_is_in_the_audit(tmp_path: Path) -> None:
         ("called", None),
         ("ended", "cancelled"),
     ]
+
+
+@pytest.mark.parametrize(("has_begun", "expected"), [(False, b"of the second"), (True, b"of both")])
+async def test_a_change_that_is_given_up_is_not_made_later(has_begun: bool, expected: bytes, world: World) -> None:
+    """Given a call beyond its time whose thread goes on: the next one waits for it, and finds nothing half-done."""
+    workshop, reached, may_go_on = world.toolbox.workshop, threading.Event(), threading.Event()
+
+    def slow() -> None:
+        if has_begun:
+            workshop.tree.write("a.txt", b"of the first")
+        reached.set()
+        may_go_on.wait()
+        workshop.tree.write("a.txt", b"of both" if has_begun else b"of the first, too late")
+
+    def second() -> None:
+        if not has_begun:
+            workshop.tree.write("a.txt", b"of the second")
+
+    first = asyncio.create_task(workshop.change(slow))
+    await asyncio.to_thread(reached.wait)
+    first.cancel()
+    next_one = asyncio.create_task(workshop.change(second))
+    await asyncio.sleep(0)
+    may_go_on.set()
+    await next_one
+
+    assert (world.root / "a.txt").read_bytes() == expected
+    assert (await asyncio.gather(first, return_exceptions=True) == [None]) is has_begun
 
 
 def test_an_audit_in_the_workspace_is_refused(tmp_path: Path) -> None:

@@ -34,50 +34,53 @@ from tests.ratchet.adapters.making_decisions import decided
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 from tests.waiting import settled, until
 
-QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 40, "holdback": 0.2, "watch_share": 0.0}
+QUICK = {"experiment_min_units_per_arm": 10, "watch_share": 0.0}
 
 
 def kinds(house: LearningHouse) -> list[str]:
     return [decision.move.kind for decision, _ in house.store.ledger.read()]
 
 
-async def test_a_better_adapter_is_promoted_by_live_traffic_and_settles_after_its_probation(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK) as house:
+async def test_a_better_adapter_is_promoted_by_live_traffic_and_watched_from_then_on(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK | {"watch_share": 0.05}) as house:
         await house.traffic(stop_when=lambda: house.submitted >= 20)
         version = await house.trained()
         await house.reach(version, "canary")
 
-        await house.traffic(stop_when=lambda: house.adapters.primary == version)
-        await house.traffic(stop_when=lambda: house.state(version) == "stable")
-        settled_after = house.submitted
-        await house.traffic(stop_when=lambda: house.submitted > settled_after)
+        await house.traffic(stop_when=lambda: house.adapters.watch is not None)
 
-        assert kinds(house) == ["register", "validate", "start_experiment", "promote", "settle"]
+        assert (house.adapters.primary, house.state(version)) == (version, "stable")
+        assert house.adapters.watch is not None and house.adapters.watch.arms == (version, "v1.0.0")
+        assert (house.adapters.watch.share, house.adapters.experiment) == (0.9, None)
+        assert kinds(house) == ["register", "validate", "start_experiment", "promote", "start_experiment"]
         promote = next(d for d, _ in house.store.ledger.read() if d.move.kind == "promote")
         assert promote.evidence["evidence"]["gain_score"] >= 20
         assert house.adapters.previous == "v1.0.0"
-        assert {line.adapter_version for line in house.logged()[-8:]} == {version}
 
 
-async def test_without_a_probation_a_promotion_is_final_at_once(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK | {"probation_units": 0}) as house:
+async def test_without_a_watch_a_promotion_is_final_at_once(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK) as house:
         version = await house.trained()
         await house.reach(version, "canary")
 
         await house.traffic(stop_when=lambda: house.adapters.primary == version)
-        await until(lambda: house.state(version) == "stable")
+        await until(lambda: house.orchestrator._promoters[AGENT].arms.adapters.primary == version)
+        so_far = house.submitted
+        await house.traffic(stop_when=lambda: house.submitted > so_far)
 
-        assert kinds(house) == ["register", "validate", "start_experiment", "promote", "settle"]
+        assert house.state(version) == "stable"
+        assert kinds(house) == ["register", "validate", "start_experiment", "promote"]
+        assert {line.adapter_version for line in house.logged()[-8:]} == {version}
 
 
 async def test_what_an_operator_promotes_is_watched_beside_the_version_before_it(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.1}, **QUICK) as house:
+    async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.1}, **QUICK | {"watch_share": 0.05}) as house:
         version = await house.trained()
         await house.reach(version, "canary")
         operator = {"agent_id": AGENT, "who": "operator:ada", "at": NOON, "reason": "sure of it"}
         house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Promote(version=version)}))
 
-        await until(lambda: house.adapters.experiment is not None and house.adapters.experiment.kind == "probation")
+        await until(lambda: house.adapters.watch is not None)
         await house.traffic(stop_when=lambda: house.state(version) == "rolled_back")
 
         assert house.adapters.primary == "v1.0.0"
@@ -124,6 +127,7 @@ async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path
         await house.traffic(stop_when=lambda: house.submitted >= 60)
         live = house.orchestrator._promoters[AGENT].arms.experiment
         assert live is not None
+        await until(lambda: not live.awaited_audits)
         before = live.decision
 
     async with learning_house(tmp_path, quality, **QUICK) as house:
@@ -476,8 +480,7 @@ async def test_a_stable_primary_that_gets_worse_is_demoted_by_its_watch_though_a
     async with learning_house(tmp_path, quality, **settings) as house:
         version = await house.trained()
         await house.reach(version, "canary")
-        await house.traffic(stop_when=lambda: house.state(version) == "stable")
-        await until(lambda: house.adapters.watch is not None)
+        await house.traffic(stop_when=lambda: house.adapters.watch is not None)
         later = await house.trained(seed=2)
         await house.reach(later, "canary")
 
@@ -509,7 +512,7 @@ async def test_a_watch_goes_on_over_a_restart_where_it_was(tmp_path: Path) -> No
 
 
 async def test_old_versions_are_archived_and_their_folders_go_once_they_have_drained(tmp_path: Path) -> None:
-    settings = QUICK | {"keep_adapters": 1, "probation_units": 0, "golden_from_traffic": False}
+    settings = QUICK | {"keep_adapters": 1, "golden_from_traffic": False}
     async with learning_house(tmp_path, {"v1.0.0": 0.9, "v1.0.1": 0.0, "v1.0.2": 0.0}, **settings) as house:
         for seed in (1, 2):
             version = await house.trained(seed=seed)
@@ -594,7 +597,7 @@ async def test_the_running_experiment_is_on_the_metrics_and_gone_after_it(tmp_pa
     def shown(name: str, **labels: str) -> float | None:
         return REGISTRY.get_sample_value(name, {"agent": AGENT, **labels})
 
-    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK | {"probation_units": 0}) as house:
+    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK) as house:
         promotions = shown("ratchet_decisions_total", move="promote") or 0.0
         version = await house.trained()
         await house.reach(version, "canary")

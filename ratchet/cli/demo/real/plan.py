@@ -37,8 +37,6 @@ def settings(seed: int) -> dict[str, str]:
         "RATCHET_TRAIN_AFTER_GROUPS": "0",
         "RATCHET_EXPERIMENT_MAX_UNITS": "500",
         "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
-        "RATCHET_PROBATION_UNITS": "20",
-        "RATCHET_HOLDBACK": "0.2",
         "RATCHET_WATCH_SHARE": "0",
     }
 

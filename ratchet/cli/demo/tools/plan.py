@@ -38,8 +38,6 @@ def settings(seed: int) -> dict[str, str]:
         "RATCHET_EXPERIMENT_MAX_UNITS": "2000",
         "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
         "RATCHET_LENGTH_LIMIT": "1.5",
-        "RATCHET_PROBATION_UNITS": "20",
-        "RATCHET_HOLDBACK": "0.2",
         "RATCHET_WATCH_SHARE": "0",
     }
 

@@ -10,7 +10,7 @@ const COLUMN = 200;
 const ROW = 82;
 const WIDTH = 160;
 const HEIGHT = 58;
-const TRUNK = new Set(["probation", "stable", "superseded"]);
+const TRUNK = new Set(["stable", "superseded"]);
 /** Versions drawn at once, and those that a click brings of what is folded. */
 const DRAWN = 24;
 const MORE = 50;

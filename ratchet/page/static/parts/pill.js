@@ -5,7 +5,6 @@ import { words } from "../core/format.js";
 const TONES = {
   ok: "good",
   finished: "good",
-  probation: "good",
   stable: "good",
   promoted: "good",
   settled: "good",
@@ -18,6 +17,7 @@ const TONES = {
   frozen: "warn",
   limit: "warn",
   lost: "warn",
+  unscorable: "warn",
   rejected: "bad",
   rolled_back: "bad",
   failed: "bad",

@@ -21,7 +21,7 @@ const MOVES = {
     placeholder: "Why without an experiment?",
     says: ({ of, program }) => html`<p><b>${program}</b> answers the tasks of <b>${of.agent_id}</b> by default at once,
       without proof, ${of.primary ? html`in place of <b>${of.primary}</b>` : DEALT},
-      and starts on probation.${of.experiment ? " The running experiment ends." : ""}</p>`,
+      and is watched.${of.experiment ? " The running experiment ends." : ""}</p>`,
   },
   rollback: {
     action: "Roll back",

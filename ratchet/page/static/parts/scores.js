@@ -6,7 +6,7 @@ import { Chart } from "./chart.js";
 import { Card } from "./frame.js";
 import { Table } from "./table.js";
 
-const TRUNK = new Set(["probation", "stable", "superseded"]);
+const TRUNK = new Set(["stable", "superseded"]);
 const COLOURS = 8;
 const HEIGHT = 230;
 

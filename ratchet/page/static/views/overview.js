@@ -160,9 +160,8 @@ function Agent({ agent, scores, quality }) {
       ${agent.experiment_id && html`<${Running} agent=${agent} />`}
       ${agent.watch && html`<${Watch} agent=${agent} />`}
       <${Learning} learning=${agent.learning} />
-      ${own.length > 0 && html`<${VersionScores} scores=${own} primary=${agent.primary} />`}
+      <${Versions} scores=${own} served=${served} primary=${agent.primary} />
       <${Samples} samples=${agent.samples} />
-      ${served.length > 0 && html`<${Served} figures=${served} />`}
     </div>
   <//>`;
 }
@@ -176,7 +175,6 @@ function Replicas({ replicas }) {
   }`;
 }
 
-/** Without a candidate it is a probation, in which only harm decides. */
 function Running({ agent }) {
   const { candidate, experiment_id: id, units, gain, harm, threshold } = agent;
   return html`<div>
@@ -186,11 +184,11 @@ function Running({ agent }) {
   </div>`;
 }
 
-function Watch({ agent: { primary, watch, since_base: since } }) {
+function Watch({ agent: { watch, since_base: since } }) {
   return html`<div>
     <a href=${link("experiments", [watch.experiment_id])}>Watched</a> beside ${watch.control}
     <span class="muted"> · ${plural(watch.units, "unit")}</span>
-    <${Evidence} label="harm of ${primary}" value=${watch.harm} of=${watch.threshold} shade="bad" />
+    <${Evidence} label="harm of ${watch.treatment}" value=${watch.harm} of=${watch.threshold} shade="bad" />
     ${
       since &&
       html`<p class="muted">Since v1.0.0: score ${signed(since.score)}, ${since.length.toFixed(2)} times the length,
@@ -216,34 +214,33 @@ function Learning({ learning }) {
     words=${`${count(learning.groups)} of ${count(learning.wanted)}`} />`;
 }
 
-function VersionScores({ scores, primary }) {
-  return html`<${Table} still label="Mean scores by version since the orchestrator's start" rows=${scores}
-    keyOf=${(one) => one.adapter_version} columns=${[
-    {
-      title: "version",
-      cell: (one) =>
-        html`${one.adapter_version}${one.adapter_version === primary && html` <span class="muted">primary</span>`}`,
-    },
-    { title: "samples", class: "n", cell: (one) => count(one.samples) },
-    { title: "mean score", class: "n", cell: (one) => score(one.mean) },
-  ]} />`;
-}
-
 function Samples({ samples: { now, usual, saved_samples: saved, saved_tokens: tokens } }) {
   if (now === usual && !saved) return null;
   return html`<p>${count(now)} of ${count(usual)} answers a task
     <span class="muted"> · ${compact(saved)} answers, ${compact(tokens)} tokens saved</span></p>`;
 }
 
-function Served({ figures }) {
-  const label = "What users are served by version since the orchestrator's start, with 95 % intervals";
-  return html`<${Table} still label=${label}
-    rows=${figures} keyOf=${(one) => one.adapter_version} columns=${[
-      { title: "version", cell: (one) => one.adapter_version },
-      { title: "tasks", class: "n wide", cell: (one) => count(one.served.tasks) },
-      { title: "served", class: "n", cell: (one) => interval(one.served) },
-      { title: "single answer", class: "n", cell: (one) => interval(one.single) },
-      { title: "distinct answers", class: "n wide", cell: (one) => interval(one.distinct) },
+/** A row for each version; what users are served is known only where it was measured. */
+function Versions({ scores, served, primary }) {
+  const named = new Map([...scores, ...served].map((one) => [one.adapter_version, { version: one.adapter_version }]));
+  for (const one of scores) Object.assign(named.get(one.adapter_version), { scored: one });
+  for (const one of served) Object.assign(named.get(one.adapter_version), { served: one });
+  if (!named.size) return null;
+  return html`<${Table} still label="Scores by version since the orchestrator's start, with 95 % intervals"
+    rows=${[...named.values()]} keyOf=${(one) => one.version} columns=${[
+      {
+        title: "version",
+        cell: (one) => html`${one.version}${one.version === primary && html` <span class="muted">primary</span>`}`,
+      },
+      { title: "tasks", class: "n wide", cell: (one) => (one.served ? count(one.served.served.tasks) : NONE) },
+      { title: "samples", class: "n wide", cell: (one) => (one.scored ? count(one.scored.samples) : NONE) },
+      { title: "served", class: "n", cell: (one) => interval(one.served?.served) },
+      {
+        title: "single answer",
+        class: "n",
+        cell: (one) => (one.served ? interval(one.served.single) : score(one.scored.mean)),
+      },
+      { title: "distinct answers", class: "n wide", cell: (one) => interval(one.served?.distinct) },
     ]} />`;
 }
 

@@ -15,15 +15,17 @@ import { Table } from "../parts/table.js";
 
 const ENDED_SHOWN = 12;
 
-export function Programs() {
+export function Programs({ status }) {
   const compared = useResource("v1/programs", { kinds: ["task.settled"] });
   const now = useResource("v1/rollouts", { kinds: ["rollout"] });
+  const inFleet = new Set(status.data?.agents.map((one) => one.agent_id));
   return html`
     <${Heading} title="Programs" about="What answers tasks in sandboxes: scripts, coding agents, teams of them" />
     <${Loaded} resource=${compared}>${(data) => html`<div class="stack">
       ${now.data && html`<${Now} rollouts=${now.data} />`}
       ${data.items.length ? tables(data.items).map(([key, one], at, all) =>
-        html`<${Agent} key=${key} figures=${one} isFirst=${one[0].agent_id !== all[at - 1]?.[1][0].agent_id} />`)
+        html`<${Agent} key=${key} figures=${one} stands=${inFleet.has(one[0].agent_id)
+          && one[0].agent_id !== all[at - 1]?.[1][0].agent_id} />`)
         : html`<${Card}><${Empty} title="No program has answered a task yet"
             commands=${["ratchet up --programs examples/own-program/programs.toml"]}>
             An agent may be a program, run once for each sample, and learned from as any answer is.<//><//>`}
@@ -50,27 +52,32 @@ function Now({ rollouts: { items, runners } }) {
   return html`<${Card} title="Now" caption=${caption}><${Rollouts} rollouts=${[...ended, ...running]} /><//>`;
 }
 
-function Agent({ figures, isFirst }) {
+/** `stands`: its standing is shown; an agent that left the fleet has none, and one is enough of each. */
+function Agent({ figures, stands }) {
   const [{ agent_id: agent, scorer }] = figures;
   const by = scorer ? `Scored by ${scorer.id} at ${scorer.revision}. ` : "";
   const caption = `${by}Mean score over tasks with its 95 % interval; cost a rollout. Not all answered the same tasks`;
-  const standing = useResource(apiPath(["programs", agent]), { kinds: ["decision"] });
   return html`<${Card} title=${agent} caption=${caption}>
-    ${isFirst && standing.data && html`<${Standing} of=${standing.data} reload=${standing.reload} />`}
+    ${stands && html`<${Standing} agent=${agent} />`}
     <${Table} still label="Programs of ${agent}" rows=${figures} keyOf=${(one) => one.program} columns=${[
       { title: "program", cell: (one) => one.program },
       { title: "rollouts", class: "n", cell: (one) => count(one.rollouts) },
       { title: "score", class: "n", cell: (one) => interval(one.score) },
       { title: "tokens", class: "n", cell: (one) => count(one.sampled_tokens) },
-      { title: "calls", class: "n", cell: (one) => (one.calls === null ? NONE : one.calls.toFixed(1)) },
-      { title: "time", class: "n", cell: (one) => seconds(one.seconds) },
+      { title: "calls", class: "n wide", cell: (one) => (one.calls === null ? NONE : one.calls.toFixed(1)) },
+      { title: "time", class: "n wide", cell: (one) => seconds(one.seconds) },
       { title: "ended", class: "wide", cell: (one) => ends(one) },
       { title: "breaks", class: "wide", cell: (one) => counts(one.breaks) },
     ]} />
   <//>`;
 }
 
-function Standing({ of, reload }) {
+function Standing({ agent }) {
+  const { data, reload } = useResource(apiPath(["programs", agent]), { kinds: ["decision"] });
+  return data && html`<${Standings} of=${data} reload=${reload} />`;
+}
+
+function Standings({ of, reload }) {
   const operator = may("change", useStore(session).role);
   const [asked, setAsked] = useState(null);
   const rows = standings(of);

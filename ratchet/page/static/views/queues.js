@@ -54,9 +54,12 @@ const RUNGS = [
   { title: "for", class: "n", cell: (one) => seconds(one.retry_after_s) },
 ];
 
+/** Queues that an application, or a person, may empty whenever it likes. */
+const UNHURRIED = new Set(["results", "dead-letters"]);
+
 /** A queue that waits with nobody to take from it wants a look. */
 function consumersOf(one) {
-  const alone = one.consuming === 0 && one.messages > 0 && one.name !== "dead-letters" && one.consumers.length > 0;
+  const alone = one.consuming === 0 && one.messages > 0 && !UNHURRIED.has(one.name) && one.consumers.length > 0;
   return alone
     ? html`<span class="bad" title="It waits, and nobody takes from it">none</span>`
     : count(one.consuming);

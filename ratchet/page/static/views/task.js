@@ -173,7 +173,7 @@ function Sample({ one }) {
     one.untaught && `not trained on: ${one.untaught}`,
   ];
   return html`<div class="sample ${one.chosen ? "chosen" : ""}">
-    <div class="mark">
+    <div class="mark ${one.score === null ? "warn" : ""}">
       ${one.score === null ? words(one.status ?? NONE) : score(one.score)}
       <small>sample ${one.index}${one.chosen ? ", chosen" : ""}</small>
     </div>
@@ -206,10 +206,10 @@ function Conversation({ segments }) {
       <div class="why">${many ? `segment ${index + 1}: ` : ""}${segment.broke ? `${words(segment.broke)}; ` : ""}
         ${plural(segment.prompt_tokens, "token")} before, ${count(segment.sampled_tokens)} sampled,
         ${" "}${count(segment.given_tokens)} given in between</div>
-      ${segment.turns.map((turn) => html`<div class="turn">
-        <small>${[turn.role, ...callOf(turn)].join(", ")}</small>
+      ${segment.turns.map((turn) => html`<details class="turn">
+        <summary>${[turn.role, ...callOf(turn)].join(", ")}</summary>
         <div class="say">${saidBy(turn)}</div>
-      </div>`)}`)}
+      </details>`)}`)}
   </details>`;
 }
 

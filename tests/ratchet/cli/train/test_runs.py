@@ -19,7 +19,6 @@ from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.api.runs import RunProgress
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
-from schemas.records.decision import Settle
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import decided, to_canary, to_primary
 
@@ -133,9 +132,7 @@ def test_what_was_left_a_while_ago_is_less_now() -> None:
 
 def test_what_is_on_its_way_is_said_before_a_training_and_what_follows_after_it(tmp_path: Path) -> None:
     store = RegistryStore(tmp_path)
-    agent = decided(store, *to_primary("v1.0.1"), Settle(version="v1.0.1", experiment_id="probation-v1.0.1")).agent(
-        "small"
-    )
+    agent = decided(store, *to_primary("v1.0.1")).agent("small")
     nothing, busy = on_its_way(agent, None), decided(store, *to_canary("v1.0.2", "v1.0.1")).agent("small")
     outcome = {"adapter_version": "v1.0.3", "parent_version": "v1.0.1", "status": "trained"}
 

@@ -29,7 +29,6 @@ from tests.waiting import settled, until
 
 FAST: dict[str, Any] = {
     "experiment_min_units_per_arm": 5,
-    "probation_units": 40,
     "watch_share": 0.0,
     "anchor_every_s": 0,
 }
@@ -89,7 +88,7 @@ async def test_a_candidate_that_could_not_be_validated_is_told_of_with_its_reaso
 
 
 async def test_a_judge_that_nobody_audits_is_said_on_the_status_and_at_the_promotion(tmp_path: Path) -> None:
-    knobs = FAST | {"probation_units": 0}
+    knobs = FAST
     async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.9}, **knobs) as fleet, api_of(fleet) as api:
         # given a fleet whose scores are a model's
         fleet.scorer = ScorerIdentity(id="0.7*verifier:exact + 0.3*judge:absolute", revision="1")

@@ -301,7 +301,7 @@ def test_after_an_error_nothing_more_is_attempted_on_the_connection(tmp_path: Pa
     index.admit(0, "t0", 1.0, b"work")
     index.commit({"assignments": 10})
     index.admit(1, "t1", 1.0, b"work")
-    index._db.execute(f"{INSERT} VALUES (1, 'other', 1, 0, NULL, NULL, 0, NULL, NULL)")
+    index._db.execute(f"{INSERT} VALUES (1, 'other', 1, 0, NULL, NULL, 0, NULL, NULL, NULL)")
 
     for _ in range(3):
         with pytest.raises(IndexUnusable):

@@ -63,7 +63,7 @@ def test_a_task_that_is_closed_before_it_is_written_is_written_once_and_without_
     young.add(task)
     young.settle(task, 1, b"result", 7, 0)
 
-    assert young.unwritten() == ([(0, "t0", 1.0, 1, None, b"result", 0, 7, 0)], [])
+    assert young.unwritten() == ([(0, "t0", 1.0, 1, None, b"result", 0, 7, 0, None)], [])
     young.written()
     assert young.find("t0") is None
     assert young.unwritten() == ([], [])

@@ -32,6 +32,9 @@ def outcome(kind: str, verdict: str, at: datetime = NOON) -> ExperimentOutcome:
     )
 
 
+UNHARMED = outcome("watch", "unharmed")
+
+
 def adapters(*outcomes: ExperimentOutcome, **changed: object) -> AgentAdapters:
     """Two promotions after each other: v1.0.2 is stable, and a third version waits."""
     states = {
@@ -99,13 +102,12 @@ def test_a_promotion_carries_what_was_changed_since_the_base() -> None:
     assert move.since_base.length == pytest.approx(1.26)
 
 
-def test_a_stable_primary_is_watched_beside_the_one_before_it_and_the_base_in_turns() -> None:
-    first = next_watch("small", adapters(), POLICY, WHERE)
-    second = next_watch("small", adapters(outcome("watch", "unharmed")), POLICY, WHERE)
+def test_a_primary_is_watched_twice_beside_the_one_before_it_and_then_beside_the_base() -> None:
+    found = [next_watch("small", adapters(*[UNHARMED] * turn), POLICY, WHERE) for turn in range(4)]
+    turns = [move.experiment for move in found if move is not None]
 
-    assert first is not None and second is not None
-    assert (first.experiment.control, second.experiment.control) == ("v1.0.1", "v1.0.0")
-    assert (plan_of(first.experiment).roll_back_at, plan_of(second.experiment).roll_back_at) == (20, pytest.approx(60))
+    assert [one.control for one in turns] == ["v1.0.1", "v1.0.1", "v1.0.0", "v1.0.1"]
+    assert [plan_of(one).roll_back_at for one in turns] == pytest.approx([80, 240, 480, 800])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_frozen_fleet_and_the_base_model_are_not_watched(unwatched: AgentAdapt
 
 
 def test_without_a_share_nothing_is_watched() -> None:
-    off = ExperimentPolicy(POLICY.canary, 500, 0.1, timedelta(0), watch_share=0.0)
+    off = ExperimentPolicy(POLICY.canary, timedelta(0), watch_share=0.0)
 
     assert next_watch("small", adapters(), off, WHERE) is None
 
@@ -134,7 +136,7 @@ HARMS = [
 
 @pytest.mark.parametrize(("harm", "to"), HARMS)
 def test_a_watch_demotes_to_the_base_only_where_that_scores_better(harm: dict[str, float], to: str | None) -> None:
-    watch = next_watch("small", adapters(outcome("watch", "unharmed")), POLICY, WHERE)
+    watch = next_watch("small", adapters(UNHARMED, UNHARMED), POLICY, WHERE)
     assert watch is not None
     proved: Evidence = evidence(harm=60.0, **harm)
 
@@ -146,7 +148,7 @@ def test_a_watch_demotes_to_the_base_only_where_that_scores_better(harm: dict[st
 def test_a_watch_beside_the_base_ends_with_what_it_measured() -> None:
     change = Change(score=0.2, length=1.1)
     measured = evidence().model_copy(update={"change": change})
-    for outcomes, since_base in (((), None), ((outcome("watch", "unharmed"),), change)):
+    for outcomes, since_base in (((), None), ((UNHARMED, UNHARMED), change)):
         watch = next_watch("small", adapters(*outcomes), POLICY, WHERE)
         assert watch is not None
 

@@ -16,7 +16,6 @@ from schemas.records.decision import (
     RejectProgram,
     RollBackProgram,
     RunningExperiment,
-    SettleProgram,
     StartExperiment,
 )
 from schemas.records.evidence import Change, Verdict
@@ -28,13 +27,15 @@ from services.orchestrator.promotion.program_transitions import (
     Declared,
     agreed,
     difference,
+    next_program_watch,
     program_canary,
     program_carried_out,
 )
 from services.orchestrator.promotion.program_trials import PATIENCE_S, ProgramTrials
 from services.orchestrator.promotion.shadow_gate import GateVerdict
 from tests.ratchet.adapters.making_adapters import NOON
-from tests.ratchet.adapters.test_program_moves import CHOSEN, PROMOTED, TRIED, TryProgram, after, of_programs
+from tests.ratchet.adapters.making_decisions import experiment, to_primary
+from tests.ratchet.adapters.test_program_moves import CHOSEN, PROMOTED, TRIED, WATCHED, TryProgram, after, of_programs
 from tests.ratchet.experiments.test_promotion_rule import evidence
 from tests.services.orchestrator.promotion.test_experiment_transitions import POLICY, WHERE
 from tests.waiting import settled
@@ -144,17 +145,36 @@ async def test_it_waits_for_its_turn() -> None:
 async def test_what_was_promoted_by_hand_is_watched_beside_the_one_before_it() -> None:
     by_hand = after(*CHOSEN, PromoteProgram(program="new"))
 
-    ((move, _),) = await Trials(by_hand, BOTH).turn()
+    arms = Trials(by_hand, BOTH)._trials.watchable
+    move = next_program_watch("small", arms, by_hand, POLICY, WHERE)
     assert isinstance(move, StartExperiment)
-    assert (move.experiment.kind, move.experiment.arms) == ("probation", ("new", "old"))
+    assert (move.experiment.kind, move.experiment.arms) == ("watch", ("new", "old"))
+    assert plan_of(move.experiment).length_tolerance > POLICY.canary.length_tolerance
 
     # the first one of all, and one whose predecessor is nowhere any more, have nothing to be watched by
-    first = after(PromoteProgram(program="old"))
-    assert [type(one) for one, _ in await Trials(first, BOTH).turn()] == [SettleProgram]
-    alone = Trials(by_hand, {"new": "a" * 64})
-    assert await alone.turn() == []
-    ((move, reason),) = await alone.turn(at=PATIENCE_S)
-    assert (type(move), "runners have no program old" in reason) == (SettleProgram, True)
+    assert Trials(after(PromoteProgram(program="old")), BOTH)._trials.watchable is None
+    assert Trials(by_hand, {"new": "a" * 64})._trials.watchable is None
+
+
+async def test_a_program_and_the_primary_version_are_watched_in_turns_the_one_that_is_new_first() -> None:
+    def next_move(agent: AgentAdapters) -> object:
+        return next_program_watch("small", of_arms(), agent, POLICY, WHERE)
+
+    version = StartExperiment(experiment=experiment("v1.0.1", kind="watch"))
+    before = after(*to_primary("v1.0.1"), version, *CHOSEN)
+
+    # given a watch over the version when a program is promoted: it ends, and the program is watched
+    promoted = after(PromoteProgram(program="new"), start=before)
+    ends = next_move(promoted)
+    assert ends == Conclude(experiment_id="watch-v1.0.1", verdict="unharmed")
+    free = after(ends, start=promoted)
+    began = next_move(free)
+    assert isinstance(began, StartExperiment) and began.experiment.arms == ("new", "old")
+
+    # then it is the version's turn, and nothing ends that one early
+    watched = after(began, Conclude(experiment_id=began.experiment.experiment_id, verdict="unharmed"), start=free)
+    assert next_move(watched) is None
+    assert next_move(after(version, start=watched)) is None
 
 
 @pytest.mark.parametrize(
@@ -166,7 +186,7 @@ async def test_what_was_promoted_by_hand_is_watched_beside_the_one_before_it() -
     ],
 )
 async def test_it_ends_without_a_winner_once_a_runner_has_another_program(told: list[Declared], words: str) -> None:
-    for adapters in (after(*TRIED), after(*PROMOTED)):
+    for adapters in (after(*TRIED), after(*WATCHED)):
         ((move, reason),) = await Trials(adapters, *told).turn()
         assert isinstance(move, Conclude) and move.verdict == "aborted"
         assert words in reason
@@ -184,7 +204,7 @@ def of_arms() -> ProgramArms:
 
 
 def test_a_program_has_limits_of_its_own_of_which_the_present_one_has_used_a_part() -> None:
-    adapters = after(*PROMOTED, SettleProgram(program="new"), TryProgram(program="third"))
+    adapters = after(*PROMOTED, TryProgram(program="third"))
     arms = of_programs("third", "new").programs
     assert arms is not None
 
@@ -197,14 +217,13 @@ def test_a_program_has_limits_of_its_own_of_which_the_present_one_has_used_a_par
 
 
 def test_adapters_and_programs_share_the_errors_of_a_lifetime() -> None:
-    adapters = after(*PROMOTED, SettleProgram(program="new"))
+    adapters = after(*PROMOTED)
     assert plan_of(canary("small", "v1.0.0", adapters, POLICY, WHERE).experiment).nth == 2
 
 
 @pytest.mark.parametrize(
     ("verdict", "kind"),
     [
-        (Verdict.STABLE, SettleProgram),
         (Verdict.ROLL_BACK, RollBackProgram),
         (Verdict.ABORT, Conclude),
         (Verdict.INCONCLUSIVE, Conclude),
@@ -215,12 +234,11 @@ def test_a_verdict_becomes_a_move(verdict: Verdict, kind: type) -> None:
     assert isinstance(program_carried_out(running, of_arms(), verdict, POLICY, WHERE), kind)
 
 
-def test_a_promotion_starts_the_probation_and_says_what_was_changed() -> None:
+def test_a_promotion_says_what_was_changed() -> None:
     running = program_canary("small", of_arms(), after(*ASKED), POLICY, WHERE).experiment
     measured = evidence().model_copy(update={"change": Change(length=1.4)})
 
     move = program_carried_out(running, of_arms(), Verdict.PROMOTE, POLICY, WHERE, measured)
 
-    assert isinstance(move, PromoteProgram) and move.probation is not None
-    assert (move.probation.kind, move.probation.arms) == ("probation", ("new", "old"))
+    assert isinstance(move, PromoteProgram)
     assert move.since_first == Change(length=1.4)

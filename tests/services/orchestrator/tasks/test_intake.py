@@ -83,6 +83,15 @@ async def test_a_long_prompt_with_many_samples_is_refused_to_its_user_and_leaves
         assert fleet.assigned() == []
 
 
+async def test_an_id_that_turns_text_around_is_refused(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1\u202etxt", input="x"))
+
+        (why,) = await fleet.dead_letters()
+        assert why.startswith("task_id has a character that is not printed")
+        assert fleet.assigned() == []
+
+
 async def test_sequence_numbers_follow_the_order_of_the_log(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet:
         for number in range(50):

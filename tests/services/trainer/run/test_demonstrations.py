@@ -165,3 +165,18 @@ def test_references_that_do_not_follow_as_the_others_do_are_named(
     named = {doubt["task_id"] for doubt in report["doubtful"]}
     assert named and named <= {f"t{number}" for number in wrong}
     assert outcome.counts["demonstrations.doubtful"] == len(named) >= 2
+
+
+def test_groups_teach_after_the_demonstrations_where_that_is_asked(
+    settings: TrainerSettings, base_model: Path, tmp_path: Path
+) -> None:
+    lines = [(settings.logs_dir / "agent_interactions.jsonl").read_bytes()]
+    lines += [one for number in range(16) for one in asked(base_model, number)]
+    both = settings.model_copy(update={"logs_dir": write_log(tmp_path / "both", lines)})
+
+    outcome = train(both, hyperparameters={"demonstrations": ["reference"], "mixture": "first", "epochs": 1})
+
+    steps = json.loads((folder(both, outcome) / "training_report.json").read_text())["steps"]
+    shown = ["demonstration_loss" in step for step in steps]
+    assert shown == sorted(shown, reverse=True) and len(set(shown)) == 2
+    assert all(("gap" in step) is not is_shown for step, is_shown in zip(steps, shown, strict=True))

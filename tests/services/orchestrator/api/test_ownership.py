@@ -1,0 +1,173 @@
+"""Whose a task is: every row of the orchestrator's matrix × every role, asked about a task of somebody's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from ratchet.http.access.matrix import AccessRule, matrix_of
+from ratchet.http.access.roles import Role
+from schemas.messages.task import Task
+from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
+from tests.services.orchestrator.api.calling import answering, api_of
+from tests.services.orchestrator.api.chatting import served
+from tests.services.orchestrator.house import House, house
+from tests.waiting import until
+
+TASK: dict[str, Any] = {
+    "task_id": "ann/1",
+    "input": "SECRET question",
+    "reference": "SECRET reference",
+    "criteria": "SECRET criteria",
+    "samples": 2,
+}
+BODIES: dict[str, dict[str, Any]] = {
+    "POST /v1/tasks": TASK | {"input": "x"},
+    "POST /v1/deliberate": TASK | {"input": "x"},
+    "POST /v1/chat/completions": {
+        "model": "small",
+        "messages": [{"role": "user", "content": "x"}],
+        "metadata": {"task_id": "ann/1"},
+    },
+    "POST /v1/responses": {"model": "small", "input": "x", "metadata": {"task_id": "ann/1"}},
+    "POST /v1/feedback": {"task_id": "ann/1", "value": 1},
+}
+"""What names the task, where a path does not."""
+ELSEWHERE = ("/v1/events", "/v1/messages", "/v1/dead-letters")
+"""Events have a test of their own, Anthropic's messages can't name a task, and dead letters need a broker."""
+ROWS = [row for row in matrix_of("orchestrator").rows if row.roles is not None and not row.path.startswith(ELSEWHERE)]
+
+
+class Asking:
+    def __init__(self, fleet: House, client: httpx.AsyncClient, mint: Mint) -> None:
+        self.fleet = fleet
+        self.client = client
+        self.mint = mint
+
+    async def call(self, method: str, path: str, role: Role, name: str, **given: Any) -> httpx.Response:
+        return await self.client.request(method, path, headers=bearer(self.mint.good(role, name)), **given)
+
+    async def about_the_task(self, row: AccessRule, role: Role, name: str) -> httpx.Response:
+        path = row.path.replace("{task_id}", TASK["task_id"]).replace("{", "").replace("}", "")
+        given = {"json": BODIES.get(row.route, {})} if row.method == "POST" else {}
+        return await self.call(row.method, path, role, name, **given)
+
+
+@asynccontextmanager
+async def asking(folder: Path) -> AsyncIterator[Asking]:
+    """Ann's task is answered."""
+    mint = Mint(folder / "keys")
+    async with house(folder, api_public_keys=mint.keys.jwks) as fleet, api_of(fleet) as client, answering(fleet):
+        asked = Asking(fleet, client, mint)
+        answer = await asked.call("POST", "/v1/tasks?wait_s=30", Role.SUBMITTER, "ann", json=TASK)
+        assert answer.json()["response"] == "better"
+        yield asked
+
+
+async def test_every_row_tells_a_foreign_submitter_nothing_of_a_task_and_the_others_what_it_told(
+    tmp_path: Path,
+) -> None:
+    async with asking(tmp_path) as asked:
+        own = {}
+        for row in ROWS:
+            if row.allows(Role.SUBMITTER):
+                foreign = await asked.about_the_task(row, Role.SUBMITTER, "bob")
+                assert "SECRET" not in foreign.text and "better" not in foreign.text, row.route
+                if Role.SUBMITTER in row.own_only:
+                    listed = foreign.status_code == 200 and foreign.json() == {"items": [], "next": None}
+                    assert listed or foreign.status_code in (404, 409), row.route
+                own[row.route] = (await asked.about_the_task(row, Role.SUBMITTER, "ann")).text
+            for role in (Role.VIEWER, Role.OPERATOR):
+                if (
+                    row.allows(role)
+                    and row.path in ("/v1/tasks", "/v1/tasks/{task_id}", "/v1/log")
+                    and row.method == "GET"
+                ):
+                    assert "SECRET question" in (await asked.about_the_task(row, role, "bob")).text, row.route
+
+        assert "SECRET reference" in own["GET /v1/tasks/{task_id}"]
+        assert "SECRET question" in own["GET /v1/tasks"] and "SECRET reference" not in own["GET /v1/tasks"]
+        assert "better" in own["POST /v1/tasks"]
+
+
+def test_each_row_that_reaches_tasks_says_whose_for_a_submitter() -> None:
+    of_tasks = {row.route for row in ROWS if "task_id" in row.path or row.route in BODIES} | {"GET /v1/tasks"}
+    own = {row.route for row in ROWS if Role.SUBMITTER in row.own_only}
+
+    assert own == of_tasks - {"POST /v1/feedback"}
+    assert all(row.own_only <= {Role.SUBMITTER} for row in ROWS)
+
+
+async def test_a_task_that_came_without_a_token_is_no_submitters(tmp_path: Path) -> None:
+    async with asking(tmp_path) as asked:
+        await asked.fleet.submit(Task(task_id="queued", input="SECRET"))
+        await asked.fleet.work(2)
+
+        roles = (Role.SUBMITTER, Role.VIEWER, Role.OPERATOR)
+        statuses = [(await asked.call("GET", "/v1/tasks/queued", role, "ann")).status_code for role in roles]
+
+        assert statuses == [404, 200, 200]
+
+
+async def test_whose_a_task_is_survives_a_restart_that_builds_the_index_again(tmp_path: Path) -> None:
+    async with asking(tmp_path) as asked:
+        logs = asked.fleet.settings.logs_dir
+    for file in logs.glob("index.sqlite*"):
+        file.unlink()
+
+    async with house(tmp_path, api_public_keys=asked.mint.keys.jwks) as fleet, api_of(fleet) as client:
+        again = Asking(fleet, client, asked.mint)
+        lists = [
+            (await again.call("GET", "/v1/tasks", Role.SUBMITTER, name)).json()["items"] for name in ("ann", "bob")
+        ]
+
+    assert [[item["task_id"] for item in items] for items in lists] == [["ann/1"], []]
+
+
+async def test_events_tell_a_submitter_of_its_own_tasks_alone(tmp_path: Path) -> None:
+    async with asking(tmp_path) as asked, served(asked.fleet) as address:
+        heard: dict[str, list[str]] = {"ann": [], "bob": [], "vic": []}
+
+        async def listen(client: httpx.AsyncClient, name: str, role: Role) -> None:
+            headers = bearer(asked.mint.good(role, name))
+            async with client.stream("GET", f"{address}/v1/events", headers=headers) as stream:
+                async for line in stream.aiter_lines():
+                    if line.startswith("data: ") and "task_id" in (told := json.loads(line[6:])):
+                        heard[name].append(told["task_id"])
+
+        async with httpx.AsyncClient(timeout=30) as client, asyncio.TaskGroup() as group:
+            listening = [
+                group.create_task(listen(client, name, Role.VIEWER if name == "vic" else Role.SUBMITTER))
+                for name in heard
+            ]
+            hub = asked.fleet.orchestrator._api._hub
+            await until(lambda: hub.clients == len(heard))
+            for name in ("ann", "bob"):
+                sent = TASK | {"task_id": f"{name}/2"}
+                await asked.call("POST", "/v1/tasks?wait_s=30", Role.SUBMITTER, name, json=sent)
+            await until(lambda: all(heard.values()) and len(heard["vic"]) == 2)
+            for task in listening:
+                task.cancel()
+
+    assert heard == {"ann": ["ann/2"], "bob": ["bob/2"], "vic": ["ann/2", "bob/2"]}
+
+
+async def test_an_index_of_the_orchestrator_before_is_used_on_and_its_tasks_are_nobodys(tmp_path: Path) -> None:
+    async with asking(tmp_path) as asked:
+        index = asked.fleet.settings.logs_dir / "index.sqlite"
+    with sqlite3.connect(index) as db:
+        db.execute("DROP INDEX owned_tasks")
+        db.execute("ALTER TABLE tasks DROP COLUMN owner")
+
+    async with house(tmp_path, api_public_keys=asked.mint.keys.jwks) as fleet, api_of(fleet) as client:
+        again = Asking(fleet, client, asked.mint)
+        answers = [await again.call("GET", "/v1/tasks/ann/1", role, "ann") for role in (Role.SUBMITTER, Role.VIEWER)]
+
+    assert [answer.status_code for answer in answers] == [404, 200]
