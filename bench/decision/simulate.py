@@ -31,13 +31,19 @@ class Outcome:
 
 
 def plan_for(scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED) -> ExperimentPlan:
-    """As a fleet with the default settings would make it for its n-th candidate."""
+    """As a fleet with the default settings would make it for its n-th candidate, but without second verdicts."""
     by_share = {step.share: step for step in CANARY_RAMP}
     ramp = tuple(
         by_share.get(share, RampStep(share=share, candidate_units=0, open_candidates=1)) for share in scenario.ramp
     )
     audit = AuditRule(share=scenario.audited) if scenario.audited else None
-    changed = {"experiment_id": scenario.name, "ramp": ramp, "max_units": scenario.units, "audit": audit}
+    changed = {
+        "experiment_id": scenario.name,
+        "ramp": ramp,
+        "max_units": scenario.units,
+        "audit": audit,
+        "served": None,
+    }
     return limited(POLICY.canary.model_copy(update=changed), nth=nth, since_base=since_base)
 
 

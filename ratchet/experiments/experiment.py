@@ -139,12 +139,12 @@ class Experiment:
         return self._fold()
 
     def audits(self, unit_id: str) -> bool:
-        """Whether the plan has the unit's answers audited."""
-        rule = self.plan.audit
+        """Whether the plan has the unit's answers audited, or the scorer asked once more about those users got."""
+        rule = self.plan.audit or self.plan.served
         return rule is not None and is_audited(self.plan.experiment_id, unit_id, rule.share)
 
     def audit(self, sequence: int, audit: Audit) -> ExperimentDecision | None:
-        """What the auditor said of a task, once it is logged, in any order. Returns the verdict if this brought it."""
+        """The second verdict on a task, once it is logged, in any order. Returns the verdict if this brought it."""
         if self._final is None:
             self._line.audit(sequence, audit)
         return self._fold()
@@ -164,6 +164,7 @@ class Experiment:
             session_tasks=self.plan.session_tasks,
             session_window_s=self.plan.session_window_s,
             is_audited=self.audits,
+            by_auditor=self.plan.audit is not None,
         )
 
     @property

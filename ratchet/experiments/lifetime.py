@@ -115,6 +115,7 @@ def watch_plan(
         "nth": nth,
         "alpha": alpha,
         "roll_back_at": 2.0 / alpha,
+        "served": None,
         "audit": fleet_s.audit.model_copy(update={"share": audit_share}) if fleet_s.audit and audit_share else None,
     }
     if (limits := fleet_s.limits) is not None:

@@ -44,7 +44,7 @@ def enrolment_of(work: Work) -> Enrolment:
 
 def outcome_of(lines: Sequence[Interaction]) -> Outcome:
     """Of all the lines of one task, in the order of its samples: the mean of its group, and what the user got."""
-    answered = [line for line in lines if line.status == "ok" and line.sample is not None]
+    answered = answers_of(lines)
     scores = [line.score for line in answered if line.score is not None]
     # those that tell turns: what older lines tell of calls was in no evidence, which a replay must come to again
     talks = [(line.usage.calls, line.usage.turns) for line in answered if line.usage and line.usage.turns is not None]
@@ -59,8 +59,14 @@ def outcome_of(lines: Sequence[Interaction]) -> Outcome:
         calls=mean([float(calls) for calls, _ in talks]),
         turns=mean([float(turns) for _, turns in talks]),
         answered=bool(answered),
+        is_choice=len(answered) > 1,
         scorer=next((name for name in map(scorer_of, answered) if name is not None), None),
     )
+
+
+def answers_of(lines: Sequence[Interaction]) -> list[Interaction]:
+    """The lines of a task that have an answer: among these the user's was chosen."""
+    return [line for line in lines if line.status == "ok" and line.sample is not None]
 
 
 def audit_of(line: AuditedTask) -> Audit:
@@ -68,7 +74,8 @@ def audit_of(line: AuditedTask) -> Audit:
     scores = [score for score in line.scores if score is not None]
     samples = max(len(line.judged), 1)
     auditors = (named(line.auditor),) if line.auditor and scores else ()
-    return Audit(known=sum(scores) / samples, scored=len(scores) / samples, auditors=auditors)
+    served = line.scores[line.served] if line.served is not None and line.scores else None
+    return Audit(known=sum(scores) / samples, scored=len(scores) / samples, auditors=auditors, served=served)
 
 
 def scorer_of(line: Interaction) -> str | None:

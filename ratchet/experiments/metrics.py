@@ -19,6 +19,7 @@ from schemas.records.evidence import (
     ExperimentPlan,
     HistoryPoint,
     ReplayedEvidence,
+    ServedRule,
 )
 
 HARM_WEIGHTS = (0.5, 0.3, 0.1, 0.1)
@@ -30,6 +31,9 @@ HARM_WEIGHTS_WITH_REFUSALS = (0.5, 0.25, 0.1, 0.1, 0.05)
 
 AUDIT_WEIGHT = 0.2
 """Of the auditor's score in harm, where there is an auditor; the other weights share the rest."""
+
+SERVED_WEIGHT = 0.1
+"""Of the second verdicts on what users are served, where the plan asks for them; the others share the rest."""
 
 AnySizeTest = SizeTest | RelativeSizeTest
 
@@ -100,13 +104,13 @@ class ArmMeans:
 
 
 class AuditTest:
-    """The auditor's word on the candidate, of the units it was to see.
+    """What second verdicts say of the candidate, of the units that were to have them.
 
-    That no loss beyond the margin is left must be proved with what it did not score at its worst, as in the bounds of
-    the score. For harm the unscored is no evidence: an auditor that is away accuses nobody.
+    That no loss beyond the margin is left must be proved with what has none at its worst, as in the bounds of the
+    score. For harm the unscored is no evidence: a judge that is away accuses nobody.
     """
 
-    def __init__(self, rule: AuditRule, *, pooled: bool) -> None:
+    def __init__(self, rule: AuditRule | ServedRule, *, pooled: bool) -> None:
         self._kept = EffectTest(margin=-rule.margin, tolerance=0.0, pooled=pooled)
         self._seen = HarmTest(rule.tolerance, pooled=pooled)
         self.units = 0
@@ -128,11 +132,20 @@ class AuditTest:
         return self._seen.harm.e
 
     @property
+    def effect(self) -> float:
+        return self._seen.mean.value
+
+    @property
+    def gain(self) -> float:
+        return self._kept.gain.e
+
+    @property
     def evidence(self) -> dict[str, Any]:
+        """Of the auditor."""
         return {
             "audited": self.units,
-            "audit_effect": self._seen.mean.value,
-            "gain_audit": self._kept.gain.e,
+            "audit_effect": self.effect,
+            "gain_audit": self.gain,
             "harm_audit": self.harm,
             "auditor": self.auditor,
             "foreign_auditor": self.foreign_auditor,
@@ -213,6 +226,9 @@ class ExperimentMetrics:
         self._latency = _size_test(plan, TYPICAL_SECONDS, plan.latency_tolerance, limits.latency if limits else None)
         self._refused = effect(-limits.refused, plan.refused_tolerance) if limits else None
         self._audit = AuditTest(plan.audit, pooled=pooled) if plan.audit else None
+        self._served = AuditTest(plan.served, pooled=pooled) if plan.served else None
+        self._scorer_again = plan.served is not None and plan.audit is None
+        self._score_is_fresh = self._scorer_again and plan.metric == "served"
         self._types = TypeVeto(plan.type_tolerance, plan.min_type_units, self._replayed.types) if pooled else None
         self._ratio = SampleRatioCheck()
         self._band = EffectBand(plan.alpha)
@@ -237,6 +253,8 @@ class ExperimentMetrics:
         judged = sum(weight * test.harm.e for weight, test in zip(weights, tests, strict=True))
         if self._audit is not None:
             judged = (1.0 - AUDIT_WEIGHT) * judged + AUDIT_WEIGHT * self._audit.harm
+        if self._served is not None:
+            judged = (1.0 - SERVED_WEIGHT) * judged + SERVED_WEIGHT * self._served.harm
         return min(judged, LARGEST)
 
     @property
@@ -255,8 +273,12 @@ class ExperimentMetrics:
             unit = replace(unit, score=unit.known / unit.scored if unit.scored else None, success=unit.scored)
         if self._refused is None:
             unit = replace(unit, refused=None)
+        if self._score_is_fresh:
+            unit = _judged_afresh(unit)
         self._grow_older(unit.at)
         for scorer in unit.scorers:
+            self._identify(scorer)
+        for scorer in unit.served.auditors if unit.served and self._scorer_again else ():
             self._identify(scorer)
         self._test(unit)
         (self._candidate if unit.is_candidate else self._primary).observe(unit)
@@ -294,6 +316,10 @@ class ExperimentMetrics:
             scorer=self._scorer,
             foreign_scorer=self._foreign_scorer,
             **(self._audit.evidence if self._audit is not None else NO_AUDIT),
+            served_units=self._served.units if self._served else None,
+            served_effect=self._served.effect if self._served else None,
+            gain_served=_joined(self._served.gain, replayed.served) if self._served else None,
+            harm_served=self._served.harm if self._served else None,
         )
 
     @property
@@ -339,9 +365,19 @@ class ExperimentMetrics:
             self._refused.observe(answered, is_candidate=arm, share=share, stratum=stratum)
         if self._audit is not None and unit.audit is not None:
             self._audit.observe(unit.audit, is_candidate=arm, share=share, stratum=stratum)
+        if self._served is not None and unit.served is not None:
+            self._served.observe(unit.served, is_candidate=arm, share=share, stratum=stratum)
         if self._types is not None:
             self._types.observe(unit.score, is_candidate=arm, share=share, stratum=stratum, weight=weight)
         self._ratio.observe(is_candidate=arm, share=share)
+
+
+def _judged_afresh(unit: Unit) -> Unit:
+    """The unit with the second verdict on what its users got in the place of the first, which chose it; one that was
+    not to have any is no evidence."""
+    if unit.served is None:
+        return replace(unit, score=None)
+    return replace(unit, score=unit.served.score, known=unit.served.known, scored=unit.served.scored)
 
 
 def _size_test(plan: ExperimentPlan, typical: float, tolerance: float, limit: float | None) -> AnySizeTest:

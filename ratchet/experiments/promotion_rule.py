@@ -55,6 +55,7 @@ def _harm(plan: ExperimentPlan, evidence: Evidence) -> str:
         "latency": evidence.harm_latency,
         "refusals": evidence.harm_refused or 0.0,
         "the auditor's score": evidence.harm_audit or 0.0,
+        "what users are served": evidence.harm_served or 0.0,
     }
     worst = max(by_metric, key=lambda metric: by_metric[metric])
     return (
@@ -114,6 +115,7 @@ def proofs(evidence: Evidence) -> tuple[tuple[str, float | None], ...]:
         ("e-value for latency within its limit", evidence.kept_latency),
         ("e-value for refusals within their limit", evidence.kept_refused),
         ("e-value for no loss by the auditor", evidence.gain_audit),
+        ("e-value for no loss in what users are served", evidence.gain_served),
     )
 
 
@@ -123,7 +125,8 @@ def _also(evidence: Evidence) -> str:
         return "both"
     limits = "" if evidence.kept is None else f"within the limits: {evidence.kept:.4g}; "
     audit = "" if evidence.gain_audit is None else f"no loss by the auditor: {evidence.gain_audit:.4g}; "
-    return f"with missing scores at their worst: {evidence.gain_bounds:.4g}; {limits}{audit}all"
+    served = "" if evidence.gain_served is None else f"no loss in what users are served: {evidence.gain_served:.4g}; "
+    return f"with missing scores at their worst: {evidence.gain_bounds:.4g}; {limits}{audit}{served}all"
 
 
 def _spent(plan: ExperimentPlan, evidence: Evidence, missing: list[str]) -> tuple[Verdict, str]:

@@ -57,7 +57,7 @@ def replayed_together(
     state = {running.experiment_id: Experiment(plan_of(running), secret_of(running)) for running in asked}
     for work in _lines_of(Work, state, logs_dir, ASSIGNMENTS, _position(asked, ASSIGNMENTS)):
         state[str(work.arm.experiment_id)].enrol(enrolment_of(work))
-    audited = [one for one in asked if state[one.experiment_id].plan.audit is not None]
+    audited = [one for one in asked if (plan := state[one.experiment_id].plan).audit or plan.served]
     if audited:
         for line in _lines_of(AuditedTask, state, logs_dir, AUDITS, _position(audited, AUDITS)):
             state[str(line.arm.experiment_id)].audit(line.arm.sequence, audit_of(line))

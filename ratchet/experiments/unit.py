@@ -57,6 +57,8 @@ class Outcome:
 
     served: float | None = None
     """Score of the answer the user got: the best of the group, where the task does not choose otherwise."""
+    is_choice: bool = False
+    """Whether that answer was chosen among several, so that its score may have chosen it."""
 
     def by(self, metric: Literal["single", "served"]) -> Outcome:
         """As an experiment on this metric counts it.
@@ -80,6 +82,8 @@ class Audit:
     scored: float
     """Share of the samples with a score."""
     auditors: tuple[str, ...] = ()
+    served: float | None = None
+    """The score of the answer that the user got."""
 
     @property
     def score(self) -> float | None:
@@ -116,6 +120,8 @@ class Unit:
     """Of a unit that was to be audited."""
     calls: float | None = None
     turns: float | None = None
+    served: Audit | None = None
+    """The second verdict on what its users got, of a unit that was to have one."""
 
 
 @dataclass(slots=True)
@@ -124,6 +130,8 @@ class OpenUnit:
 
     first: Enrolment
     is_audited: bool
+    by_auditor: bool = True
+    """Who audits: else the scorer does, once more, where the user's answer was chosen among several."""
     tasks: dict[int, Outcome | None] = field(default_factory=dict)
     audits: dict[int, Audit] = field(default_factory=dict)
 
@@ -135,8 +143,11 @@ class OpenUnit:
     def awaited(self) -> Iterator[int]:
         """Tasks that were answered, of which the audit is not in."""
         for sequence, outcome in self.tasks.items() if self.is_audited else ():
-            if outcome is not None and outcome.answered and sequence not in self.audits:
+            if outcome is not None and self._is_to_audit(outcome) and sequence not in self.audits:
                 yield sequence
+
+    def _is_to_audit(self, outcome: Outcome) -> bool:
+        return outcome.answered if self.by_auditor else outcome.is_choice
 
     def _audit(self) -> Audit:
         of_tasks = [self.audits.get(sequence, NOT_AUDITED) for sequence in self.tasks]
@@ -145,6 +156,19 @@ class OpenUnit:
             scored=sum(audit.scored for audit in of_tasks) / len(of_tasks),
             auditors=tuple(dict.fromkeys(name for audit in of_tasks for name in audit.auditors)),
         )
+
+    def _served(self) -> Audit:
+        """Mean over its tasks. One without an answer served nobody, which is worth 0."""
+        known, scored = 0.0, 0.0
+        for sequence, outcome in self.tasks.items():
+            assert outcome is not None, "a unit is finished once all its tasks are"
+            score: float | None = 0.0
+            if self._is_to_audit(outcome):
+                score = self.audits.get(sequence, NOT_AUDITED).served
+            elif outcome.answered:
+                score = outcome.served
+            known, scored = known + (score or 0.0), scored + (score is not None)
+        return Audit(known / len(self.tasks), scored / len(self.tasks), self._audit().auditors)
 
     def finished(self) -> Unit:
         outcomes = [outcome for outcome in self.tasks.values() if outcome is not None]
@@ -162,7 +186,8 @@ class OpenUnit:
             latency_s=mean([outcome.latency_s for outcome in outcomes if outcome.latency_s is not None]),
             refused=mean([outcome.refused for outcome in outcomes if outcome.refused is not None]),
             scorers=tuple(dict.fromkeys(outcome.scorer for outcome in outcomes if outcome.scorer is not None)),
-            audit=self._audit() if self.is_audited else None,
+            audit=self._audit() if self.is_audited and self.by_auditor else None,
+            served=self._served() if self.is_audited else None,
             calls=mean([outcome.calls for outcome in outcomes if outcome.calls is not None]),
             turns=mean([outcome.turns for outcome in outcomes if outcome.turns is not None]),
         )
@@ -176,12 +201,18 @@ class UnitLine:
     """The reorder buffer: outcomes in, in any order; finished units out, in the order of their assignment."""
 
     def __init__(
-        self, *, session_tasks: int, session_window_s: float, is_audited: Callable[[str], bool] = lambda unit_id: False
+        self,
+        *,
+        session_tasks: int,
+        session_window_s: float,
+        is_audited: Callable[[str], bool] = lambda unit_id: False,
+        by_auditor: bool = True,
     ) -> None:
-        """`is_audited`: whether a unit counts only once its answers are audited."""
+        """`is_audited`: whether a unit counts only once its answers are audited. `by_auditor`: as of OpenUnit."""
         self._session_tasks = session_tasks
         self._window_s = session_window_s
         self._is_audited = is_audited
+        self._by_auditor = by_auditor
         self._line: deque[OpenUnit] = deque()
         self._to_audit: dict[int, OpenUnit] = {}
         self._by_task: dict[int, OpenUnit] = {}
@@ -232,7 +263,7 @@ class UnitLine:
             yield unit.finished()
 
     def _append(self, enrolment: Enrolment) -> None:
-        unit = OpenUnit(enrolment, self._is_audited(enrolment.unit_id))
+        unit = OpenUnit(enrolment, self._is_audited(enrolment.unit_id), self._by_auditor)
         self._line.append(unit)
         self._take(unit, enrolment.sequence)
         if enrolment.in_session:

@@ -11,7 +11,7 @@ INTERACTIONS = "agent_interactions"
 """Every sample that was answered, and a line for each task that ended without one."""
 FEEDBACK = "feedback"
 AUDITS = "auditor_scores"
-"""What the auditor said of a sample of the tasks; no training reads it."""
+"""Second verdicts, of the auditor or of the scorer asked once more; no training reads them."""
 LABELS = "labels"
 """What people said of answers they were shown, to know the judge by; no training and no experiment reads it."""
 PROMISES = "promises"
@@ -45,6 +45,8 @@ EVALUATION = "-evaluation-"
 
 GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS = "golden/", "replay/", "anchor/", "evaluation/"
 """How the task ids of the fleet's own begin: by these a list tells them, whatever is left of their lines."""
+SECOND_VERDICTS = "second-verdict/"
+"""How the ids begin under which the scorer is asked once more; no log has them."""
 OWN_TASKS = (GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS)
 
 

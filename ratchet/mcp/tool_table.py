@@ -15,6 +15,9 @@ from ratchet.mcp.call import Call, Route
 ToolFunction = Callable[..., Call]
 
 
+KEPT = ("type", "properties", "$defs", "$ref", "items", "anyOf", "oneOf", "enum", "const", "additionalProperties")
+
+
 class Effect(Enum):
     """What calling a tool does to the fleet; a client decides by it whether to ask its user first."""
 
@@ -52,8 +55,8 @@ class ToolSpec:
 
     @property
     def output_schema(self) -> dict[str, Any]:
-        """A JSON Schema with an object as its root, as clients want it."""
-        return {"type": "object", **TypeAdapter(self.answers).json_schema(mode="serialization")}
+        """A JSON Schema with an object as its root, as clients want it. The API's document says what fields mean."""
+        return {"type": "object", **_shape(TypeAdapter(self.answers).json_schema(mode="serialization"))}
 
     @property
     def annotations(self) -> ToolAnnotations:
@@ -64,6 +67,16 @@ class ToolSpec:
             idempotent_hint=self.effect is not Effect.ADDS,
             open_world_hint=False,
         )
+
+
+def _shape(schema: Any, *, named: bool = False) -> Any:
+    """The schema without what describes or bounds a field. `named`: its keys are names of fields or of definitions."""
+    if isinstance(schema, list):
+        return [_shape(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: value for key, value in schema.items() if named or key in KEPT}
+    return {key: _shape(value, named=not named and key in ("properties", "$defs")) for key, value in kept.items()}
 
 
 class ToolTable:

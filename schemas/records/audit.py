@@ -1,4 +1,4 @@
-"""AuditedTask: what the auditor said of one task, as a line of logs/auditor_scores.jsonl. It teaches nothing."""
+"""AuditedTask: a second verdict on answers to one task, as a line of logs/auditor_scores.jsonl. It teaches nothing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, LogEpoch, Message, Score, Timestamp
+from schemas.messages.base import Identifier, LogEpoch, Message, Score, Timestamp, absent
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.work import Arm
 
 
 class AuditedTask(Message):
-    """Written once for each task. One that was given up has no scores, and what the auditor says later counts no more.
+    """Written once for each task and judge. One that was given up has no scores, and what comes later counts no more.
 
-    The scores are in the order of the samples, the auditor's and the judge's side by side.
+    The scores are in the order of the samples, the second verdict's and the first one's side by side.
     """
 
     TYPE: ClassVar[str] = "audited_task.v1"
@@ -23,8 +23,14 @@ class AuditedTask(Message):
     agent_id: Identifier
     adapter_version: str = Field(description="Which answered.")
     arm: Arm
-    auditor: ScorerIdentity | None = Field(None, description="Absent where the audit was given up.")
-    scores: tuple[Score | None, ...] = Field((), description="The auditor's; null where it had none.")
+    by: Literal["auditor", "scorer"] = Field(
+        "auditor",
+        exclude_if=lambda by: by == "auditor",
+        description="Who judged: the auditor all answers, or the scorer once more the one that the user got.",
+    )
+    auditor: ScorerIdentity | None = Field(None, description="Who judged. Absent where the audit was given up.")
+    scores: tuple[Score | None, ...] = Field((), description="Of who judged; null where there is none.")
+    served: int | None = Field(None, ge=0, exclude_if=absent, description="Which of the answers the user got.")
     judged: tuple[Score | None, ...] = Field(description="The scorer's, which teaches and is the experiments' measure.")
     lengths: tuple[int, ...] = Field((), description="Characters of each answer.")
     reason: str | None = Field(None, description="Why there are no scores.")
@@ -35,4 +41,4 @@ class AuditedTask(Message):
     @property
     def key(self) -> str:
         """What there is one line of."""
-        return self.task_id
+        return self.task_id if self.by == "auditor" else f"{self.task_id}\n{self.by}"

@@ -96,6 +96,17 @@ class AuditRule(Record):
     tolerance: Margin = Field(0.01, description="Loss of the auditor's score that is not yet harm.")
 
 
+class ServedRule(Record):
+    """What a second verdict must show of the answers that users get, by a judge whose first one did not choose them.
+
+    The auditor gives it, of the units that it sees; where nobody audits, the scorer that is asked once more.
+    """
+
+    share: float = Field(gt=0, le=1, description="Probability with which a unit gets it, whatever its arm and score.")
+    margin: float = Field(0.01, gt=0, le=0.5, description="Loss in it that must be ruled out before a promotion.")
+    tolerance: Margin = Field(0.01, description="Loss in it that is not yet harm.")
+
+
 class ReplayedEvidence(Record):
     """What the shadow replay proved of a candidate before it met users: e-values, null where it did not look.
 
@@ -185,6 +196,9 @@ class ExperimentPlan(Record):
     )
     audit: AuditRule | None = Field(
         None, description="A promotion needs the auditor too, and its harm counts; null: nobody audits."
+    )
+    served: ServedRule | None = Field(
+        None, description="A promotion needs a second verdict on what users get; null, as in older plans: it does not."
     )
     nth: int = Field(
         1,
@@ -296,6 +310,16 @@ class Evidence(Record):
         "counts 0 for the candidate and 1 for the primary.",
     )
     harm_audit: EValue | None = None
+    served_units: Count | None = Field(
+        None, description="Units whose users' answers were to be judged once more. Null where the plan asks for none."
+    )
+    served_effect: float | None = Field(None, description="Candidate minus primary in these verdicts, estimated.")
+    gain_served: EValue | None = Field(
+        None,
+        description="For: no loss beyond the margin in what users are served, by verdicts that did not choose it; one "
+        "that never came counts 0 for the candidate and 1 for the primary.",
+    )
+    harm_served: EValue | None = None
     auditor: str | None = None
     foreign_auditor: str | None = Field(None, description="An auditor other than `auditor` that scored a unit.")
     sample_ratio: EValue

@@ -199,5 +199,7 @@ def show_experiment(agent_id: str, experiment: Experiment | None) -> None:
         experiment_e_value.labels(agent_id, "limits_kept").set(evidence.kept)
     if evidence.gain_audit is not None:
         experiment_e_value.labels(agent_id, "audit_kept").set(evidence.gain_audit)
+    if evidence.gain_served is not None:
+        experiment_e_value.labels(agent_id, "served_kept").set(evidence.gain_served)
     experiment_e_value.labels(agent_id, "harm").set(evidence.harm)
     experiment_e_value.labels(agent_id, "sample_ratio").set(evidence.sample_ratio)

@@ -172,15 +172,6 @@ class Orchestrator:
         )
         self._news = RewardBroadcaster(bus, now)
         kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)
-        self._settler = Settler(
-            self.ledger,
-            results,
-            self._closed,
-            clock=clock,
-            max_logged_bytes=settings.max_logged_bytes,
-            agents=settings.agents,
-            kept=kept,
-        )
         self._waits = ResultWaiters()
         self._task_desk = TaskService(self._intake, self.ledger, self._waits)
         self._completion = Completion(bus, self.ledger, kept)
@@ -226,6 +217,16 @@ class Orchestrator:
             heard=self._calibrations.audited,
             clock=clock,
             seconds=seconds,
+        )
+        self._settler = Settler(
+            self.ledger,
+            results,
+            self._closed,
+            clock=clock,
+            max_logged_bytes=settings.max_logged_bytes,
+            agents=settings.agents,
+            kept=kept,
+            second_verdict=self._audits.take,
         )
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from ratchet.logs.peers import Baseline
 from ratchet.service.settings import FleetSettings
 from schemas.messages.work import Sampling
-from schemas.records.evidence import AuditRule, ExperimentPlan, Limits
+from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRule
 
 if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
     from services.orchestrator.auditing.audits import AuditPolicy
@@ -170,7 +170,21 @@ class OrchestratorSettings(FleetSettings):
     audit_timeout_s: float = Field(
         300.0,
         gt=0,
-        description="Seconds the auditor may take, after which the audit is given up: verdicts wait for it so long.",
+        description="Seconds a second verdict may take, by the auditor or by the scorer, after which it is given up: "
+        "an experiment waits for it so long.",
+    )
+    served_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of the tasks of a canary whose served answer gets a second verdict, as a promotion needs: "
+        "by the auditor on those that it sees, else by one more call of the scorer; 0: a promotion does not need it.",
+    )
+    served_margin: float = Field(
+        0.01,
+        gt=0,
+        le=0.5,
+        description="Loss of score in what users are served that the second verdicts must rule out before a promotion.",
     )
     cool_down_s: float = Field(0.0, ge=0, description="Seconds before the next experiment after one that failed.")
     anchor_every_s: float = Field(
@@ -219,6 +233,7 @@ class OrchestratorSettings(FleetSettings):
             min_age_s=self.experiment_min_age_s,
             success_margin=self.success_margin,
             audit=AuditRule(share=self.audit_experiment_share, margin=self.audit_margin) if self.auditor else None,
+            served=self._served,
             limits=self._limits(self.length_limit, self.latency_limit),
         )
         return ExperimentPolicy(
@@ -228,6 +243,12 @@ class OrchestratorSettings(FleetSettings):
             self.audit_share,
             self._limits(self.program_length_limit, self.program_latency_limit),
         )
+
+    @property
+    def _served(self) -> ServedRule | None:
+        share = self.audit_experiment_share if self.auditor else self.served_share
+        may_lose = self.cheaper_margin if self.promote_goal == "cheaper" else 0.0
+        return ServedRule(share=share, margin=max(self.served_margin, may_lose)) if self.served_share else None
 
     def _limits(self, length: float, latency: float) -> Limits:
         return Limits(success=self.success_margin, refused=self.success_margin, length=length, latency=latency)

@@ -31,9 +31,9 @@ STYLES = {
 }
 WIDEST = 110
 NARROW = 40
-TALL, SHORT = 51, 37
+TALL, SHORT = 53, 39
 """Rows of a terminal from which on both pictures have all their lines, and below which there is room for one only."""
-WORDS, WORDS_OF_ALL = 16, 28
+WORDS, WORDS_OF_ALL = 18, 30
 """Rows that everything beside the pictures takes: in a short terminal, and else."""
 
 
@@ -151,6 +151,7 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
             ("missing at worst", evidence.gain_bounds, plan.promote_at),
             ("within the limits", evidence.kept, plan.promote_at),
             ("no loss by the auditor", evidence.gain_audit, plan.promote_at),
+            ("no loss in what is served", evidence.gain_served, plan.promote_at),
             *rows,
         ]
     for name, value, threshold in rows:

@@ -65,6 +65,8 @@ class AuditBook:
         self.auditor: str | None = None
 
     def add(self, line: AuditedTask) -> None:
+        if line.by != "auditor":
+            return
         self.auditor = line.auditor.id if line.auditor else self.auditor
         self._compared.append(Compared.of(line))
 

@@ -1,7 +1,9 @@
-"""Answers to the auditor, its scores into a log of their own: never into what the trainer reads.
+"""Second verdicts on answers, into a log of their own: never into what the trainer reads.
 
-Which tasks are audited is drawn by hash, whatever arm they had and whatever the scorer said. In an experiment that asks
-for audits a unit counts once its audits are in, so those that do not come in time are given up by a line that says so.
+The auditor gives them, or in an experiment of a fleet without one the scorer: asked once more, for the one answer that
+the user got, since that was chosen by its first score. Which tasks get one is drawn by hash, whatever arm they had and
+whatever the scorer said. In an experiment that asks for them a unit counts once its verdicts are in, so those that do
+not come in time are given up by a line that says so.
 A kill loses none of an experiment's: what is not in the log is asked again. Of other tasks, which are a sample for
 people to look at, those in flight at a kill are left out.
 """
@@ -9,25 +11,28 @@ people to look at, those in flight at a kill are left out.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
-from ratchet.bus.topology import AUDITS
+from ratchet.bus.topology import AUDITS, RESPONSES
 from ratchet.experiments.assignment import draw
-from ratchet.experiments.logged import unit_of
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.logged import answers_of, unit_of
 from ratchet.experiments.replay import began_at
-from ratchet.logs.best_answer import is_censored
+from ratchet.logs.best_answer import chosen, is_censored
 from ratchet.logs.groups import grouped
-from ratchet.logs.names import AUDIT_INDEX, INTERACTIONS, is_own
+from ratchet.logs.names import AUDIT_INDEX, INTERACTIONS, SECOND_VERDICTS, is_own
 from ratchet.logs.names import AUDITS as AUDIT_LOG
 from ratchet.logs.reader import read
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.base import DecodeError, Metadata
-from schemas.messages.response import Response, Sample
+from schemas.messages.response import Response, Sample, Usage
 from schemas.messages.reward import Reward
 from schemas.messages.work import Arm, Work
 from schemas.records.audit import AuditedTask
@@ -36,15 +41,18 @@ from services.orchestrator import metrics
 from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.tasks.settlement import aligned_scores
 
 AT_ONCE = 200
 """Audits asked for in one turn."""
+
+Judge = Literal["auditor", "scorer"]
 
 log = Log("audits")
 
 
 class AuditLog(KeyedLog[AuditedTask]):
-    """`logs/auditor_scores.jsonl`, one line for each task that was audited, or given up."""
+    """`logs/auditor_scores.jsonl`, one line for each task that was judged once more, or given up."""
 
     LOG = AUDIT_LOG
     INDEX = AUDIT_INDEX
@@ -58,12 +66,12 @@ class AuditPolicy:
     share: float
     """Of the tasks that are in no experiment that asks for more."""
     timeout_s: float
-    """After which an audit is given up."""
+    """After which a second verdict is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A task whose answers the auditor is to score; its line, but for what the auditor says."""
+    """A task that is to be judged once more: what is sent, under an id of its own, and the line but for the scores."""
 
     response: Response
     line: AuditedTask
@@ -71,7 +79,7 @@ class Asked:
 
 
 class Audits:
-    """Handles `audits.scores`. Give it every task closed, and turns."""
+    """Handles `audits.scores`. Give it every task closed, turns, and the Rewards for second verdicts of the scorer."""
 
     def __init__(
         self,
@@ -102,6 +110,7 @@ class Audits:
     async def start(self) -> None:
         """After the experiments were taken up: ask again for what they wait for. Raises JournalError."""
         for arms in self._arms.values():
+            judges = {experiment.plan.experiment_id: _judge_in(experiment) for _, experiment in arms.trials}
             awaited = {
                 (experiment.plan.experiment_id, sequence)
                 for _, experiment in arms.trials
@@ -109,66 +118,87 @@ class Audits:
             }
             for lines in await asyncio.to_thread(self._logged, awaited):
                 if known := self._ledger.find(lines[0].task_id):
-                    self._ask(await self._ledger.work_of(known), lines)
+                    self._ask(await self._ledger.work_of(known), lines, judges[str(lines[0].arm.experiment_id)])
 
     def closed(self, work: Work, lines: Sequence[Interaction]) -> None:
         """A task has its lines in the log, and its experiment knows."""
-        if lines[0].sample is not None and not is_own(work.arm.experiment_id) and self._wanted(work):
-            self._ask(work, lines)
+        if lines[0].sample is not None and not is_own(work.arm.experiment_id) and (by := self._judge_of(work, lines)):
+            self._ask(work, lines, by)
 
     async def turn(self) -> None:
         """Send what is to be audited, give up what is overdue. Raises BusError, StorageUnavailable."""
-        if self._policy.enabled:
-            some = list(self._to_send.items())[:AT_ONCE]
-            await asyncio.gather(*(self._send(task_id, asked) for task_id, asked in some))
+        some = [asked for asked in self._to_send.values() if self._is_there(asked.line.by)][:AT_ONCE]
+        await asyncio.gather(*(self._send(asked) for asked in some))
         overdue = [asked for asked in (*self._sent.values(), *self._to_send.values()) if asked.due <= self._seconds()]
         for asked in overdue:
-            why = f"given up after {self._policy.timeout_s:.0f} s" if self._policy.enabled else "there is no auditor"
-            await self._settle(asked.line.model_copy(update={"reason": why, "timestamp": self._clock()}))
+            there = self._is_there(asked.line.by)
+            why = f"given up after {self._policy.timeout_s:.0f} s" if there else "there is no auditor"
+            await self._settle(asked, asked.line.model_copy(update={"reason": why, "timestamp": self._clock()}))
 
     async def handle(self, delivery: Delivery) -> None:
-        reward = opened(Reward, delivery)
+        await self.take(opened(Reward, delivery))
+
+    async def take(self, reward: Reward) -> None:
+        """The second verdict that was asked for under the Reward's task id; one that nobody waits for is dropped."""
         task_in_hand.set(reward.task_id)
         asked = self._sent.get(reward.task_id) or self._to_send.get(reward.task_id)
         if asked is None:
-            log.info("late", "scores of the auditor that nobody waits for: given up, or asked for before a restart")
+            log.info("late", "a second verdict that nobody waits for: given up, or asked for before a restart")
             return
-        told = {
+        given = aligned_scores(reward, len(asked.response.samples))
+        scores = tuple(one.score for one in given)
+        if asked.line.by == "scorer":
+            scores = tuple(scores[0] if at == asked.line.served else None for at in range(len(asked.line.judged)))
+        verdict = {
             "auditor": reward.scorer,
-            "scores": tuple(score.score for score in reward.scores[: len(asked.line.judged)]),
-            "reason": next((score.reason for score in reward.scores if score.score is None), None),
+            "scores": scores,
+            "reason": next((one.reason for one in given if one.score is None), None),
             "timestamp": self._clock(),
         }
-        await self._settle(asked.line.model_copy(update=told))
+        await self._settle(asked, asked.line.model_copy(update=verdict))
 
-    def _wanted(self, work: Work) -> bool:
+    def _judge_of(self, work: Work, lines: Sequence[Interaction]) -> Judge | None:
+        """Who is to judge the task's answers once more."""
         for running, experiment in self._arms[work.agent_id].trials:
-            if running.experiment_id == work.arm.experiment_id and experiment.plan.audit is not None:
-                return experiment.audits(unit_of(work)[0])
-        return (
-            self._policy.enabled and not is_censored(work.select) and draw("audited", work.task_id) < self._policy.share
-        )
+            if running.experiment_id == work.arm.experiment_id:
+                is_drawn = experiment.audits(unit_of(work)[0])
+                if experiment.plan.audit is not None:
+                    return "auditor" if is_drawn else None
+                if is_drawn and len(answers_of(lines)) > 1:
+                    return "scorer"
+        is_drawn = not is_censored(work.select) and draw("audited", work.task_id) < self._policy.share
+        return "auditor" if self._policy.enabled and is_drawn else None
 
-    def _ask(self, work: Work, lines: Sequence[Interaction]) -> None:
-        wait_s = self._policy.timeout_s if self._policy.enabled else 0.0
-        self._to_send[work.task_id] = Asked(
-            response=_response(work, lines, self._clock() + timedelta(seconds=wait_s)),
-            line=_line(work, lines, self._clock()),
+    def _is_there(self, judge: Judge) -> bool:
+        return judge == "scorer" or self._policy.enabled
+
+    def _ask(self, work: Work, lines: Sequence[Interaction], by: Judge) -> None:
+        wait_s = self._policy.timeout_s if self._is_there(by) else 0.0
+        line = _line(work, lines, by, self._clock())
+        shown, asked_as = lines, work.task_id
+        if by == "scorer":
+            assert line.served is not None, "it has an answer"
+            shown, asked_as = [lines[line.served]], f"{SECOND_VERDICTS}{secrets.token_hex(16)}"
+        self._to_send[asked_as] = Asked(
+            response=_response(asked_as, work, shown, self._clock() + timedelta(seconds=wait_s)),
+            line=line,
             due=self._seconds() + wait_s,
         )
 
-    async def _send(self, task_id: str, asked: Asked) -> None:
+    async def _send(self, asked: Asked) -> None:
+        asked_as = asked.response.task_id
+        queue = AUDITS if asked.line.by == "auditor" else RESPONSES
         await self._bus.publish(
-            AUDITS, asked.response.encode(), type=Response.TYPE, message_id=derived_id(task_id, "audit")
+            queue, asked.response.encode(), type=Response.TYPE, message_id=derived_id(asked_as, "audit")
         )
-        if self._to_send.pop(task_id, None) is not None:
-            self._sent[task_id] = asked
+        if self._to_send.pop(asked_as, None) is not None:
+            self._sent[asked_as] = asked
 
-    async def _settle(self, line: AuditedTask) -> None:
+    async def _settle(self, asked: Asked, line: AuditedTask) -> None:
         """Into the log, then into the experiment; once, whoever is first."""
         logged = await self._log.add(line)
-        asked = self._to_send.pop(line.task_id, None) or self._sent.pop(line.task_id, None)
-        if asked is None:
+        asked_as = asked.response.task_id
+        if (self._to_send.pop(asked_as, None) or self._sent.pop(asked_as, None)) is None:
             return
         metrics.audits.labels(logged.agent_id, "scored" if any_scored(logged) else "unscored").inc()
         self._arms[logged.agent_id].audited(logged)
@@ -195,15 +225,27 @@ def any_scored(line: AuditedTask) -> bool:
     return any(score is not None for score in line.scores)
 
 
-def _response(work: Work, lines: Sequence[Interaction], deadline: datetime) -> Response:
-    """What the auditor is sent: the answers, and neither whose they are nor what anybody thought of them."""
+def _judge_in(experiment: Experiment) -> Judge:
+    return "auditor" if experiment.plan.audit is not None else "scorer"
+
+
+def _response(asked_as: str, work: Work, lines: Sequence[Interaction], deadline: datetime) -> Response:
+    """What is judged once more: the answers, and neither whose they are nor what anybody thought of them."""
     as_they_are = work.sampling.model_copy(update={"stop": None})
-    blind = {"deadline": deadline, "reply_to": None, "correlation_id": None, "arm": Arm(sequence=work.arm.sequence)}
+    blind = {
+        "task_id": asked_as,
+        "deadline": deadline,
+        "reply_to": None,
+        "correlation_id": None,
+        "select": None,
+        "arm": Arm(sequence=work.arm.sequence),
+    }
     samples = tuple(
-        Sample(text=line.response or "", finish_reason=line.finish_reason, artifact=line.artifact) for line in lines
+        Sample(text=line.response or "", finish_reason=line.finish_reason, artifact=line.artifact, usage=_usage(line))
+        for line in lines
     )
     return Response(
-        task_id=work.task_id,
+        task_id=asked_as,
         response=samples[0].text,
         agent_id=lines[0].agent_id,
         metadata=Metadata(timestamp=lines[0].timestamp),
@@ -212,12 +254,22 @@ def _response(work: Work, lines: Sequence[Interaction], deadline: datetime) -> R
     )
 
 
-def _line(work: Work, lines: Sequence[Interaction], at: datetime) -> AuditedTask:
+def _usage(line: Interaction) -> Usage | None:
+    """What the answer took, which may be a part of its score."""
+    if line.usage is not None or line.sampled_tokens is None:
+        return line.usage
+    return Usage(sampled_tokens=line.sampled_tokens)
+
+
+def _line(work: Work, lines: Sequence[Interaction], by: Judge, at: datetime) -> AuditedTask:
+    served = chosen(answers_of(lines))
     return AuditedTask(
         task_id=work.task_id,
         agent_id=work.agent_id,
         adapter_version=lines[0].adapter_version,
         arm=work.arm,
+        by=by,
+        served=next(at for at, line in enumerate(lines) if line is served),
         judged=tuple(line.score for line in lines),
         lengths=tuple(len(line.response or "") for line in lines),
         timestamp=at,

@@ -179,7 +179,7 @@ class Arms:
                 experiment.observe(work.arm.sequence, outcome_of(lines))
 
     def audited(self, line: AuditedTask) -> None:
-        """The auditor's word on a task, or that it was given up, is in the log."""
+        """The second verdict on a task, or that it was given up, is in the log."""
         for running, experiment in self.trials:
             if line.arm.experiment_id == running.experiment_id:
                 experiment.audit(line.arm.sequence, audit_of(line))

@@ -50,7 +50,7 @@ def settle(
     """
     if not response.samples:
         return [ending(work, "failed", response.error or "the agent gave no answer", now)]
-    scores = _aligned(reward, len(response.samples))
+    scores = aligned_scores(reward, len(response.samples))
     samples = ended(response.samples, work.sampling.stop)
     of_group = _of(work) | {
         "agent_id": response.agent_id,
@@ -186,7 +186,7 @@ def _age(work: Work, now: datetime) -> float:
     return max(0.0, (now - work.admitted_at).total_seconds())
 
 
-def _aligned(reward: Reward, samples: int) -> list[SampleScore]:
+def aligned_scores(reward: Reward, samples: int) -> list[SampleScore]:
     """A score for each sample. A draft-shaped Reward has one score: the first sample's."""
     scores = list(reward.scores)
     if not scores and reward.score is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ from itertools import islice
 from ratchet.bus.protocol import Delivery, opened
 from ratchet.bus.topology import DRAFT_RESPONSES, EXCHANGE, RESPONSES
 from ratchet.concurrency.keyed import KeyedLock
-from ratchet.logs.names import is_own
+from ratchet.logs.names import SECOND_VERDICTS, is_own
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject, Retry, StorageUnavailable
 from ratchet.service.telemetry import Log, task_in_hand
@@ -77,8 +77,12 @@ class Settler:
         max_logged_bytes: int,
         agents: Collection[str],
         kept: KeptResponses,
+        second_verdict: Callable[[Reward], Awaitable[None]],
     ) -> None:
-        """`closed` hears of every task's lines once they are in the log. `agents`: all of the fleet."""
+        """`closed` hears of every task's lines once they are in the log. `agents`: all of the fleet.
+
+        `second_verdict` gets the Rewards that are of no task: the scorer was asked once more about an answer.
+        """
         self._ledger = ledger
         self._results = results
         self._closed = closed
@@ -86,6 +90,7 @@ class Settler:
         self._max_logged_bytes = max_logged_bytes
         self._agents = agents
         self._kept = kept
+        self._second_verdict = second_verdict
         self._locks = KeyedLock()
         self._untold: dict[str, Untold] = {}
         self._not_closed: Counter[str] = Counter()
@@ -93,6 +98,9 @@ class Settler:
     async def handle(self, delivery: Delivery) -> None:
         reward = opened(Reward, delivery)
         task_in_hand.set(reward.task_id)
+        if reward.task_id.startswith(SECOND_VERDICTS) and self._ledger.find(reward.task_id) is None:
+            await self._second_verdict(reward)
+            return
         if reward.scored is None and self._known(reward.task_id).result is None:
             await self._kept.wait(reward.task_id)
         async with self._locks.of(reward.task_id):

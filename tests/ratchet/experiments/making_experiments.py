@@ -44,6 +44,7 @@ class Traffic:
     """Share of the candidate's answers that are eleven times as long."""
     candidate_latency_s: float = 1.0
     candidate_refused: float = 0.0
+    is_choice: bool = False
     seed: int = 1
     scorer: str = "verifier@1"
     rng: random.Random = field(init=False)
@@ -56,10 +57,12 @@ class Traffic:
         if self.rng.random() < failures:
             return Outcome(succeeded=False)
         endless = is_candidate and self.candidate_endless > 0.0 and self.rng.random() < self.candidate_endless
-        score = self.rng.gauss(LEVELS[index % 4] + self.effect * is_candidate, self.noise)
+        score = min(1.0, max(0.0, self.rng.gauss(LEVELS[index % 4] + self.effect * is_candidate, self.noise)))
         return Outcome(
             succeeded=True,
-            score=min(1.0, max(0.0, score)),
+            score=score,
+            served=score,
+            is_choice=self.is_choice,
             length=self.rng.uniform(0.5, 1.5)
             * (self.candidate_length if is_candidate else self.length)
             * (11.0 if endless else 1.0),

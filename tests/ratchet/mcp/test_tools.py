@@ -113,6 +113,14 @@ def test_each_gives_its_route_what_the_openapi_document_says_that_it_takes(spec:
         assert set(call.body) <= set(component["properties"])
 
 
+def test_the_orchestrators_tools_are_told_in_half_of_213_kb() -> None:
+    told = [spec for spec in SPECS if spec.route.service == "orchestrator"]
+
+    size = sum(len(json.dumps([parameters_of(one), one.output_schema, one.description])) for one in told)
+
+    assert size <= 106_500
+
+
 def test_names_are_unique_over_all_services() -> None:
     assert len(BY_NAME) == len(SPECS) == len(ROLES)
 

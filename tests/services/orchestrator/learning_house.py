@@ -13,7 +13,7 @@ from ratchet.adapters.publish import publish_adapter
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
-from ratchet.logs.names import VALIDATION
+from ratchet.logs.names import SECOND_VERDICTS, VALIDATION
 from ratchet.service.errors import AdapterError
 from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task, Work
 from schemas.messages.base import BaseModelIdentity, Metadata
@@ -39,6 +39,11 @@ class LearningHouse(House):
         self.base: BaseModelIdentity | None = None
         """The model that the agent says it runs."""
         self.scores_validations = True
+        self.asked_again: list[Response] = []
+        """What the scorer was asked once more, for a second verdict."""
+        self.gives_second_verdicts = True
+        self.answers = 2
+        """To each task."""
         self.scorer = SCORER
         self._random = random.Random(7)
 
@@ -72,7 +77,9 @@ class LearningHouse(House):
 
     async def _answer(self, delivery: Delivery) -> None:
         work = Work.decode(delivery.body)
-        response = answered(work, "a", "b").model_copy(update={"adapter_version": work.arm.adapter_version})
+        version = work.arm.adapter_version
+        texts = (f"{text} by {version}" for text in "ab"[: self.answers])
+        response = answered(work, *texts).model_copy(update={"adapter_version": version})
         tokens = {"completion_ids": (4, 5), "logprobs": (-0.5, -0.25)}
         samples = tuple(sample.model_copy(update=tokens) for sample in response.samples)
         response = response.model_copy(update={"samples": samples})
@@ -80,7 +87,11 @@ class LearningHouse(House):
 
     async def _score(self, delivery: Delivery) -> None:
         response = Response.decode(delivery.body)
-        mean = self.quality[response.adapter_version or "v1.0.0"]
+        if response.task_id.startswith(SECOND_VERDICTS):
+            self.asked_again.append(response)
+            if not self.gives_second_verdicts:
+                return
+        mean = self.quality[response.adapter_version or response.response.rpartition(" by ")[2]]
         scores = [min(1.0, max(0.0, mean + self._random.uniform(-self.noise, self.noise))) for _ in response.samples]
         own = response.work is not None and (response.work.arm.experiment_id or "").startswith(VALIDATION)
         given = scores if self.scores_validations or not own else [None] * len(scores)

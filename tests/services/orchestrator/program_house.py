@@ -48,7 +48,7 @@ class ProgramHouse(LearningHouse):
         """By the program of its arm, in the revision that is asked for; else its samples are lost."""
         work = Work.decode(delivery.body)
         name, pinned = (work.programs or (work.arm.program,))[0], work.arm.program_revision
-        response = answered(work, "a", "b")
+        response = answered(work, f"a by {name}", f"b by {name}")
         if pinned is not None and self.has.get(str(name)) != pinned:
             self.refused += 1
             samples = tuple(one.model_copy(update={"status": "lost", "text": ""}) for one in response.samples)
@@ -60,7 +60,7 @@ class ProgramHouse(LearningHouse):
     async def _score(self, delivery: Delivery) -> None:
         response = Response.decode(delivery.body)
         scores = [
-            None if one.status == "lost" else self._noisy(self.means.get(str(one.program), 0.5))
+            None if one.status == "lost" else self._noisy(self.means.get(one.text.rpartition(" by ")[2], 0.5))
             for one in response.samples
         ]
         reward = scored(response, *scores).model_copy(update={"scorer": self.scorer})

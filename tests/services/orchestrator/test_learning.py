@@ -127,6 +127,7 @@ async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path
         await house.traffic(stop_when=lambda: house.submitted >= 60)
         live = house.orchestrator._promoters[AGENT].arms.experiment
         assert live is not None
+        await until(lambda: not live.awaited_audits)
         before = live.decision
 
     async with learning_house(tmp_path, quality, **QUICK) as house:

@@ -1,4 +1,4 @@
-"""Answers go to the auditor, blind; its scores go into a log of their own and into the experiment, and nowhere else."""
+"""Answers get a second verdict, blind; it goes into a log of its own and into the experiment, and nowhere else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schemas import Response, Reward, Task, Work
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.audit import AuditedTask
 from tests.services.orchestrator.house import answered, house, scored
-from tests.services.orchestrator.learning_house import LearningHouse
+from tests.services.orchestrator.learning_house import LearningHouse, learning_house
 from tests.waiting import settled, until
 
 AUDITOR = ScorerIdentity(id="verifier:exact", revision="auditor")
@@ -83,7 +83,7 @@ async def test_what_only_the_judge_likes_is_rolled_back_by_the_auditor(tmp_path:
         await fleet.traffic(stop_when=lambda: fleet.state(version) == "rolled_back")
         decision = next(d for d, _ in fleet.store.ledger.read() if d.move.kind == "roll_back")
 
-        assert "the auditor's score" in decision.reason
+        assert any(seen in decision.reason for seen in ("the auditor's score", "what users are served"))
         assert running is not None
         again = replayed(running, tmp_path).final
         assert again is not None
@@ -166,3 +166,93 @@ async def test_an_experiment_asks_again_for_audits_that_a_kill_left_out(tmp_path
         await until(lambda: len(audits(tmp_path)) >= 60)
 
         assert all(line.auditor == AUDITOR for line in audits(tmp_path))
+
+
+QUALITY = {"v1.0.0": 0.4, "v1.0.1": 0.8}
+WITHOUT_AUDITOR: dict[str, Any] = {"experiment_min_units_per_arm": 10, "probation_units": 0, "watch_share": 0.0}
+
+
+async def test_in_a_canary_the_scorer_judges_the_served_answer_once_more_and_blind(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, QUALITY, **WITHOUT_AUDITOR) as fleet:
+        version = await fleet.trained()
+        await fleet.reach(version, "canary")
+        before = len(fleet.asked_again)
+        await fleet.traffic(stop_when=lambda: fleet.submitted >= 40)
+        await until(lambda: len(audits(tmp_path)) >= 20)
+
+        assert before == 0
+        served = {line.task_id: line for line in audits(tmp_path)}
+        for task_id, line in served.items():
+            first = [row for row in fleet.logged() if row.task_id == task_id]
+            best = max(first, key=lambda row: row.score or 0.0)
+            assert (line.by, line.auditor, line.served) == ("scorer", fleet.scorer, best.sample)
+            assert line.judged == tuple(row.score for row in first)
+            assert [score is not None for score in line.scores] == [row is best for row in first]
+        asked = fleet.asked_again[0]
+        assert len(asked.samples) == 1
+        assert asked.work is not None
+        assert asked.adapter_version is None
+        assert asked.work.arm.experiment_id is None
+        assert b"judge" not in asked.encode()
+        assert {row.task_id for row in fleet.logged()}.isdisjoint(asked.task_id for asked in fleet.asked_again)
+
+
+async def test_a_promotion_by_second_verdicts_is_replayed_bit_for_bit(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, QUALITY, **WITHOUT_AUDITOR) as fleet:
+        version = await fleet.trained()
+        await fleet.reach(version, "canary")
+        running = fleet.adapters.experiment
+        await fleet.traffic(stop_when=lambda: fleet.adapters.primary == version)
+        decision = next(d for d, _ in fleet.store.ledger.read() if d.move.kind == "promote")
+
+        assert running is not None
+        again = replayed(running, tmp_path).final
+        assert again is not None
+        assert again.model_dump(mode="json") == decision.evidence
+        assert again.evidence.served_units == again.evidence.units
+        assert "no loss in what users are served" in decision.reason
+
+
+async def test_a_canary_of_single_answers_asks_for_no_second_verdict(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, QUALITY, **WITHOUT_AUDITOR) as fleet:
+        fleet.answers = 1
+        version = await fleet.trained()
+        await fleet.reach(version, "canary")
+        await fleet.traffic(stop_when=lambda: fleet.adapters.primary == version)
+
+        assert fleet.asked_again == []
+        assert audits(tmp_path) == []
+
+
+async def test_a_second_verdict_that_never_comes_is_given_up_and_one_that_comes_later_is_dropped(
+    tmp_path: Path,
+) -> None:
+    async with learning_house(tmp_path, QUALITY, audit_timeout_s=0.3, **WITHOUT_AUDITOR) as fleet:
+        fleet.gives_second_verdicts = False
+        version = await fleet.trained()
+        await fleet.reach(version, "canary")
+        await fleet.traffic(stop_when=lambda: bool(fleet.asked_again))
+        await until(lambda: len(audits(tmp_path)) == len(fleet.asked_again))
+        await fleet.reward(scored(fleet.asked_again[0], 1.0))
+        await settled()
+
+        assert all((line.scores, line.auditor) == ((), None) for line in audits(tmp_path))
+        assert str(audits(tmp_path)[0].reason).startswith("given up")
+        assert not fleet.bus.waiting("dead-letters")
+
+
+async def test_an_experiment_asks_again_for_second_verdicts_that_a_kill_left_out(tmp_path: Path) -> None:
+    first = LearningHouse(tmp_path, QUALITY, **WITHOUT_AUDITOR)
+    first.gives_second_verdicts = False
+    await first.open()
+    version = await first.trained()
+    await first.reach(version, "canary")
+    await first.traffic(stop_when=lambda: len(first.asked_again) >= 20)
+    await first.close()
+    assert audits(tmp_path) == []
+
+    async with learning_house(tmp_path, QUALITY, **WITHOUT_AUDITOR) as fleet:
+        await until(lambda: len(audits(tmp_path)) >= len(first.asked_again))
+
+        assert {line.task_id for line in audits(tmp_path)} <= {row.task_id for row in fleet.logged()}
+        assert all(line.by == "scorer" for line in audits(tmp_path))
