@@ -251,11 +251,18 @@ def _replay(world: World, runs: int, rng: np.random.Generator, nth: int = 1) -> 
 
 
 class AfterReplay(Twin):
-    """The live test that takes a replay over: `replayed` are its e-values as `ReplayTwin.kept` has them."""
+    """The live test that takes a replay over: `replayed` are its e-values as `ReplayTwin.kept` has them.
 
-    def __init__(self, plans: Sequence[ExperimentPlan], strata: int, replayed: Floats) -> None:
+    Runs that it proved better (`is_better`) begin at the top of the ramp.
+    """
+
+    def __init__(
+        self, plans: Sequence[ExperimentPlan], strata: int, replayed: Floats, is_better: NDArray[np.bool_]
+    ) -> None:
         super().__init__(plans, strata)
         self._replayed = replayed
+        self.step[is_better] = len(self._shares) - 1
+        self.types.replayed += PROMPTS / strata
 
     @property
     def gain(self) -> Floats:
@@ -274,7 +281,8 @@ def live_units(effect: float, nth: int, runs: int, seed: int, *, replay: bool) -
         twin = _replay(World("", effect=effect), count, rng, nth)
         passed = twin.refused_at > twin.proved_at
         kept = twin.kept if replay else np.ones_like(twin.kept)
-        live = _live([plan_for(scenario, nth=nth)] * count, scenario, kept, rng)
+        is_better = (twin.gained_at < np.inf) & replay
+        live = _live([plan_for(scenario, nth=nth)] * count, scenario, kept, is_better, rng)
         found.append(
             np.where((live.verdict == PROMOTE) & (passed | (twin.refused_at == np.inf)), live.units_at_verdict, np.inf)
         )
@@ -282,8 +290,14 @@ def live_units(effect: float, nth: int, runs: int, seed: int, *, replay: bool) -
     return None if np.median(units) == np.inf else quantiles(np.minimum(units, scenario.units))
 
 
-def _live(plans: list[ExperimentPlan], scenario: Scenario, kept: Floats, rng: np.random.Generator) -> AfterReplay:
-    twin, stream = AfterReplay(plans, len(scenario.levels), kept), streams(scenario, len(plans), rng)
+def _live(
+    plans: list[ExperimentPlan],
+    scenario: Scenario,
+    kept: Floats,
+    is_better: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> AfterReplay:
+    twin, stream = AfterReplay(plans, len(scenario.levels), kept, is_better), streams(scenario, len(plans), rng)
     for index in range(scenario.units):
         candidate = stream.draws[:, index] < twin.share
         twin.observe(units_at(stream, index, candidate, twin.share))
@@ -320,15 +334,19 @@ def _chain(fleets: int, rng: np.random.Generator, *, replay: bool) -> NDArray[np
     scenario = Scenario("chain", effect=0.05, longer=STEP, units=1000)
     for nth in range(1, STEPS + 1):
         kept, since_base, refused = np.ones((4, fleets)), carried, np.zeros(fleets, dtype=bool)
+        is_better = np.zeros(fleets, dtype=bool)
         for count in np.unique(promoted) if replay else ():
             of_these = np.flatnonzero(promoted == count)
             world = World("", effect=0.05, longer=STEP ** (count + 1), primary_longer=STEP**count, has_base=count > 0)
             twin = _replay(world, len(of_these), rng, nth)
             kept[:, of_these], refused[of_these] = twin.kept, twin.refused_at < twin.proved_at
+            is_better[of_these] = twin.gained_at < np.inf
             for fleet, change in zip(of_these, twin.since_base or (), strict=bool(twin.since_base)):
                 record = ReplayRecord(against="v1.0.1", evidence=ReplayedEvidence(prompts=0), since_base=change)
                 since_base[fleet] = measured_since_base(carried[fleet], record)
-        live = _live([plan_for(scenario, nth=nth, since_base=one) for one in since_base], scenario, kept, rng)
+        live = _live(
+            [plan_for(scenario, nth=nth, since_base=one) for one in since_base], scenario, kept, is_better, rng
+        )
         for fleet in np.flatnonzero((live.verdict == PROMOTE) & ~refused):
             promoted[fleet] += 1
             score, success, _, length, latency, answered, _ = map(float, live.effects_at_verdict[:, fleet])

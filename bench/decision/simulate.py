@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bench.decision.rivals import Arms, GrowthBook, Rival, TTest
 from bench.decision.streams import Floats, Scenario, Streams, in_arrival_order, streams
-from bench.decision.twin import PROMOTE, ROLL_BACK, Twin, Units
+from bench.decision.twin import DAY_S, PROMOTE, ROLL_BACK, Twin, Units
 from ratchet.experiments.lifetime import limited
 from schemas.records.evidence import CANARY_RAMP, AuditRule, Change, ExperimentPlan, RampStep
 from services.orchestrator.settings import OrchestratorSettings
@@ -42,25 +42,28 @@ def plan_for(scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED
         "ramp": ramp,
         "max_units": scenario.units,
         "audit": audit,
+        "min_age_s": scenario.days * DAY_S,
         "served": None,
     }
     return limited(POLICY.canary.model_copy(update=changed), nth=nth, since_base=since_base)
 
 
-def simulate(scenario: Scenario, runs: int, seed: int, *, as_they_arrive: bool = False) -> dict[str, Outcome]:
+def simulate(
+    scenario: Scenario, runs: int, seed: int, *, as_they_arrive: bool = False, nth: int = 1
+) -> dict[str, Outcome]:
     """`as_they_arrive`: feed the units in the order their outcomes arrive, which is wrong."""
     rng = np.random.default_rng(seed)
     parts: list[list[Twin | Rival]] = []
     for start in range(0, runs, CHUNK):
         stream = streams(scenario, min(CHUNK, runs - start), rng)
-        parts.append(play(scenario, in_arrival_order(stream) if as_they_arrive else stream))
+        parts.append(play(scenario, in_arrival_order(stream) if as_they_arrive else stream, nth))
     names = ("ratchet", "t-test", "growthbook")
     return {name: summary(scenario, [part[index] for part in parts]) for index, name in enumerate(names)}
 
 
-def play(scenario: Scenario, stream: Streams) -> list[Twin | Rival]:
+def play(scenario: Scenario, stream: Streams, nth: int = 1) -> list[Twin | Rival]:
     runs = stream.draws.shape[0]
-    twin, arms = Twin([plan_for(scenario)] * runs, len(scenario.levels)), Arms(runs)
+    twin, arms = Twin([plan_for(scenario, nth=nth)] * runs, len(scenario.levels)), Arms(runs)
     rivals: list[Rival] = [TTest(runs), GrowthBook(runs)]
     for index in range(scenario.units):
         candidate = stream.draws[:, index] < twin.share

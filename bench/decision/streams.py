@@ -41,6 +41,8 @@ class Scenario:
     begins: int = 0
     """Units after which the effect begins."""
     units_a_day: float = 1000.0
+    days: float = 0.0
+    """Minimum age of a promotion."""
     appears: float = 0.0
     """The last type comes only after this part of the run."""
     bursts: int = 1

@@ -144,6 +144,7 @@ class Types:
         self._wealth = np.tile(np.array(WEIGHTS), (runs, strata, 1))
         self._place = np.zeros((runs, strata))
         self.seen = np.zeros((2, runs, strata))
+        self.replayed = np.zeros((runs, strata))
 
     @property
     def harm(self) -> Floats:
@@ -156,7 +157,7 @@ class Types:
         """Whether a common type was not seen often enough."""
         units, fewest = self.seen.sum(axis=0), self.seen.min(axis=0)
         common = (units >= COMMON * units.sum(axis=-1, keepdims=True)) & (units > 0)
-        return np.asarray((common & (fewest < self._plan.min_type_units)).any(axis=-1))
+        return np.asarray((common & (fewest + self.replayed < self._plan.min_type_units)).any(axis=-1))
 
     def observe(self, score: Floats, weight: Floats, units: Units) -> None:
         at, p, tolerance = (self._runs, units.stratum), units.share, self._plan.type_tolerance

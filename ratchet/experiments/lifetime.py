@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ratchet.experiments.effect import loss_of
-from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep, ReplayRecord
+from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep, ReplayedEvidence, ReplayRecord
 from schemas.records.registry import AdapterEntry, ProgramEntry
 
 LEAST_TOLERANCE = 0.01
@@ -86,6 +86,14 @@ def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> Experiment
             "latency_tolerance": min(plan.latency_tolerance, max(LEAST_TOLERANCE, loss_of(left.latency))),
         }
     )
+
+
+def after_replay(plan: ExperimentPlan, replayed: ReplayedEvidence | None) -> ExperimentPlan:
+    """The plan with what the replay proved. A candidate that was proved better begins at the top of the ramp."""
+    if replayed is None:
+        return plan
+    is_better = (replayed.score or 0.0) >= plan.roll_back_at  # the ramp protects users; the proof does not need it
+    return plan.model_copy(update={"replayed": replayed, "ramp": plan.ramp[-1:] if is_better else plan.ramp})
 
 
 def watch_plan(

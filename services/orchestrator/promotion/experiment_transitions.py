@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ratchet.adapters.manifest import version_key
-from ratchet.experiments.lifetime import alpha_of, candidates_tried, limited, measured_since_base, watch_plan
+from ratchet.experiments.lifetime import (
+    after_replay,
+    alpha_of,
+    candidates_tried,
+    limited,
+    measured_since_base,
+    watch_plan,
+)
 from ratchet.experiments.replay import parameters, plan_of
 from ratchet.experiments.shadow import ShadowRule
 from schemas.messages.adapter_event import AdapterMove
@@ -100,7 +107,7 @@ def canary(
     fleet_s = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
     since_base = measured_since_base(entries[primary].since_base or Change(), replay)
     plan = limited(fleet_s, nth=next_number(adapters), since_base=since_base)
-    plan = plan.model_copy(update={"replayed": replay.evidence if replay else None})
+    plan = after_replay(plan, replay.evidence if replay else None)
     return StartExperiment(experiment=running_of(plan, treatment=candidate, control=primary, where=where))
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ratchet.experiments.effect import factor_of, loss_of
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.lifetime import alpha_of, limited, limits_left, watch_plan
-from schemas.records.evidence import Change, ExperimentPlan, Verdict
+from ratchet.experiments.lifetime import after_replay, alpha_of, limited, limits_left, watch_plan
+from schemas.records.evidence import Change, ExperimentPlan, ReplayedEvidence, Verdict
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.experiments.making_experiments import HALF, Traffic, run
 
@@ -144,3 +144,14 @@ def test_a_fleet_without_limits_in_its_plan_experiments_as_before() -> None:
     assert limited(old, nth=5, since_base=Change(length=9.0)) == old
     evidence = Experiment(old).evidence
     assert (evidence.kept, evidence.change, evidence.harm_refused) == (None, None, None)
+
+
+def test_a_candidate_that_the_replay_proved_better_begins_at_the_top_of_the_ramp() -> None:
+    fleet_s = limited(FLEET_S, nth=3, since_base=Change())
+
+    better = after_replay(fleet_s, ReplayedEvidence(prompts=90, score=25.0, success=3.0))
+    unproved = after_replay(fleet_s, ReplayedEvidence(prompts=128, score=5.0))
+
+    assert [step.share for step in better.ramp] == [0.5]
+    assert better.replayed is not None
+    assert unproved.ramp == after_replay(fleet_s, None).ramp == fleet_s.ramp
