@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import lifetimes, watched
 from bench.decision.samples import World, run
+from bench.decision.served import NULLS, assert_served_twin_equals_product, found_in
 from bench.decision.shadow import World as ReplayWorld
 from bench.decision.shadow import assert_twin_equals_product as assert_replay_twin_equals_product
 from bench.decision.shadow import chains, replays
@@ -69,3 +72,17 @@ def test_limits_measured_beside_v1_0_0_end_a_chain_of_longer_candidates() -> Non
     fleets = rounds(40, quick=10)
 
     assert chains(fleets, seed=1, replay=True).beyond <= 0.05
+
+
+def test_the_twin_of_second_verdicts_decides_as_the_product_does() -> None:
+    assert assert_served_twin_equals_product(runs=1, units=200) > 200
+
+
+def test_what_serves_users_worse_is_promoted_for_its_single_answers_without_second_verdicts_only() -> None:
+    world = replace(NULLS[0], units=1000)
+    without, one = (
+        found_in(world, runs=rounds(40, quick=10), seed=2, is_judged_again=again) for again in (False, True)
+    )
+
+    assert without.promoted[0] > 0.9
+    assert one.promoted[0] <= 0.1

@@ -133,7 +133,7 @@ async def test_a_program_that_fails_on_users_first_tasks_sees_no_traffic(tmp_pat
         await house.becomes("broken", "rejected")
 
         decided = [line.decision for line in house.store.ledger.read()][-1]
-        assert (decided.move.kind, "e-values for harm" in decided.reason) == ("reject_program", True)
+        assert (decided.move.kind, "harm, most of all in score" in decided.reason) == ("reject_program", True)
         asked = [line for line in house.logged() if line.program == "broken"]
         assert asked and all((line.arm.experiment_id or "").startswith("validation:") for line in asked)
         assert moves(house) == ["promote_program", "try_program", "reject_program"]
