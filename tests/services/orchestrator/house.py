@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ratchet.adapters.draw_secrets import DRAW_KEY
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import REWARDS, TASKS, topology_of
 from ratchet.files.append_file import AppendFile
@@ -50,6 +51,9 @@ class House:
             samples=2,
             **{"experiment_min_age_s": 0.0} | settings,
         )
+        keys = self.settings.decision_keys_dir
+        keys.mkdir(parents=True, exist_ok=True)
+        (keys / DRAW_KEY).write_bytes(b"the same draws in each run")
         self.bus = bus(topology_of(self.settings))
         self.replies = self.bus.open_reply_queue(REPLIES)
         self.orchestrator = Orchestrator(self.settings, self.bus, clock=clock, file_type=file_type, pace=pace)

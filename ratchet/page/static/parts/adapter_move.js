@@ -14,7 +14,8 @@ const MOVES = {
       agent,
       version,
     }) => html`<p><b>${version}</b> becomes the primary of <b>${agent.agent_id}</b> at once, without proof, in place of
-      <b> ${agent.primary}</b>, and is watched beside it.${agent.experiment ? " The running experiment ends." : ""}</p>`,
+      <b> ${agent.primary}</b>, and is watched beside it.
+      ${agent.experiment ? " The running experiment ends." : ""}</p>`,
   },
   rollback: {
     action: "Roll back",

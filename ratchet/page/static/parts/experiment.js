@@ -84,7 +84,7 @@ export function Figures({ experiment }) {
       ? [["e-value: no loss by the auditor", eValue(evidence.gain_audit), `${signed(evidence.audit_effect)} by it`]]
       : []),
     ...(evidence.gain_served != null
-      ? [["e-value: no loss in what is served", eValue(evidence.gain_served), `${signed(evidence.served_effect)} in it`]]
+      ? [["e-value: served no worse", eValue(evidence.gain_served), `${signed(evidence.served_effect)} in it`]]
       : []),
     ["e-value: harm", eValue(evidence.harm), `rolls back at ${count(experiment.plan?.roll_back_at ?? 20)}`],
   ]} />`;
