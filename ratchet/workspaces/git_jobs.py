@@ -40,7 +40,7 @@ LIST = (
 )
 AS_IT_IS = "echo '* -text -eol -ident -filter -working-tree-encoding -whitespace' > /tmp/r/info/attributes; "
 """Before all attributes that a workspace brings."""
-APPLY = BEGIN + AS_IT_IS + "exec git --work-tree=/workspace apply --whitespace=nowarn -"
+APPLY = BEGIN + AS_IT_IS + "exec git --work-tree=/workspace apply --whitespace=nowarn --unidiff-zero -"
 DIFF_TREE = "git diff-tree -r --binary --full-index --no-renames --no-color --no-ext-diff --no-textconv "
 DIFF = BEGIN + (
     "git fast-import --quiet; "

@@ -36,11 +36,13 @@ with os.fdopen(out, "w") as file:
 JAVASCRIPT = """
 const fs = require("fs");
 const asked = JSON.parse(fs.readFileSync(0, "utf8"));
-const text = fs.readFileSync(asked.file, "utf8");
-console.log = console.info = console.debug = console.error;
+const text = fs.readFileSync(asked.file, "utf8").replace(/^#!.*/, "");
+process.stdout.write = process.stderr.write.bind(process.stderr);
 async function load() {
   if (/^\\s*export\\s/m.test(text)) {
-    return (await import("data:text/javascript;base64," + Buffer.from(text).toString("base64")))[asked.function];
+    const found = await import("data:text/javascript;base64," + Buffer.from(text).toString("base64"));
+    const main = found.default;
+    return found[asked.function] ?? (typeof main === "function" ? main : main[asked.function]);
   }
   const module = { exports: {} };
   const name = asked.function;
@@ -54,6 +56,7 @@ load().then((found) => found(...asked.arguments)).then((result) => {
   });
   if (written === undefined) throw new TypeError("nothing that JSON can hold");
   fs.writeSync(1, written);
+  process.exit();
 });
 """
 

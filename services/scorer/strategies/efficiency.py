@@ -45,7 +45,7 @@ class Taken:
 
 class Efficiency(OnGround):
     name = "efficiency"
-    revision = "3"
+    revision = "4"
 
     @classmethod
     def build(cls, argument: str, settings: ScorerSettings) -> Self:

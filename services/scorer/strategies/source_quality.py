@@ -30,7 +30,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import ScoringRequest, failure
 
-REVISION = "2"
+REVISION = "3"
 RUFF = "tool/ruff"
 LIMITS = Limits(wall_s=60, cpu_s=30, output_bytes=16 * MIB, workspace_bytes=256 * MIB, memory_bytes=1024 * MIB)
 NOT_EXECUTED = (126, 127)

@@ -148,9 +148,14 @@ async def test_a_program_in_several_files_and_the_tasks_own_beside_it(tests: Hid
         "module.exports = { add: (a, b) => a + b };",
         "export function add(a, b) { return a + b; }",
         "const add = (a, b) => a + b;",
+        "export default function add(a, b) { return a + b; }",
+        "export default { add: (a, b) => a + b };",
+        "#!/usr/bin/env node\nconst add = (a, b) => a + b;",
+        "function add(a, b) { process.stdout.write('adding\\n'); return a + b; }",
+        "setInterval(() => {}, 1000);\nfunction add(a, b) { return a + b; }",
     ],
 )
-async def test_a_function_of_javascript_may_be_written_in_three_ways(tests: HiddenTests, text: str) -> None:
+async def test_a_function_of_javascript_may_be_written_in_many_ways(tests: HiddenTests, text: str) -> None:
     need("javascript")
     assert (await scored(tests, text, criteria("javascript", "functions"))).score == 1.0
 

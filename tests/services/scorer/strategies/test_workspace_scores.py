@@ -69,6 +69,26 @@ async def test_an_artifact_a_patch_and_files_are_answers_and_words_are_none(scor
     assert [one.score for one in scores] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 
 
+CHANGE = "--- a/shop/price.py\n+++ b/shop/price.py\n"
+SHORT = f"{CHANGE}@@ -2 +2 @@\n-    return price + count\n+    return price * count\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"I mended it:\n\n{patch('python')}\nAll tests pass.\n",
+        f"So:\n```udiff\n{patch('python')}```\n",
+        f"So:\n~~~\n{patch('python')}~~~\n",
+        f"So:\n```diff\n{patch('python')}```\n".replace("\n", "\r\n"),
+        f"```diff\n{SHORT}```",
+    ],
+)
+async def test_a_patch_may_be_written_in_many_ways(scorer: Strategy, text: str) -> None:
+    (one,) = await scorer.score(asked(Answer(text)))
+
+    assert (one.score, one.reason) == (1.0, "2 of 2 cases")
+
+
 async def test_whose_fault_it_is_decides_between_nothing_and_null(scorer: Strategy) -> None:
     stale = left(patch("python"), tree_sha256="0" * 64)
 
