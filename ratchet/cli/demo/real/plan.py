@@ -35,6 +35,7 @@ def settings(seed: int) -> dict[str, str]:
         "RATCHET_AGENT_SEED": str(seed),
         "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
         "RATCHET_TRAIN_AFTER_GROUPS": "0",
+        "RATCHET_DEMONSTRATIONS": "",  # it shows what the model learns from its own answers
         "RATCHET_EXPERIMENT_MAX_UNITS": "500",
         "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
         "RATCHET_WATCH_SHARE": "0",
