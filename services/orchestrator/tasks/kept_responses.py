@@ -28,7 +28,7 @@ class KeptResponses:
     ) -> None:
         """`external_scorer`: of a fleet without one, no copies come. `pace`: as of Clocks."""
         self._ledger = ledger
-        self._copies_come = external_scorer
+        self.copies_come = external_scorer
         self._quiet_s = QUIET_S * pace
         self._longest_s = LONGEST_S * pace
         self._seconds = seconds
@@ -57,7 +57,7 @@ class KeptResponses:
 
     async def wait(self, task_id: str) -> None:
         """Until its copy is here, or no copy came for a while. Raises StorageUnavailable."""
-        if not self._copies_come or self._ledger.index.kept_response(task_id) is not None:
+        if not self.copies_come or self._ledger.index.kept_response(task_id) is not None:
             return
         began, arrived = self._seconds(), asyncio.Event()
         self._awaited[task_id].add(arrived)

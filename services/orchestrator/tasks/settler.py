@@ -260,7 +260,7 @@ class Settler:
     def _kept_response(self, task_id: str, attempt: int) -> Response:
         if (found := self._kept.find(task_id)) is not None:
             return found
-        if attempt < WAITS_FOR_RESPONSE:
+        if self._kept.copies_come and attempt < WAITS_FOR_RESPONSE:
             raise Retry(f"the Response to task {task_id!r}, which this Reward does not carry, has not come yet")
         raise Reject(
             f"this Reward does not carry the Response it scores, and none was kept for task {task_id!r}: "

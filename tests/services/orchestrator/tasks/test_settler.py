@@ -219,6 +219,7 @@ async def test_a_draft_shaped_reward_in_a_fleet_that_keeps_no_responses_says_wha
 
         (why,) = await fleet.dead_letters()
         assert "set RATCHET_EXTERNAL_SCORER=true" in why
+        assert fleet.bus.outcomes["rewards", "retried"] == 0
 
 
 async def test_a_reply_queue_that_is_gone_costs_nothing_but_the_reply(tmp_path: Path) -> None:
