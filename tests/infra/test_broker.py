@@ -22,7 +22,7 @@ from ratchet.bus.topology import (
     UNROUTABLE_EXCHANGE,
     fleet_topology,
 )
-from ratchet.cli.broker.accounts import Account, accounts
+from ratchet.cli.fleet.accounts import Account, accounts
 from ratchet.cli.fleet.local_broker import LocalBroker
 
 AGENTS = ("small", "coder-2")

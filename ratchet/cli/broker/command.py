@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import typer
 
 from ratchet.bus.topology import topology_of
-from ratchet.cli.broker.accounts import GUEST, accounts, declare
-from ratchet.cli.broker.credentials import SECRET, hand_out, write_credentials
+from ratchet.cli.fleet.accounts import GUEST, accounts, declare
+from ratchet.cli.fleet.credentials import SECRET, hand_out, write_credentials
 from ratchet.cli.fleet.folder import FleetFolder
 from ratchet.cli.fleet.local_broker import USERS
 from ratchet.cli.terminal import CommandError, out, say

@@ -21,8 +21,8 @@ import pika
 from pika.exceptions import AMQPError
 
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS
-from ratchet.cli.broker.accounts import EVERYTHING, GUEST, NOTHING, SETUP, Account
-from ratchet.cli.broker.credentials import DEFINITIONS, SECRET, definitions, write_credentials
+from ratchet.cli.fleet.accounts import EVERYTHING, GUEST, NOTHING, SETUP, Account
+from ratchet.cli.fleet.credentials import DEFINITIONS, SECRET, definitions, write_credentials
 from ratchet.cli.fleet.ports import is_taken
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import BusError

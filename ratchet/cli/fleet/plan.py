@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.bus.topology import Topology, topology_of
-from ratchet.cli.broker.accounts import Account, accounts, declare
+from ratchet.cli.fleet.accounts import Account, accounts, declare
 from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
 from ratchet.cli.fleet.supervisord import Program

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from ratchet.bus.amqp.short_connection import connected
-from ratchet.cli.broker.accounts import SETUP
+from ratchet.cli.fleet.accounts import SETUP
 from ratchet.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
 from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.cli.fleet.options import FleetOptions

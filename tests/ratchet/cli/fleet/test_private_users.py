@@ -12,7 +12,7 @@ import pytest
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from ratchet.bus.topology import fleet_topology
-from ratchet.cli.broker.accounts import accounts
+from ratchet.cli.fleet.accounts import accounts
 from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.plan import declare_queues, plan_fleet, private_users

@@ -12,7 +12,7 @@ from ratchet.bus.topology import (
     Topology,
     fleet_topology,
 )
-from ratchet.cli.broker.accounts import Account, accounts
+from ratchet.cli.fleet.accounts import Account, accounts
 
 AGENTS = ("small", "coder")
 

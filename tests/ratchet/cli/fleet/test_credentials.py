@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from ratchet.bus.topology import fleet_topology
-from ratchet.cli.broker.accounts import Account, accounts
-from ratchet.cli.broker.credentials import DEFINITIONS, SECRET, hand_out, password_hash, write_credentials
+from ratchet.cli.fleet.accounts import Account, accounts
+from ratchet.cli.fleet.credentials import DEFINITIONS, SECRET, hand_out, password_hash, write_credentials
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
 

@@ -2,7 +2,7 @@
 
 RabbitMQ asks twice. A user's permissions are patterns over the names of what it configures, writes to and reads from;
 on a topic exchange (here: all that services publish to) a second pattern says which routing keys it may use. The queues
-are declared once, by a user that may. Leaves out passwords (ratchet/cli/broker/credentials.py).
+are declared once, by a user that may. Leaves out passwords (ratchet/cli/fleet/credentials.py).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from ratchet.cli.broker.accounts import Account
+from ratchet.cli.fleet.accounts import Account
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import SettingsError
 
