@@ -156,37 +156,35 @@ async def docker_build(
     return {"image": f"ratchet-tools/{tag}", "text": "".join(text)[-4000:]}
 
 
-INSTRUCTION = re2.compile(r"(?i)^\s*(?:ONBUILD\s+)*([A-Z]+)\s*(.*)$")
+INSTRUCTION = re2.compile(r"(?i)^[ \t]*(?:ONBUILD[ \t]+)*([A-Z]+)(?:[ \t]+(.*))?$")
+KNOWN = {
+    "ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK",
+    "LABEL", "MAINTAINER", "RUN", "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR",
+}  # fmt: skip
 STAGE = re2.compile(r"(?i)^(\S+)(?:\s+AS\s+(\S+))?\s*$")
-COPY_FROM = re2.compile(r"(?i)--from[=\s]*(\S*)")
+COPY_OPTION = re2.compile(r"^--(?:from=([A-Za-z0-9._/:@-]+)|(?:chown|chmod)=[A-Za-z0-9_:.,=+-]+)$")
+ESCAPE = re2.compile(r"(?i)^#[ \t]*escape[ \t]*=[ \t]*([\\`])[ \t]*$")
+HEREDOC = re2.compile(r"(?:^|[ \t])[0-9]*<<")
 
 
 def dockerfile_faults(text: str, base_images: tuple[str, ...]) -> list[str]:
     """Why a Dockerfile is not built: what would have the engine ask other machines, or leave the build. Pure."""
-    faults, stages = list[str](), list[str]()
-    escape = "`" if "escape=`" in text.replace(" ", "").lower() else "\\"
-    lines, pending = list[str](), ""
-    for line in text.splitlines():
-        if line.lstrip().startswith("#"):
-            if "syntax=" in line.replace(" ", "").lower():
-                faults.append("`# syntax=` brings a builder of its own")
+    instructions, faults = _instructions(text)
+    stages = list[str]()
+    for line in instructions:
+        found = INSTRUCTION.match(line)
+        if found is None or found[1].upper() not in KNOWN:
+            faults.append(f"{line.strip()[:80]!r} is no instruction that is known here")
             continue
-        pending += line.rstrip().removesuffix(escape)
-        if not line.rstrip().endswith(escape):
-            lines.append(pending)
-            pending = ""
-    for line in (*lines, pending):
-        if (found := INSTRUCTION.match(line)) is None:
-            continue
-        word, rest = found[1].upper(), found[2].strip()
+        word, rest = found[1].upper(), (found[2] or "").strip()
         if word == "ADD":
             faults.append("ADD may fetch from other machines: use COPY")
         elif word == "RUN" and rest.startswith("--"):
             faults.append("RUN takes no options here")
-        elif word == "COPY" and (source := COPY_FROM.search(rest)) and source[1].lower() not in (
-            *stages, *map(str, range(len(stages)))
-        ):  # fmt: skip
-            faults.append(f"COPY --from={source[1]} names no stage of this file")
+        elif word in ("RUN", "COPY") and HEREDOC.search(rest):
+            faults.append(f"{word} takes no here-document: use a file")
+        elif word == "COPY":
+            faults += _copy_faults(rest, stages)
         elif word == "FROM":
             stage = STAGE.match(rest)
             image = stage[1] if stage else rest
@@ -196,6 +194,47 @@ def dockerfile_faults(text: str, base_images: tuple[str, ...]) -> list[str]:
                     f"FROM {image[:200]}: a build may begin with {allowed} (docker.base_images of the policy)"
                 )
             stages.append((stage[2] if stage and stage[2] else "").lower())
+    return faults
+
+
+def _instructions(text: str) -> tuple[list[str], list[str]]:
+    """Join continued lines as the engine does. Return the instructions, and faults where engines read differently."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    directive = ESCAPE.match(lines[0])
+    escape = directive[1] if directive else "\\"
+    instructions, faults, pending = list[str](), list[str](), ""
+    for number, line in enumerate(lines):
+        bare = line.strip(" \t")
+        if bare.startswith("#"):
+            squeezed = "".join(line.split()).lower()
+            if "syntax=" in squeezed:
+                faults.append("`# syntax=` brings a builder of its own")
+            if "escape=" in squeezed and not (directive and number == 0):
+                faults.append("`# escape=` must be the first line, with a backslash or a backtick")
+            continue
+        if any(char.isspace() and char not in " \t" for char in line):
+            faults.append(f"line {number + 1} has white space that is no blank and no tab")
+        if bare.endswith(2 * escape):
+            faults.append(f"line {number + 1} ends in two escape characters")
+        if not bare:  # an empty line does not end a continued one
+            continue
+        pending += line.rstrip(" \t").removesuffix(escape)
+        if not bare.endswith(escape):
+            instructions.append(pending)
+            pending = ""
+    return [*instructions, *([pending] if pending.strip() else [])], faults
+
+
+def _copy_faults(rest: str, stages: list[str]) -> list[str]:
+    """Check the options of a COPY. The engine drops quotes and backslashes in them, so only plain ones pass."""
+    faults = list[str]()
+    for word in rest.split():
+        if not word.startswith("--"):
+            break
+        if (option := COPY_OPTION.match(word)) is None:
+            faults.append(f"COPY {word[:200]}: only --from=, --chown= and --chmod= are taken, without quotes")
+        elif (source := option[1]) and source.lower() not in (*stages[:-1], *map(str, range(len(stages)))):
+            faults.append(f"COPY --from={source} names no earlier stage of this file")
     return faults
 
 
