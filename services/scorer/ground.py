@@ -87,6 +87,7 @@ class Ground:
             self._users += 1
             if self._sandbox is not None:
                 return
+            self._slots = asyncio.Semaphore(self._settings.sandbox_runs_at_once)  # it belongs to the loop that opens
             try:
                 self._sandbox = await Sandbox.opened_or_shown(self._settings)
                 self._workspaces = Workspaces(self._settings, self._sandbox)

@@ -19,7 +19,7 @@ from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.protocol import Delivery
-from ratchet.bus.topology import Topology, fleet_topology
+from ratchet.bus.topology import Topology, fleet_topology, topology_of
 from ratchet.cli.doctor.checks import broker_checks
 from ratchet.cli.fleet.accounts import accounts, declare
 from ratchet.cli.fleet.credentials import DEFINITIONS, SECRET, write_credentials
@@ -96,6 +96,11 @@ class Node:
             connection.close()
 
 
+async def declared(settings: FleetSettings) -> None:
+    """Declare the queues of a fleet with these settings, as `ratchet broker setup` does."""
+    await declare(settings.amqp_url.get_secret_value(), topology_of(settings), settings.namespace, 60.0)
+
+
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     credentials = tmp_path_factory.mktemp("credentials")
@@ -106,7 +111,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     try:
         broker.wait_until_ready(process)
         broker.control("import_definitions", str(credentials / DEFINITIONS))
-        asyncio.run(declare(FleetSettings.read(amqp_url=node.url("setup"), agents=AGENTS), 60.0))
+        asyncio.run(declared(FleetSettings.read(amqp_url=node.url("setup"), agents=AGENTS)))
         yield node
     finally:
         node.close()
@@ -215,7 +220,7 @@ def test_two_fleets_on_one_broker_keep_their_users(node: Node, tmp_path: Path) -
     write_credentials(tmp_path, fleet, host="127.0.0.1", port=node.broker.port, namespace="blue.")
     node.broker.control("import_definitions", str(tmp_path / DEFINITIONS))
     second = Node(node.broker, tmp_path)
-    asyncio.run(declare(FleetSettings.read(amqp_url=second.url("setup"), agents=AGENTS, namespace="blue."), 60.0))
+    asyncio.run(declared(FleetSettings.read(amqp_url=second.url("setup"), agents=AGENTS, namespace="blue.")))
 
     def reads(queue: str) -> Callable[[BlockingChannel], object]:
         return lambda channel: channel.basic_get(channel.queue_declare(queue, exclusive=True).method.queue)
@@ -282,7 +287,7 @@ async def test_a_service_that_may_not_declare_waits_for_the_set_up(node: Node) -
     await until(lambda: "ratchet broker setup" in (bus.trouble() or ""), "it says what it waits for")
     assert not starting.done()
 
-    await declare(settings, 30.0)
+    await declared(settings)
 
     await asyncio.wait_for(starting, 30.0)
     assert bus.trouble() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import httpx
@@ -68,19 +69,24 @@ Told = tuple[bool, dict[str, Any]]
 """Whether it was taken, and what of it was in vain."""
 
 
+def without_parameter(message: str) -> str:
+    """A refusal without the name of the parameter that it begins with."""
+    return re.sub(r"^[a-z_.]+: ", "", message)
+
+
 def by_the_public_front(body: dict[str, Any]) -> Told:
     try:
         return True, dict(ChatRequest.model_validate(body).overruled)
     except ValidationError as error:
         ours = [fault["msg"] for fault in error.errors() if fault["type"] == "not_supported"]
-        return False, {"why": ours[0].removeprefix("this fleet does not do that: ")} if ours else {}
+        return False, {"why": without_parameter(ours[0].removeprefix("this fleet does not do that: "))} if ours else {}
 
 
 def of_a_dialect_by_the_public_front(dialect: Dialect, body: dict[str, Any]) -> Told:
     try:
         return True, dict(chat_request(dialect, read(json.dumps(body).encode()), {}).overruled)
     except Refused as error:
-        return False, {"why": str(error)}
+        return False, {"why": without_parameter(str(error))}
     except RequestValidationError:
         return False, {}
 
@@ -93,7 +99,7 @@ async def by_the_recorder(body: dict[str, Any], path: str = "/v1/chat/completion
         reply = await http.post(path, json=body, headers=headers)
     if not reply.is_success:
         assert (reply.status_code, len(engine.seen)) == (400, 0)
-        return False, {"why": reply.json()["error"]["message"]}
+        return False, {"why": without_parameter(reply.json()["error"]["message"])}
     return True, {name: values[0] for name, values in rollout.overruled.items()}
 
 

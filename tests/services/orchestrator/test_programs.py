@@ -99,7 +99,10 @@ async def test_an_operator_calls_an_experiment_off_and_a_restart_goes_on_with_th
         house.by_hand.try_("new", "today")
         await house.becomes("new", "canary")
         await house.traffic(stop_when=lambda: house.submitted >= 80)
-        units = house.orchestrator._promoters[AGENT].arms.experiment.evidence.units  # type: ignore[union-attr]
+        live = house.orchestrator._promoters[AGENT].arms.experiment
+        assert live is not None
+        await until(lambda: not live.awaited_audits)
+        units = live.evidence.units
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
         house.submitted = 80
         again = house.orchestrator._promoters[AGENT].arms.experiment

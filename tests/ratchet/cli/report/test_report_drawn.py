@@ -49,7 +49,7 @@ def test_a_whole_loop_is_drawn_from_a_disk(browser: Browser, copy: Path, tmp_pat
             assert "Neither proved nor refuted yet: the experiment goes on." in said
             assert "onerror=alert(1)>" in said and drawn.locator("img").count() == 0
             assert {"superseded", "stable", "rolled back", "canary"} <= set(said.split("\n"))
-            assert drawn.locator("canvas").count() == 2 + 2 * 4 + 3
+            assert drawn.locator("canvas").count() == 2 + 2 * 3 + 3
             assert drawn.evaluate("document.documentElement.scrollWidth") == size[0]
             assert visit.complaints() == []
 

@@ -145,5 +145,5 @@ def test_the_settings_are_settings_of_the_services() -> None:
     trainer = {name: values[name] for name in values if name in TrainerSettings.model_fields}
     assert OrchestratorSettings.model_validate(orchestrator).temperature == TEMPERATURE
     assert GrpoHyperparameters.read({}, dict(TRAINING)).learning_rate
-    assert set(trainer) == {"trainer_hyperparameters"}
-    assert len(orchestrator) + len(trainer) + 1 == len(chosen)  # one is the agent's
+    assert set(trainer) == {"trainer_hyperparameters", "demonstrations"}
+    assert len(orchestrator.keys() | trainer.keys()) + 1 == len(chosen)  # one is the agent's
