@@ -163,7 +163,7 @@ OF_DIALECTS: tuple[tuple[Dialect, list[dict[str, Any]]], ...] = (
                 for more in ({}, {"parameters": 5}, {"name": None})
             ),
             *({"input": value} for value in ("x", [], None, 5, [{"role": "x", "content": "x"}], [{"type": "x"}])),
-            *({name: value} for name in ("store", "background", "previous_response_id") for value in (True, None)),
+            *({name: value} for name in ("store", "background") for value in (True, None)),
         ],
     ),
 )
