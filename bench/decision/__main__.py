@@ -104,7 +104,7 @@ WORLDS = (
     Scenario("A/A, noise 0.12 and 0.30", candidate_noise=0.3),
     Scenario("A/A, a third never closes", lost=1 / 3),
 )
-"""In each the candidate is no better, or breaks a limit, or destroys a family."""
+"""Worlds whose candidate is no better, breaks a limit or destroys a family."""
 WITHOUT_SECRET = Scenario(
     "−0.05, ids of 20 %, no secret", effect=-0.05, chosen=0.2, secret=False, units=1000, ramp=HALF
 )
@@ -119,7 +119,7 @@ GAINS = tuple(
     for levels in ((0.2, 0.35, 0.5, 0.65),)
     for nth in (1, 5, 20)
 )
-"""What is better, as the first, the fifth and the twentieth candidate of a fleet."""
+"""Candidates that are better, each as the first, the fifth and the twentieth of a fleet."""
 Results = dict[str, dict[str, Outcome]]
 Judges = dict[str, anchors.Watched]
 

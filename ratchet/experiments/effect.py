@@ -71,10 +71,9 @@ class StratumMeans:
 class PooledMeans:
     """Running means per stratum. Each begins at the mean of all strata, so that one that is new surprises nobody."""
 
-    __slots__ = ("_all", "_prior", "_sums")
+    __slots__ = ("_all", "_sums")
 
     def __init__(self, prior: float) -> None:
-        self._prior = prior
         self._all = (prior, 1.0)
         self._sums: dict[str, tuple[float, float]] = {}
 
