@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from ratchet.bus.protocol import Delivery, opened
-from ratchet.logs.names import FEEDBACK, FEEDBACK_INDEX
+from ratchet.logs.names import FEEDBACK
 from ratchet.service.errors import Reject, Retry
 from ratchet.service.telemetry import task_in_hand
 from schemas.messages.feedback import Feedback, LoggedFeedback
@@ -26,7 +26,6 @@ class FeedbackLog(KeyedLog[LoggedFeedback]):
     """`logs/feedback.jsonl`, one line for each feedback given."""
 
     LOG = FEEDBACK
-    INDEX = FEEDBACK_INDEX
     RECORD = LoggedFeedback
 
 
