@@ -15,8 +15,8 @@ from ratchet.bus.topology import (
     UNROUTABLE_EXCHANGE,
     fleet_topology,
 )
-from ratchet.cli.app import COMMANDS, app, command
 from ratchet.http.access.matrix import matrix_of
+from services.cli.app import COMMANDS, app, command
 from tests.infra.exported_metrics import exported
 from tests.ratchet.http.real_services import NAMES
 
