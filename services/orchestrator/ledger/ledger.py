@@ -96,6 +96,8 @@ class Ledger(IndexedLog[TaskIndex]):
         self._unlogged: list[Promise] = []
         """Those that are in the index, and on their way into the log."""
         self._notes: dict[str, bytes] = {}
+        self.unanswered: list[str] = []
+        """Tasks that ended without an answer and whose users may not have been told, as was found at `open`."""
         self._torn: dict[str, list[Interaction]] = {}
         self._held: dict[str, Position] = {}
         """Tasks whose lines the next start must read again, and where those begin."""
@@ -104,11 +106,6 @@ class Ledger(IndexedLog[TaskIndex]):
         await super().open()
         await self._log_promises_of_before()
         self._is_open = True
-
-    @property
-    def unanswered(self) -> list[str]:
-        """Tasks that ended without an answer and whose users may not have been told: as it was found at the start."""
-        return [task_id for task_id in self._held if task_id not in self._torn]
 
     def find(self, task_id: str) -> Entry | None:
         """Raises StorageUnavailable while it can't be used."""
@@ -346,7 +343,7 @@ class Ledger(IndexedLog[TaskIndex]):
         found = CatchUp(self._folder, index, ends).run()
         if not self._is_open:
             held = self._held = found.torn | found.unanswered
-            self._torn = found.torn_lines
+            self._torn, self.unanswered = found.torn_lines, list(found.unanswered)
             log.info("caught-up", "the index is current", lines=found.lines, tasks=index.next_sequence())
         for task_id in found.unanswered.keys() - held.keys():
             index.forget_work(task_id)
