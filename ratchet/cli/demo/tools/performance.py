@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ratchet.adapters.folder import adapter_folder
+from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.cli.demo.books import Users
 from ratchet.cli.demo.demo_fleet import DemoFleet, run_name
 from ratchet.cli.demo.held_out import Measured, dead_letters
@@ -20,7 +21,6 @@ from ratchet.cli.demo.tools.story import Conversations, ToolStory, done_by_task,
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.experiments.gain import estimate, gain
 from ratchet.models.toy.tools.task import ToolTask
-from ratchet.training_runs.report import TRAINING_REPORT
 from schemas.messages.work import BASE_VERSION
 
 

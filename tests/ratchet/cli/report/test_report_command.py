@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from ratchet.adapters.limits import LARGEST_REPORT
+from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import Report, gather
-from ratchet.training_runs.report import TRAINING_REPORT, training_report
+from ratchet.training_runs.report import training_report
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.ratchet.cli.report.reading_page import ReadPage
 from tests.ratchet.cli.whole_loop import WholeLoop

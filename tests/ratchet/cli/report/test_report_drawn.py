@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import Report, gather
 from ratchet.page.bundle import bundle
-from ratchet.training_runs.report import TRAINING_REPORT
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting
 from tests.ratchet.cli.report.test_report_command import copy
 from tests.ratchet.cli.whole_loop import WholeLoop
