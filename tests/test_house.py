@@ -72,7 +72,7 @@ def test_the_logs_are_named_and_the_best_answer_is_chosen_in_one_place() -> None
 
 def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:
     code = (
-        "import sys, services.orchestrator.__main__, ratchet.cli.__main__;"
+        "import sys, services.orchestrator.__main__, services.cli.__main__;"
         "sys.exit(next((name for name in ('torch', 'transformers', 'peft') if name in sys.modules), 0))"
     )
 
