@@ -14,7 +14,7 @@ from typing import Any
 import h11
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import DEFAULT_MAX_INCOMPLETE_EVENT_SIZE, H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from ratchet.recorder.application import Recorder
@@ -24,10 +24,12 @@ from ratchet.sandbox.job import Listen
 MOST_CONNECTIONS = 128
 KEEP_ALIVE_S = 600
 CLOSE_WITHIN_S = 1.0
+MOST_HEAD = 64 * 1024
+"""Bytes of a request's line and headers."""
 SMALL_PARTS = 1024
 LEAST_PART = 64
-"""Bytes of a body's parts in the mean, where there are more than SMALL_PARTS. Each part takes the same time on the loop,
-so 64 MiB in chunks of one byte would stop all other rollouts for minutes."""
+"""Bytes of a body's parts in the mean, where there are more than SMALL_PARTS. Each part takes the same time on the
+loop, so 64 MiB in chunks of one byte would stop all other rollouts for minutes."""
 
 
 class _Connection(h11.Connection):
@@ -47,7 +49,7 @@ class _Connection(h11.Connection):
 class _Bounded(H11Protocol):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.conn = _Connection(h11.SERVER, DEFAULT_MAX_INCOMPLETE_EVENT_SIZE)
+        self.conn = _Connection(h11.SERVER, MOST_HEAD)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
