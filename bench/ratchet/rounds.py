@@ -30,7 +30,7 @@ from schemas.records.decision import Decision
 from schemas.records.registry import AgentAdapters
 
 HELD_TASKS = 400
-MOST_TASKS = 8_000
+MOST_TASKS = 20_000
 TOLD = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
 
 
