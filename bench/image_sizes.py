@@ -122,7 +122,7 @@ def own_bytes(commit: str, service: str) -> int:
 
 
 def services(commit: str) -> list[str]:
-    """What has an image: processes with requirements of their own, and the command line."""
+    """Names of the services that have an image."""
     paths = map(PurePosixPath, git("ls-tree", "-r", "--name-only", commit, *OWN).splitlines())
     found = {path.parent.name for path in paths if path.name == "__main__.py"}
     return sorted(

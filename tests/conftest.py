@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
-from ratchet.cli.fleet import local_broker
-from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
+from services.cli.fleet import local_broker
+from services.cli.fleet.local_broker import LocalBroker, server_folder
 from tests.passable import passable_folder
 from tests.quick import (
     leave_out_what_needs_much,

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.api.posting import WARM_UP_S, Posted, Posting
 from bench.pipeline.cpu import cpu_seconds
-from ratchet.cli.fleet.local_broker import free_port
+from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 
 CLIENTS = (1, 16, 256)

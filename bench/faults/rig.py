@@ -25,9 +25,9 @@ from ratchet.adapters.folder import adapter_sha256
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.claim_store import WAITING
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
-from ratchet.cli.fleet.local_broker import free_port
 from ratchet.logs.names import START_OFFSETS, task_index
 from schemas.messages.adapter_trained import AdapterTrained
+from services.cli.fleet.local_broker import free_port
 from services.orchestrator.ledger.ledger import Ledger
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member

@@ -25,8 +25,8 @@ from bench.generation.bare import BareRate, bare_engine
 from bench.generation.fleet import Client, agent_process
 from bench.generation.workload import Rate, Workload, workloads
 from bench.machine import machine
-from ratchet.cli.fleet.local_broker import LocalBroker
 from services.agent.settings import AgentSettings
+from services.cli.fleet.local_broker import LocalBroker
 
 OUT = Path(__file__).parents[1] / "out" / "generation.json"
 BAR = 0.9

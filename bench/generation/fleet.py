@@ -20,11 +20,11 @@ from bench.generation.workload import Rate, Workload, tokens
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, work_queue
-from ratchet.cli.fleet.local_broker import free_port
 from schemas.messages.response import Response
 from schemas.messages.task import Prompt
 from schemas.messages.work import Arm, Sampling, Work
 from services.agent.settings import AgentSettings
+from services.cli.fleet.local_broker import free_port
 
 READY_TIMEOUT_S = 300.0
 

@@ -28,7 +28,6 @@ import psutil
 from bench.generation.fleet import Client, agent_process
 from bench.generation.workload import Rate, tokens
 from bench.machine import machine
-from ratchet.cli.fleet.local_broker import free_port
 from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import model_folder
 from schemas.messages.task import ChatMessage
@@ -39,6 +38,7 @@ from services.agent.engines.transformers_engine import TransformersEngine
 from services.agent.engines.vllm_engine import VllmEngine
 from services.agent.engines.whole_batches import WholeBatches
 from services.agent.settings import AgentSettings
+from services.cli.fleet.local_broker import free_port
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "bench" / "out" / "generation-real.json"

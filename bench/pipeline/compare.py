@@ -22,7 +22,7 @@ from bench.pipeline.contestants import CONTESTANTS, Contestant, running
 from bench.pipeline.hops import Wiring
 from bench.pipeline.load import Measured, Round
 from bench.pipeline.report import Line, line, notes, table, verdicts
-from ratchet.cli.fleet.local_broker import LocalBroker
+from services.cli.fleet.local_broker import LocalBroker
 
 SIZES = (500, 4096)
 

@@ -209,7 +209,7 @@ class Recordings:
                 process.kill()
 
     def _once(self, task_id: str, deadline_s: float) -> int:
-        command = [sys.executable, "-m", "ratchet.cli", "record", *self._where]
+        command = [sys.executable, "-m", "services.cli", "record", *self._where]
         command += ["--task-id", task_id, "--input", "x", "--reference", "right", "--samples", str(self._plan.samples)]
         command += ["--deadline", str(deadline_s), "--", sys.executable, "-c", PROGRAM]
         process = subprocess.Popen(

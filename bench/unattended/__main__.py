@@ -26,15 +26,6 @@ import aio_pika
 from bench.machine import machine
 from bench.unattended.memory import Flatness, Memory
 from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.demo.held_out import dead_letters, measure
-from ratchet.cli.demo.performance import write_golden_set
-from ratchet.cli.demo.place import DemoPlace, only
-from ratchet.cli.demo.real.plan import MODEL, RealPlan, message, settings
-from ratchet.cli.demo.real.story import ALL, Right, gains_of, right_answers
-from ratchet.cli.demo.real.tasks import real_tasks
-from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
-from ratchet.cli.fleet.options import FleetOptions
-from ratchet.cli.fleet.start import start_fleet, stop_fleet
 from ratchet.experiments.gain import Gain
 from ratchet.models.fetch import fetch
 from ratchet.models.known import KNOWN
@@ -43,6 +34,15 @@ from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION
 from schemas.records.decision import Decision
+from services.cli.demo.held_out import dead_letters, measure
+from services.cli.demo.performance import write_golden_set
+from services.cli.demo.place import DemoPlace, only
+from services.cli.demo.real.plan import MODEL, RealPlan, message, settings
+from services.cli.demo.real.story import ALL, Right, gains_of, right_answers
+from services.cli.demo.real.tasks import real_tasks
+from services.cli.fleet.folder import FleetAccess, FleetFolder
+from services.cli.fleet.options import FleetOptions
+from services.cli.fleet.start import start_fleet, stop_fleet
 
 OUT = Path(__file__).parents[1] / "out" / "unattended.json"
 AGENT = "small"

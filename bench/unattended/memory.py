@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from ratchet.cli.fleet.folder import FleetFolder
-from ratchet.cli.fleet.processes import marked_processes
+from services.cli.fleet.folder import FleetFolder
+from services.cli.fleet.processes import marked_processes
 
 PROGRAM = "SUPERVISOR_PROCESS_NAME"
 MIB = 1024 * 1024

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ratchet.cli.fleet.local_broker import LocalBroker
+from services.cli.fleet.local_broker import LocalBroker
 
 
 class MortalBroker:

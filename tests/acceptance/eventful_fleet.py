@@ -22,18 +22,18 @@ from pika.spec import BasicProperties
 
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.topology import EXCHANGE
-from ratchet.cli.demo.held_out import end_of_log
-from ratchet.cli.demo.place import DemoPlace, only
-from ratchet.cli.demo.tasks import users_tasks
-from ratchet.cli.feedback import new_feedback, publish_feedback
-from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.fleet.local_broker import free_port
-from ratchet.cli.submit.client import FleetClient
-from ratchet.cli.train.request import publish_train_request
 from schemas.messages.base import Metadata
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.train_request import TrainRequest
+from services.cli.demo.held_out import end_of_log
+from services.cli.demo.place import DemoPlace, only
+from services.cli.demo.tasks import users_tasks
+from services.cli.feedback import new_feedback, publish_feedback
+from services.cli.fleet.folder import FleetAccess
+from services.cli.fleet.local_broker import free_port
+from services.cli.submit.client import FleetClient
+from services.cli.train.request import publish_train_request
 from tests.acceptance.fleet import REPOSITORY
 from tests.infra.measured_broker import MeasuredBroker
 
@@ -73,7 +73,7 @@ class EventfulFleet:
     @contextmanager
     def demo(self) -> Iterator[subprocess.Popen[bytes]]:
         """The demo while it runs; its fleet stays up to the end of the block."""
-        ratchet = (sys.executable, "-m", "ratchet.cli")
+        ratchet = (sys.executable, "-m", "services.cli")
         with only({"RATCHET_STATE_DIR": str(self.folder), "RATCHET_AMQP_URL": self.broker.url}):
             demo = subprocess.Popen([*ratchet, "demo", *DEMO, "--port-base", str(self.port)], cwd=REPOSITORY)
         try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
-from ratchet.cli.fleet.local_broker import free_port
+from services.cli.fleet.local_broker import free_port
 from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]

@@ -10,18 +10,18 @@ from rich.console import Console
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.topology import fleet_topology
-from ratchet.cli.demo.adapter_status import AdapterStatusReader
-from ratchet.cli.demo.books import Users
-from ratchet.cli.demo.loop import Loop, LoopPlan
-from ratchet.cli.demo.narrator import Narrator
-from ratchet.cli.demo.tasks import users_tasks
-from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.fleet.options import FleetOptions
 from ratchet.service.settings import FleetSettings
 from schemas.messages.task import Task
+from services.cli.demo.adapter_status import AdapterStatusReader
+from services.cli.demo.books import Users
+from services.cli.demo.loop import Loop, LoopPlan
+from services.cli.demo.narrator import Narrator
+from services.cli.demo.tasks import users_tasks
+from services.cli.fleet.folder import FleetAccess
+from services.cli.fleet.options import FleetOptions
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.scoring import scored
-from tests.ratchet.cli.started import started
+from tests.services.cli.started import started
 
 SAMPLES = 2
 GROUPS = 40

@@ -22,7 +22,7 @@ class Ratchet:
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 180) -> Ran:
         ran = subprocess.run(
-            [sys.executable, "-m", "ratchet.cli", *arguments],
+            [sys.executable, "-m", "services.cli", *arguments],
             cwd=self.folder,
             env=environment(self.environment),
             input=stdin,
@@ -39,4 +39,4 @@ class ForkedRatchet(Ratchet):
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 180) -> Ran:
         given = {"folder": self.folder, "settings": self.environment, "stdin": stdin or "", "timeout_s": timeout_s}
-        return run_module("ratchet.cli", *arguments, **given)
+        return run_module("services.cli", *arguments, **given)

@@ -102,6 +102,6 @@ def _lines(fleet: Fleet) -> list[str]:
 
 
 def _verified(fleet: Fleet) -> bool:
-    command = [sys.executable, "-m", "ratchet.cli", "adapters", "verify"]
+    command = [sys.executable, "-m", "services.cli", "adapters", "verify"]
     environment = {**fleet["orchestrator"].environment, "PATH": "/usr/bin:/bin", "HOME": str(fleet.folder)}
     return subprocess.run(command, env=environment, check=False).returncode == 0

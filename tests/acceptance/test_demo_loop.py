@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.cli.demo.books import Account, account
-from ratchet.cli.terminal import CommandError
 from ratchet.logs.reader import read_json
+from services.cli.demo.books import Account, account
+from services.cli.terminal import CommandError
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
 from tests.acceptance.loops import BY_VERSION, GROUPS, SAMPLES, loop_on

@@ -10,8 +10,8 @@ from typing import Any
 import pika
 import pytest
 
-from ratchet.cli.fleet.local_broker import server_folder
 from ratchet.logs.reader import read_json
+from services.cli.fleet.local_broker import server_folder
 from tests.acceptance.node_programs import node, running  # noqa: F401  (a fixture)
 from tests.acceptance.ratchet_command import Ratchet
 from tests.acceptance.test_up_down import free_amqp_port, free_base, processes_of

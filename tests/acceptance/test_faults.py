@@ -11,7 +11,7 @@ from bench.faults.message_faults import hostile
 from bench.faults.rig import Rig, running_rig
 from bench.faults.steps import STEPS
 from bench.faults.table import FAULTS, Fault, Row, strike
-from ratchet.cli.fleet.local_broker import server_folder
+from services.cli.fleet.local_broker import server_folder
 from tests.acceptance.brokers import mortal_broker
 from tests.disks import MayNotMount, run_where_mounting_is_allowed
 

@@ -11,12 +11,12 @@ import pytest
 
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.experiment.replay_check import check
 from ratchet.experiments.records import experiments
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.records.decision import Decision, Promote
 from schemas.records.evidence import Evidence
 from schemas.records.registry import AgentAdapters
+from services.cli.experiment.replay_check import check
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.ledger import Ledger
 from tests.acceptance.loops import DECIDES_SOON

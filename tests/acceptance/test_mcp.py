@@ -15,10 +15,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from ratchet.adapters.folder import adapter_sha256
-from ratchet.cli.fleet.local_broker import free_port
 from ratchet.mcp.resources import FIXED, TEMPLATES
 from ratchet.mcp.server import TABLES
 from schemas.messages.adapter_trained import AdapterTrained
+from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
 from tests.ratchet.adapters.making_adapters import published
 from tests.waiting import until
@@ -86,7 +86,7 @@ async def over_stdio(fleet: Fleet) -> AsyncIterator[Asking]:
     names = {ORCHESTRATOR: ORCHESTRATOR, f"{AGENT}-small": AGENT, SCORER: SCORER, TRAINER: TRAINER}
     urls = [f"--url={service}={url_of(fleet, name)}" for service, name in names.items()]
     environment = {**os.environ, "RATCHET_STATE_DIR": str(fleet.folder)}
-    server = StdioServerParameters(command=sys.executable, args=["-m", "ratchet.cli", "mcp", *urls], env=environment)
+    server = StdioServerParameters(command=sys.executable, args=["-m", "services.cli", "mcp", *urls], env=environment)
     async with Client(server) as client:
         yield Asking(client)
 

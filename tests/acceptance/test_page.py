@@ -23,7 +23,6 @@ from playwright.sync_api import Browser, Route, expect
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
-from ratchet.cli.fleet.local_broker import free_port
 from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
@@ -34,6 +33,7 @@ from schemas.messages.train_request import TrainRequest
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import DecisionDraft, Distrust, Move
 from schemas.records.registry import AdapterEntry
+from services.cli.fleet.local_broker import free_port
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign_trainer import foreign_trainer

@@ -20,10 +20,10 @@ import pytest
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import verified
-from ratchet.cli.experiment.replay_check import check
 from ratchet.experiments.records import experiments
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from schemas.records.registry import AgentAdapters
+from services.cli.experiment.replay_check import check
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.passable import passable_folder
 

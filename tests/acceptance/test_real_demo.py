@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from ratchet.cli.demo.loop import LoopPlan
-from ratchet.cli.demo.narrator import Narrator
-from ratchet.cli.demo.place import DemoPlace
-from ratchet.cli.demo.real.performance import RealPerformance
-from ratchet.cli.demo.real.plan import RealPlan, stages
-from ratchet.cli.demo.real.time_left import TimeLeft
+from services.cli.demo.loop import LoopPlan
+from services.cli.demo.narrator import Narrator
+from services.cli.demo.place import DemoPlace
+from services.cli.demo.real.performance import RealPerformance
+from services.cli.demo.real.plan import RealPlan, stages
+from services.cli.demo.real.time_left import TimeLeft
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
 from tests.acceptance.loops import access_to

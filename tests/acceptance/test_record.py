@@ -75,7 +75,7 @@ class Recording:
 
     def begin(self, *typed: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "ratchet.cli", "record", *self.where, *typed],
+            [sys.executable, "-m", "services.cli", "record", *self.where, *typed],
             cwd=self.folder,
             env=environment(self.settings),
             stdout=subprocess.PIPE,

@@ -8,7 +8,7 @@ import pytest
 
 from bench.recorded.books import measure
 from bench.recorded.rig import Plan
-from ratchet.cli.fleet.local_broker import server_folder
+from services.cli.fleet.local_broker import server_folder
 from tests.acceptance.brokers import mortal_broker
 
 pytestmark = [

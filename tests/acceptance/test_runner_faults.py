@@ -8,7 +8,7 @@ import pytest
 
 from bench.rollouts.kills import STRIKES, Plan, Strike, left_behind, measure
 from bench.rollouts.left_behind import running
-from ratchet.cli.fleet.local_broker import server_folder
+from services.cli.fleet.local_broker import server_folder
 from tests.acceptance.brokers import mortal_broker
 from tests.acceptance.fleet import AGENT, RUNNER, SCORER
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ratchet.cli.fleet.local_broker import free_port, server_folder
-from ratchet.cli.fleet.plan import DISTRIBUTION_OFFSET, FIRST_AGENT, MAPPER_OFFSET, SCORER
-from ratchet.cli.fleet.ports import is_taken
+from services.cli.fleet.local_broker import free_port, server_folder
+from services.cli.fleet.plan import DISTRIBUTION_OFFSET, FIRST_AGENT, MAPPER_OFFSET, SCORER
+from services.cli.fleet.ports import is_taken
 from tests.acceptance.ratchet_command import Ratchet
 from tests.waiting import wait_until
 

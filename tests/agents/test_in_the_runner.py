@@ -30,9 +30,9 @@ from tests.agents.conftest import cannot_be_had
 from tests.agents.driving import Script, Turn, call
 from tests.agents.environments import ROOT
 from tests.programs import REPOSITORY
-from tests.ratchet.cli.verify.workspace_tasks import WRONG, task
 from tests.ratchet.conversation.speakers import codec, source_of
 from tests.ratchet.recorder.exactness import exact_calls
+from tests.services.cli.verify.workspace_tasks import WRONG, task
 from tests.services.runner.conftest import MakeHouse, make_house, make_work
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]

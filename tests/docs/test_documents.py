@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from ratchet.cli.app import COMMANDS, app, command
+from services.cli.app import COMMANDS, app, command
 from tests.docs.reading import (
     DOCUMENTS,
     ROOT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.request import urlopen
 
-from ratchet.cli.fleet.local_broker import LocalBroker, free_port
+from services.cli.fleet.local_broker import LocalBroker, free_port
 from tests.waiting import wait_until
 
 

@@ -22,8 +22,8 @@ from ratchet.bus.topology import (
     UNROUTABLE_EXCHANGE,
     fleet_topology,
 )
-from ratchet.cli.fleet.accounts import Account, accounts
-from ratchet.cli.fleet.local_broker import LocalBroker
+from services.cli.fleet.accounts import Account, accounts
+from services.cli.fleet.local_broker import LocalBroker
 
 AGENTS = ("small", "coder-2")
 PASSWORDS = {user: f"password-of-{user.name}" for user in users(AGENTS, runner=True, external_scorer=True)}

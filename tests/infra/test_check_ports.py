@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from infra.check_ports import LAST_AMQP, LAST_BASE, advice, wanted
-from ratchet.cli.fleet.options import FleetOptions
-from ratchet.cli.fleet.plan import plan_fleet
-from ratchet.cli.terminal import UsageError
+from services.cli.fleet.options import FleetOptions
+from services.cli.fleet.plan import plan_fleet
+from services.cli.terminal import UsageError
 
 
 def test_a_taken_port_is_named_with_others_to_take() -> None:

@@ -18,12 +18,12 @@ import yaml
 
 from infra.runner import ISSUE
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
-from ratchet.cli.broker.command import broker
-from ratchet.cli.fleet.accounts import accounts
-from ratchet.cli.fleet.credentials import MODEL_SERVER, STAND_INS
 from ratchet.runtime.container_health import PORTS
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
+from services.cli.broker.command import broker
+from services.cli.fleet.accounts import accounts
+from services.cli.fleet.credentials import MODEL_SERVER, STAND_INS
 from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings
 from services.scorer.settings import ScorerSettings

@@ -9,7 +9,7 @@ import pytest
 
 import schemas
 from ratchet.bus.topology import fleet_topology
-from ratchet.cli.schema import documents, openapi_documents
+from services.cli.schema import documents, openapi_documents
 
 FOLDER = Path(schemas.__file__).parent / "generated"
 ON_DISK = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.json"))

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 import schemas
-from ratchet.cli.schema import json_schema
 from schemas import MESSAGES, RECORDS, DecodeError
 from schemas.messages.base import Message
+from services.cli.schema import json_schema
 
 EXAMPLES = Path(schemas.__file__).parent / "examples"
 MODELS = {model.TYPE: model for model in (*MESSAGES, *RECORDS)}

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from ratchet.cli.fleet.local_broker import free_port
+from services.cli.fleet.local_broker import free_port
 from tests.infra.promtool import ROOT, program
 from tests.waiting import wait_until
 

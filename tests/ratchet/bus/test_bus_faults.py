@@ -15,8 +15,8 @@ import pytest
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, REWARDS, TASKS
-from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.service.errors import PublishTimeout
+from services.cli.fleet.local_broker import LocalBroker
 from tests.ratchet.bus.bus_kit import Recorder, poison_topology, put, quick_topology
 from tests.waiting import until
 

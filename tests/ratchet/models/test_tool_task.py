@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.cli.demo.tools.verifier import is_done
 from ratchet.models.toy.tools.recipe import TOOL_USER
 from ratchet.models.toy.tools.task import TOOLS, WORKSPACES, ToolTask, Workspace, outcome, task_of, tool_task
 from ratchet.models.toy.tools.teacher import demonstration
+from services.cli.demo.tools.verifier import is_done
 from services.scorer.matching.json_grade import grade
 
 NUMBERS = st.integers(0, WORKSPACES - 1)

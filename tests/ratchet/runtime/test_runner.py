@@ -16,10 +16,10 @@ from fastapi.responses import StreamingResponse
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
-from ratchet.cli.fleet.local_broker import free_port
 from ratchet.runtime.runner import Runner, Subscription
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
+from services.cli.fleet.local_broker import free_port
 from tests.waiting import until
 
 

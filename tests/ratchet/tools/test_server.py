@@ -69,7 +69,7 @@ async def test_over_http_nobody_is_answered_without_the_token(world: World) -> N
 
 async def test_over_stdio_as_a_client_starts_it(world: World) -> None:
     world.write("a.txt", "hello")
-    arguments = ["-m", "ratchet.cli", "tools", "serve", "--root", str(world.root), "--audit", str(world.audit)]
+    arguments = ["-m", "services.cli", "tools", "serve", "--root", str(world.root), "--audit", str(world.audit)]
     server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ), cwd=Path.cwd())
     async with Client(server) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}

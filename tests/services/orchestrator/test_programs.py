@@ -8,10 +8,10 @@ import pytest
 
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.verification import verified
-from ratchet.cli.experiment.replay_check import check
 from ratchet.experiments.records import experiments
 from ratchet.experiments.replay import plan_of
 from schemas import Task
+from services.cli.experiment.replay_check import check
 from tests.services.orchestrator.learning_house import AGENT
 from tests.services.orchestrator.program_house import ProgramHouse, program_house, revision
 from tests.waiting import settled, until

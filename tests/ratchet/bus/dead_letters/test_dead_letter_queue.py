@@ -25,8 +25,8 @@ from ratchet.bus.topology import (
     UNROUTABLE_EXCHANGE,
     fleet_topology,
 )
-from ratchet.cli.fleet.queue_depths import queue_depths
 from ratchet.service.errors import DeadLetterError
+from services.cli.fleet.queue_depths import queue_depths
 
 pytestmark = pytest.mark.broker
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.cli.result import find_task
 from ratchet.logs.best_answer import best, chosen, result_of
 from ratchet.logs.names import INTERACTIONS, PROMISES, TASK_INDEX, task_indexes
 from ratchet.logs.reader import LogReader
@@ -16,6 +15,7 @@ from ratchet.logs.segments import oldest_position
 from ratchet.service.errors import LeadershipLost
 from schemas import Interaction, Result, Reward, Task, Work
 from schemas.messages.work import Arm, Sampling
+from services.cli.result import find_task
 from services.orchestrator.api.chat_answer import Wanted, completion
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from ratchet.bus.topology import RESPONSES
-from ratchet.cli.result import find_task
 from ratchet.experiments.logged import outcome_of
 from ratchet.logs.best_answer import came_to_nothing, result_of
 from ratchet.logs.names import TASK_INDEX
@@ -20,6 +19,7 @@ from schemas.messages.result import Result
 from schemas.messages.reward import SampleScore
 from schemas.messages.task import Task
 from schemas.messages.work import Work
+from services.cli.result import find_task
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.training.trigger import teaches
 from services.scorer.settings import ScorerSettings

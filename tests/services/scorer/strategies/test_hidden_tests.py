@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ratchet.cli.verify.cheats import cheats, no_ops
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore
+from services.cli.verify.cheats import cheats, no_ops
 from services.scorer.hidden_tests.languages import TOOLS
 from services.scorer.hidden_tests.plan import plan_of
 from services.scorer.hidden_tests.running import WHERE_TOOLS_ARE, missing_tool

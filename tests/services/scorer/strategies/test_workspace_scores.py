@@ -17,7 +17,7 @@ from services.scorer.strategies.efficiency import Taken, verdict
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.source_quality import SECURITY, STYLE
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
-from tests.ratchet.cli.verify.workspace_tasks import PLACES, WRONG, patch, task
+from tests.services.cli.verify.workspace_tasks import PLACES, WRONG, patch, task
 
 QUALITY = "tests and 0.5*style + 0.25*security + 0.25*efficiency"
 UGLY = patch("python").replace("+    return price * count\n", "+    l = eval('price * count'); return l\n")

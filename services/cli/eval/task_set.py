@@ -1,0 +1,168 @@
+"""An evaluation set: a file of tasks, a line each, which no training may see. And whether one has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from ratchet.adapters.evaluations import input_sha256, logged_input_sha256, set_sha256
+from ratchet.adapters.manifest import read_card
+from ratchet.logs.names import INTERACTIONS, is_own
+from ratchet.logs.reader import LogReader, decode
+from ratchet.logs.rows import ArmRow
+from ratchet.logs.start_offset import read_start_offsets
+from ratchet.service.errors import AdapterError
+from schemas.messages.task import Task
+from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_card import AdapterCard
+from schemas.records.evaluation import EvaluationSet, RegisteredSet
+from schemas.records.registry import AgentAdapters
+from services.cli.submit.command import read_tasks
+from services.cli.terminal import UsageError
+
+EVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SetTask:
+    task: Task
+    family: str | None
+    sha256: str
+    """Of its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """`twice`: lines that ask what an earlier one asks, and are left out."""
+
+    name: str
+    tasks: tuple[SetTask, ...]
+    twice: int = 0
+
+    @property
+    def record(self) -> EvaluationSet:
+        return EvaluationSet(name=self.name, sha256=set_sha256(one.sha256 for one in self.tasks), tasks=len(self.tasks))
+
+    def registration(self, at: datetime) -> RegisteredSet:
+        return RegisteredSet(set=self.record, registered_at=at, inputs=tuple(sorted(one.sha256 for one in self.tasks)))
+
+
+def read_set(file: Path) -> TaskSet:
+    """A line is a Task as JSON, of which only `input` must be there, with a `family` if it has one; or a text.
+
+    Raises UsageError, naming the line.
+    """
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} can't be read: {error}") from None
+    found: dict[str, SetTask] = {}
+    for line, task in zip(lines, read_tasks(lines, {}), strict=True):
+        sha256 = input_sha256(task.input)
+        found.setdefault(sha256, SetTask(task, _family(line) or task.task_type, sha256))
+    if not found:
+        raise UsageError(f'{file} holds no task. A line is one, such as {{"input": "sort: gbaec"}}')
+    return TaskSet(file.name, tuple(found.values()), len(lines) - len(found))
+
+
+def _family(line: str) -> str | None:
+    read = json.loads(line)
+    family = read.get("family") if isinstance(read, dict) else None
+    return str(family) if family is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Bytes of the log of interactions that a training read, and when it fixed what it leaves out for evaluations."""
+
+    start: int
+    end: int
+    began: datetime
+
+
+@dataclass(slots=True)
+class Leaks:
+    """Of one version. `inputs`: sums of those that a training of it, or of one it was made from, may have seen."""
+
+    inputs: set[str] = field(default_factory=set)
+    unchecked: int = 0
+    """Bytes of its windows that are no longer in the log."""
+
+
+class LoggedInputRow(msgspec.Struct):
+    agent_id: str = ""
+    input: msgspec.Raw = msgspec.Raw()
+    arm: ArmRow = msgspec.field(default_factory=ArmRow)
+
+
+def windows_of(adapters_dir: Path, adapters: AgentAdapters, agent_id: str, version: str) -> Iterator[Window]:
+    """Of its trainings, back to the base model. Raises AdapterError where a card is gone."""
+    seen: set[str] = set()
+    while version != BASE_VERSION and version not in seen:
+        seen.add(version)
+        entry = adapters.versions.get(version)
+        if entry is None or not entry.folder:
+            raise AdapterError(f"the card of {version} is gone, so what it was trained on can't be known")
+        card = read_card(adapters_dir / agent_id / version)
+        yield from (Window(one.start, one.end, _began(card)) for one in card.data.ranges if one.log == INTERACTIONS)
+        version = card.parent
+
+
+def _began(card: AdapterCard) -> datetime:
+    """Of a card that does not say it: by the seconds that its training took. Where it has none of these, a foreign
+    trainer made it, which is not known to leave anything out."""
+    seconds = card.metrics.get("seconds")
+    if card.held_out_at is not None:
+        return card.held_out_at
+    return card.created - timedelta(seconds=seconds) if isinstance(seconds, int | float) else EVER
+
+
+def find_leaks(
+    logs_dir: Path,
+    agent_id: str,
+    windows: Mapping[str, Sequence[Window]],
+    registered: Mapping[str, datetime],
+) -> dict[str, Leaks]:
+    """By version. `registered`: since when each input is kept for evaluation; a training that began later left it out.
+
+    One pass over the log. Raises JournalError where a part of it is missing.
+    """
+    found = {version: Leaks() for version in windows}
+    every = [one for some in windows.values() for one in some]
+    if not every:
+        return found
+    begin = read_start_offsets(logs_dir).begin(INTERACTIONS)
+    for version, some in windows.items():
+        found[version].unchecked = sum(max(0, min(one.end, begin) - one.start) for one in some)
+    decoder, last = msgspec.json.Decoder(LoggedInputRow), max(one.end for one in every)
+    reader = LogReader(logs_dir, INTERACTIONS, max(begin, min(one.start for one in every)), on_bad=lambda _: None)
+    for line in reader.whole_lines():
+        if line.position >= last:
+            break
+        try:
+            row = decode(line.data, decoder)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        if row.agent_id != agent_id or is_own(row.arm.experiment_id):
+            continue
+        sha256 = logged_input_sha256(bytes(row.input))
+        if sha256 is None or sha256 not in registered:
+            continue
+        for version, some in windows.items():
+            if any(one.start <= line.position < one.end and one.began < registered[sha256] for one in some):
+                found[version].inputs.add(sha256)
+    return found
+
+
+def since_when(sets: Sequence[RegisteredSet], inputs: Sequence[str]) -> dict[str, datetime]:
+    """When each of these inputs was first registered."""
+    wanted, first = set(inputs), dict[str, datetime]()
+    for one in sorted(sets, key=lambda registered: registered.registered_at):
+        for sha256 in wanted.intersection(one.inputs):
+            first.setdefault(sha256, one.registered_at)
+    return first | {sha256: datetime.now(UTC) for sha256 in wanted - first.keys()}

@@ -1,0 +1,121 @@
+"""An evaluation as a table with its intervals drawn, and as a picture. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from schemas.records.evaluation import Comparison, Evaluation, Interval
+from services.cli.terminal import table
+
+CELLS = 15
+"""Of an interval that is drawn in the terminal: 0 is the middle one."""
+WIDTH, LEFT, RIGHT, ROW = 760, 260, 140, 26
+
+
+def render_evaluation(evaluation: Evaluation) -> Group:
+    baseline = evaluation.versions[0].version
+    head = Text(f"{evaluation.set.name}: {evaluation.set.tasks} tasks, scored by {evaluation.scorer}", style="bold")
+    return Group(
+        head, *_remarks(evaluation), *(_table(evaluation, baseline, n) for n in range(len(evaluation.results)))
+    )
+
+
+def _table(evaluation: Evaluation, baseline: str, number: int) -> Table:
+    result = evaluation.results[number]
+    span = _span(evaluation)
+    shown = table("family", "answers", "tasks", baseline, result.version, "difference", "", left=2)
+    for column in shown.columns:
+        column.no_wrap = True
+    for name, kind, found in _rows(evaluation, number):
+        drawn = drawn_interval(found.difference, span)
+        before, after = f"{found.before.mean:.3f}", f"{found.after.mean:.3f}"
+        shown.add_row(name, kind, str(found.difference.tasks), before, after, said(found.difference), drawn)
+    return shown
+
+
+def _rows(evaluation: Evaluation, number: int) -> Iterator[tuple[str, str, Comparison]]:
+    for one in evaluation.results[number].results:
+        name = one.family or "all"
+        yield name, "single", one.single
+        if one.samples > 1:
+            yield name, f"best of {one.samples}", one.best
+
+
+def _remarks(evaluation: Evaluation) -> Iterator[Text]:
+    for one in evaluation.versions:
+        if one.leaked:
+            yield Text(f"{one.version} was trained on {one.leaked} of these tasks: they count nowhere", style="yellow")
+        if one.unchecked:
+            yield Text(
+                f"{one.unchecked:,} bytes that {one.version} was trained on are no longer in the log: not checked",
+                style="yellow",
+            )
+        if one.unanswered:
+            yield Text(f"{one.version} left {one.unanswered} tasks unanswered", style="red")
+        if one.unscored:
+            yield Text(f"{one.unscored} answers of {one.version} got no score, by a failure of ours", style="yellow")
+
+
+def said(found: Interval) -> str:
+    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def drawn_interval(found: Interval, span: float) -> str:
+    """From -span to +span: ─ the interval, ● the mean, │ no difference."""
+
+    def cell(value: float) -> int:
+        return round((max(-span, min(span, value)) / span + 1.0) / 2.0 * (CELLS - 1))
+
+    cells = ["·"] * CELLS
+    cells[CELLS // 2] = "│"
+    for place in range(cell(found.low), cell(found.high) + 1):
+        cells[place] = "─"
+    cells[cell(found.mean)] = "●"
+    return "".join(cells)
+
+
+def _span(evaluation: Evaluation) -> float:
+    found = [one.difference for n in range(len(evaluation.results)) for _, _, one in _rows(evaluation, n)]
+    return max((abs(end) for one in found for end in (one.low, one.high)), default=1.0) or 1.0
+
+
+def picture(evaluation: Evaluation) -> str:
+    """The differences with their 95 % intervals as SVG, which opens anywhere; without scripts, without fonts."""
+    rows = [
+        (f"{evaluation.results[n].version}  {name}, {kind}", found.difference)
+        for n in range(len(evaluation.results))
+        for name, kind, found in _rows(evaluation, n)
+    ]
+    span, height = _span(evaluation), ROW * (len(rows) + 3)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
+        f'font-size="13" role="img"><rect width="100%" height="100%" fill="#fff"/>',
+        _text(12, 20, f"{evaluation.set.name}: gain over {evaluation.versions[0].version}, 95 % intervals"),
+        _line(_x(0.0, span), _x(0.0, span), ROW, height - ROW, "#999"),
+    ]
+    for number, (name, found) in enumerate(rows):
+        y = ROW * (number + 2)
+        parts += [
+            _text(12, y + 4, name),
+            _line(_x(found.low, span), _x(found.high, span), y, y, "#246"),
+            f'<circle cx="{_x(found.mean, span):.1f}" cy="{y}" r="4" fill="#246"/>',
+            _text(WIDTH - RIGHT + 12, y + 4, f"{found.mean:+.3f}"),
+        ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _x(value: float, span: float) -> float:
+    return LEFT + (max(-span, min(span, value)) / span + 1.0) / 2.0 * (WIDTH - LEFT - RIGHT)
+
+
+def _line(x1: float, x2: float, y1: float, y2: float, colour: str) -> str:
+    return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="2"/>'
+
+
+def _text(x: float, y: float, text: str) -> str:
+    return f'<text x="{x}" y="{y}">{escape(text)}</text>'

@@ -1,0 +1,198 @@
+"""An experiment in a terminal: the effect with its band, the e-values, the arms, and the verdict or what is missing.
+
+Pure: a view in, something rich can print out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ratchet.experiments.records import RUNNING, ExperimentRecord
+from ratchet.experiments.view import ExperimentView
+from schemas.records.evidence import ArmSummary, Evidence, ExperimentDecision, ExperimentPlan
+from services.cli.experiment.replay_check import ReplayCheck
+from services.cli.experiment.text_chart import effect_chart, evidence_chart
+from services.cli.listing import Listing
+from services.cli.terminal import table
+
+STYLES = {
+    RUNNING: "yellow",
+    "promoted": "bold green",
+    "settled": "green",
+    "unharmed": "green",
+    "rolled_back": "red",
+    "aborted": "dim",
+    "inconclusive": "dim",
+}
+WIDEST = 110
+NARROW = 40
+TALL, SHORT = 53, 39
+"""Rows of a terminal from which on both pictures have all their lines, and below which there is room for one only."""
+WORDS, WORDS_OF_ALL = 18, 30
+"""Rows that everything beside the pictures takes: in a short terminal, and else."""
+
+
+def render_list(records: Sequence[ExperimentRecord]) -> Listing:
+    """What was compared below each, where the terminal has no room beside it."""
+    shown = Listing("experiment", "outcome", "kind", "began", "lasted", "compared")
+    for record in records:
+        shown.add(
+            record.experiment_id,
+            Text(record.outcome, STYLES.get(record.outcome, "")),
+            record.running.kind,
+            f"{record.began.at:%m-%d %H:%M}",
+            _duration(record.ended.at - record.began.at) if record.ended else "",
+            " / ".join(record.running.arms),
+        )
+    return shown
+
+
+def render_experiment(view: ExperimentView, *, width: int, rows: int = TALL, plain: bool = False) -> Group:
+    """`rows`: of the terminal, where all should be seen at once; `plain`: a terminal without Unicode."""
+    parts: list[RenderableType] = [_headline(view.record)]
+    if view.plan and view.history:
+        parts += _charts(view, view.plan, max(NARROW, min(width, WIDEST)), rows, plain)
+    if view.decision:
+        parts += [Text(), _arms(view.record, view.decision.evidence)]
+    if view.plan and view.decision:
+        parts += [Text(), _e_values(view.plan, view.decision.evidence)] if rows >= SHORT else []
+        parts += [Text(), _verdict(view.record, view.decision)]
+    if view.trouble:
+        parts.append(Text(f"✘ no chart: {view.trouble}", style="red"))
+    if view.record.ended:
+        parts.append(_ending(view.record))
+    return Group(*parts)
+
+
+def render_check(check: ReplayCheck) -> Text:
+    place = f"{check.experiment_id}, decision {check.decision}: {check.verdict}"
+    if check.wrong_draw is not None:
+        return Text.assemble(("✘ not as drawn", "red"), f" · {place}\n  {check.wrong_draw}")
+    if check.difference is None:
+        return Text.assemble(
+            ("✔ identical", "green"),
+            f" · {place}, replayed from the logs, every number to the last bit; the arms of {check.drawn} units "
+            "drawn again",
+        )
+    was = check.difference
+    return Text.assemble(
+        ("✘ differs", "red"),
+        f" · {place}\n  {was.field} is {was.recorded!r} in the ledger, but {was.replayed!r} replayed from the logs",
+    )
+
+
+def _headline(record: ExperimentRecord) -> Text:
+    treatment, control = record.running.arms
+    return Text.assemble(
+        (record.experiment_id, "bold"),
+        f" · {record.running.kind} of {treatment} against {control} · agent {record.agent_id} · ",
+        (record.outcome, STYLES.get(record.outcome, "")),
+        f" · began {_moment(record.began.at)}",
+    )
+
+
+def _charts(view: ExperimentView, plan: ExperimentPlan, width: int, rows: int, plain: bool) -> list[RenderableType]:
+    """Where the terminal is short the effect alone."""
+    treatment, control = view.record.running.arms
+    mark, shade, better, harm = ("*", ".", "g", "h") if plain else ("●", "░", "▲", "▼")
+    legend = f"{mark} estimate, {shade} band (each end holds at all times with {1 - plan.alpha:.0%})"
+    tall, low = chart_heights(rows)
+    drawn: list[RenderableType] = [
+        Text(f"\nscore, {treatment} minus {control}: {legend}", "dim"),
+        Text(effect_chart(view.history, width=width, height=tall, plain=plain), no_wrap=True),
+    ]
+    if low:
+        evidence = evidence_chart(view.history, threshold=plan.threshold, width=width, height=low, plain=plain)
+        drawn += [
+            Text(f"\ne-values: {better} better in score, {harm} harm, verdict at {plan.threshold:g}", "dim"),
+            Text(evidence, no_wrap=True),
+        ]
+    return drawn
+
+
+def chart_heights(rows: int) -> tuple[int, int]:
+    """Lines for the effect and for the e-values, so that with the words they fill a terminal of so many rows."""
+    if rows < SHORT:
+        return min(13, max(5, rows - WORDS)), 0
+    spare = min(rows, TALL) - WORDS_OF_ALL
+    return (spare + 2) // 2, (spare - 1) // 2
+
+
+def _arms(record: ExperimentRecord, evidence: Evidence) -> Table:
+    both = (evidence.candidate, evidence.primary)
+    talks = any(arm.calls is not None for arm in both)
+    arms = table("arm", "units", "score", "success", "tokens", "latency", *(("calls", "turns") if talks else ()))
+    for name, arm in zip(record.running.arms, both, strict=True):
+        arms.add_row(name, *_means(arm, talks=talks))
+    return arms
+
+
+def _means(arm: ArmSummary, *, talks: bool) -> tuple[str, ...]:
+    latency = "–" if arm.latency_s is None else f"{arm.latency_s:.3f} s"
+    means = f"{arm.units:,}", _number(arm.score, 3), _number(arm.success, 3), _number(arm.length, 1), latency
+    return (*means, _number(arm.calls, 1), _number(arm.turns, 1)) if talks else means
+
+
+def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
+    shown = table("e-value for", "now", "verdict at")
+    rows: list[tuple[str, float | None, float]] = [
+        ("harm (all metrics)", evidence.harm, plan.roll_back_at),
+        ("broken shares", evidence.sample_ratio, plan.abort_at),
+    ]
+    if plan.kind == "canary":
+        rows = [
+            ("better in score", evidence.gain_score, plan.promote_at),
+            ("success kept", evidence.gain_success, plan.promote_at),
+            ("missing at worst", evidence.gain_bounds, plan.promote_at),
+            ("within the limits", evidence.kept, plan.promote_at),
+            ("no loss by the auditor", evidence.gain_audit, plan.promote_at),
+            ("no loss in what is served", evidence.gain_served, plan.promote_at),
+            *rows,
+        ]
+    for name, value, threshold in rows:
+        if value is None:
+            continue
+        shown.add_row(name, Text(f"{value:.3g}", "bold" if value >= threshold else ""), f"{threshold:g}")
+    return shown
+
+
+def _verdict(record: ExperimentRecord, decision: ExperimentDecision) -> Text:
+    if not decision.verdict.final and record.ended is None:
+        word = "still missing" if record.running.kind == "canary" else "watched"
+        return Text.assemble((decision.verdict.sentence, "yellow"), f"\n{word}: {decision.reason}")
+    band = decision.band
+    return Text.assemble(
+        (decision.verdict.sentence, STYLES.get(record.outcome, "")),
+        f"\n{decision.reason}\neffect {band.effect:+.3f}, between {band.low:+.2f} and {band.high:+.2f}",
+    )
+
+
+def _ending(record: ExperimentRecord) -> Text:
+    assert record.ended is not None
+    ended = record.ended
+    line = f"{record.outcome} {_moment(ended.at)} by {ended.who}, decision {ended.sequence}"
+    if ended.who.startswith("operator:"):
+        line += f": {ended.reason}"
+    return Text(line, "dim")
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return "–" if value is None else f"{value:.{decimals}f}"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _duration(span: timedelta) -> str:
+    """In the unit a person would use."""
+    seconds = span.total_seconds()
+    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"

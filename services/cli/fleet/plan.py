@@ -1,0 +1,220 @@
+"""Which processes a fleet on one machine consists of, with which settings and ports. Nothing is started here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ratchet.bus.topology import Topology, topology_of
+from ratchet.recorder.programs import read_programs
+from ratchet.service.settings import FleetSettings
+from services.cli.fleet.accounts import Account, accounts, declare
+from services.cli.fleet.local_broker import LocalBroker
+from services.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
+from services.cli.fleet.supervisord import Program
+from services.cli.terminal import UsageError
+
+FIRST_AGENT = 10
+SCORER = 50
+AUDITOR = 51
+RUNNER = 55
+TRAINER = 60
+DISTRIBUTION_OFFSET = 20_000
+MAPPER_OFFSET = 10_000
+DRAIN_MARGIN_S = 15
+BROKER_STOP_WAIT_S = 40
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """`environment` is every service's; it may hold the broker's password, so it is handed over in memory only."""
+
+    environment: Mapping[str, str]
+    given_url: str | None
+    broker: LocalBroker | None
+    services: tuple[Program, ...]
+
+    @property
+    def amqp_url(self) -> str:
+        """Of a private broker with accounts it is there once that was prepared, as are those of the services."""
+        return self.broker.url if self.broker else self.given_url or ""
+
+    @property
+    def services_with_urls(self) -> tuple[Program, ...]:
+        """Each with its own user of the broker, where that is a private one with accounts."""
+        if self.broker is None or not self.broker.accounts:
+            return self.services
+        return tuple(
+            replace(one, environment={**one.environment, "RATCHET_AMQP_URL": self.broker.url_of(_account_of(one))})
+            for one in self.services
+        )
+
+    @property
+    def broker_program(self) -> Program | None:
+        if self.broker is None:
+            return None
+        return Program("broker", tuple(self.broker.command), self.broker.environment, stop_wait_s=BROKER_STOP_WAIT_S)
+
+    @property
+    def stop_timeout_s(self) -> float:
+        """The services stop together, the broker after them; and a margin."""
+        services = max(program.stop_wait_s for program in self.services)
+        return services + (BROKER_STOP_WAIT_S if self.broker else 0) + DRAIN_MARGIN_S
+
+    @property
+    def ports(self) -> dict[int, str]:
+        """Each port this plan needs, and for what."""
+        ports = {program.http_port: program.name for program in self.services if program.http_port}
+        if self.broker:
+            ports |= {
+                self.broker.port: "the broker",
+                self.broker.distribution_port: "the broker's control port",
+                self.broker.mapper_port: "the broker's port mapper",
+            }
+        return ports
+
+
+def plan_fleet(
+    options: FleetOptions,
+    broker_folder: Path,
+    amqp_url: str | None,
+    drain_grace_s: float,
+    users: tuple[Account, ...] = (),
+) -> FleetPlan:
+    """With an `amqp_url` that broker is used; without, a private one, which has these `users`, if any.
+
+    Raises UsageError for options that can't be.
+    """
+    _check(options)
+    broker = None if amqp_url else replace(_private_broker(broker_folder, options.amqp_port), accounts=users)
+    if broker is not None and users:
+        reached = {"RATCHET_DECLARE_TOPOLOGY": "false"}
+    else:
+        reached = {"RATCHET_AMQP_URL": broker.url if broker else amqp_url or ""}
+    environment = {**reached, **variables(options)}
+    stop_wait_s = int(drain_grace_s) + DRAIN_MARGIN_S
+    services = tuple(replace(program, stop_wait_s=stop_wait_s) for program in _services(options))
+    return FleetPlan(environment, amqp_url, broker, services)
+
+
+def private_users(options: FleetOptions, namespace: str) -> tuple[Account, ...]:
+    """Users of least rights, for a private broker of a fleet whose API asks for tokens."""
+    return accounts(_topology(options), options.fleet_agents, namespace, runner=bool(options.programs))
+
+
+def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeout_s: float) -> None:
+    """Where the services may not. Raises TopologyConflict, BrokerUnreachable."""
+    if plan.broker is not None and plan.broker.accounts:
+        asyncio.run(declare(plan.amqp_url, _topology(options), namespace, timeout_s))
+
+
+def _topology(options: FleetOptions) -> Topology:
+    given = {"agents": options.fleet_agents, "external_scorer": options.no_scorer, "auditor": options.auditor}
+    return topology_of(FleetSettings.read(**given))
+
+
+def _account_of(program: Program) -> str:
+    agent_id = program.environment.get("RATCHET_AGENT_ID")
+    return program.name if agent_id is None else f"agent-{agent_id}"
+
+
+def variables(options: FleetOptions) -> dict[str, str]:
+    """What the options say, and what suits them and this environment does not say, as settings of every service."""
+    told = {
+        "RATCHET_AGENTS": ",".join(options.fleet_agents),
+        "RATCHET_AGENT_ENGINE": options.engine,
+        "RATCHET_AGENT_MODEL": options.model,
+        "RATCHET_SCORER": options.scorer,
+        "RATCHET_SCORER_LIKELIHOOD_MODEL": options.judge_model,
+        "RATCHET_AUDITOR": options.auditor,
+        "RATCHET_EXTERNAL_SCORER": str(options.no_scorer).lower(),
+    }
+    told |= {"RATCHET_PROGRAMS": str(Path(options.programs).absolute())} if options.programs else {}
+    if options.answers_with_small_model and "RATCHET_MAX_TOKENS" not in os.environ:
+        told["RATCHET_MAX_TOKENS"] = str(SMALL_MAX_TOKENS)
+    return told
+
+
+def _check(options: FleetOptions) -> None:
+    if options.replicas < 1:
+        raise UsageError("--replicas must be 1 or more")
+    if not options.fleet_agents:
+        raise UsageError("--agents or --external-agents must name at least one agent")
+    if options.programs:
+        _check_programs(options)
+    if options.agent_processes > SCORER - FIRST_AGENT:
+        raise UsageError(
+            f"{options.agent_processes} agent processes are more than the {SCORER - FIRST_AGENT} ports for them"
+        )
+    if not 1024 <= options.port_base <= 65_535 - TRAINER:
+        raise UsageError(f"--port-base must be between 1024 and {65_535 - TRAINER}")
+    if not 1024 <= options.amqp_port <= 65_535 - DISTRIBUTION_OFFSET:
+        raise UsageError(f"--amqp-port must be between 1024 and {65_535 - DISTRIBUTION_OFFSET}")
+
+
+def _check_programs(options: FleetOptions) -> None:
+    """Raises SettingsError for a file that can't be used, UsageError for an agent whose model is somebody else's."""
+    environments = FleetSettings.read().program_environments
+    with_programs = read_programs(Path(options.programs), options.fleet_agents, environments).by_agent
+    if foreign := sorted(set(with_programs) - set(options.agents)):
+        raise UsageError(f"agent {foreign[0]} has programs, but no process here would serve it its model")
+
+
+def _private_broker(folder: Path, port: int) -> LocalBroker:
+    return LocalBroker(folder, port, port + DISTRIBUTION_OFFSET, port + MAPPER_OFFSET)
+
+
+def _services(options: FleetOptions) -> list[Program]:
+    names = [(agent, replica) for agent in options.agents for replica in range(options.replicas)]
+    agents = [
+        _service(
+            "agent",
+            f"agent-{agent}" if options.replicas == 1 else f"agent-{agent}-{replica + 1}",
+            options.port_base + FIRST_AGENT + position,
+            {"RATCHET_AGENT_ID": agent},
+        )
+        for position, (agent, replica) in enumerate(names)
+    ]
+    return [
+        _service("orchestrator", "orchestrator", options.port_base, {}),
+        *agents,
+        *([] if options.no_scorer else [_service("scorer", "scorer", options.port_base + SCORER, {})]),
+        *([_auditor(options)] if options.auditor else []),
+        *([_runner(options, agents)] if options.programs else []),
+        *([_trainer(options)] if options.with_trainer else []),
+    ]
+
+
+def _runner(options: FleetOptions, agents: Sequence[Program]) -> Program:
+    """It is told where each replica of each agent is, and the scorer."""
+    where: dict[str, list[str]] = {}
+    for program in agents:
+        where.setdefault(program.environment["RATCHET_AGENT_ID"], []).append(f"http://127.0.0.1:{program.http_port}")
+    told = ",".join(f"{agent}={' '.join(urls)}" for agent, urls in where.items())
+    scorer = (
+        {} if options.no_scorer else {"RATCHET_RUNNER_SCORER_URL": f"http://127.0.0.1:{options.port_base + SCORER}"}
+    )
+    return _service("runner", "runner", options.port_base + RUNNER, {"RATCHET_RUNNER_AGENTS": told, **scorer})
+
+
+def _auditor(options: FleetOptions) -> Program:
+    return _service("scorer", "auditor", options.port_base + AUDITOR, {"RATCHET_SCORER_AUDITS": "true"})
+
+
+def _trainer(options: FleetOptions) -> Program:
+    """What vllm calls its model need not be a folder or a hub name, so there the environment says it."""
+    model = {"RATCHET_TRAINER_MODEL": options.model} if options.engine == "transformers" else {}
+    return _service("trainer", "trainer", options.port_base + TRAINER, model)
+
+
+def _service(module: str, name: str, port: int, environment: Mapping[str, str]) -> Program:
+    return Program(
+        name,
+        (sys.executable, "-m", f"services.{module}"),
+        {f"RATCHET_{module.upper()}_HTTP_PORT": str(port), **environment},
+        port,
+    )

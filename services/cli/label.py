@@ -1,0 +1,160 @@
+"""`ratchet label`: a person says how good answers are, blind to version and score; and how far the scorers agree."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import httpx
+import typer
+from rich.table import Table
+
+from services.cli.fleet.folder import FROM_ELSEWHERE, FleetFolder
+from services.cli.terminal import AsJson, CommandError, out, print_json, say, table
+
+PAIR = "better: 1 or 2, = as good · s skip · q quit"
+SINGLE = "how good: 0 useless … 10 as good as can be · s skip · q quit"
+SKIP, QUIT = "s", "q"
+BETTER_FIRST = {"1": 1.0, "2": 0.0, "=": 0.5}
+DEFAULT = "http://127.0.0.1:8700"
+
+Ask = Callable[[str], str]
+
+
+def label(
+    pairs: Annotated[bool, typer.Option("--pairs", help="Two answers at a time: which is better.")] = False,
+    agent: Annotated[str | None, typer.Option(help="Only this agent's answers.")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Show how far scorer, auditor and people agree.")] = False,
+    json: AsJson = False,
+    url: Annotated[str | None, typer.Option(help="Where the orchestrator is; that of this folder's fleet.")] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
+    ] = None,
+) -> None:
+    """Say how good answers are, blind, to know scorer and auditor by; --report shows how far they agree with people.
+
+    Labels change nothing: no training and no experiment reads them.
+    """
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with httpx.Client(base_url=url or _here(), headers=headers, timeout=30.0, trust_env=url is not None) as client:
+        if report or json:
+            _report(_call(client, "GET", "/v1/agreement"), as_json=json)
+        else:
+            count = ask_for_labels(client, _typed, pairs=pairs, agent=agent)
+            say(f"{count} labelled. `ratchet label --report` shows how far scorer and auditor agree with people.")
+
+
+def ask_for_labels(client: httpx.Client, ask: Ask, *, pairs: bool, agent: str | None) -> int:
+    """One after the other, until nothing is left or the person has had enough. Returns how many were labelled."""
+    count = skipped = 0
+    while True:
+        query = {"pairs": pairs, "skip": skipped} | ({"agent_id": agent} if agent else {})
+        found = _call(client, "GET", "/v1/labels/next", params=query)["found"]
+        if found is None:
+            say("Nothing is left to label: the newest answers are, or none were given yet.")
+            return count
+        _show(found)
+        score = _score(ask, pairs=pairs)
+        if score is None:
+            return count
+        if score == SKIP:
+            skipped += 1
+            continue
+        samples = [answer["sample"] for answer in found["answers"]]
+        given = {"task_id": found["task_id"], "sample": samples[0], "score": score, "label_id": f"label-{uuid.uuid4()}"}
+        _call(client, "POST", "/v1/labels", json=given | ({"other": samples[1]} if pairs else {}))
+        count += 1
+
+
+def _score(ask: Ask, *, pairs: bool) -> float | str | None:
+    """The score, SKIP, or None for enough."""
+    while True:
+        said = ask(PAIR if pairs else SINGLE).strip().lower()
+        if said in (QUIT, SKIP):
+            return SKIP if said == SKIP else None
+        if pairs and said in BETTER_FIRST:
+            return BETTER_FIRST[said]
+        if not pairs and said.isdigit() and int(said) <= 10:
+            return int(said) / 10
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    asked = found["input"]
+    text = asked if isinstance(asked, str) else "\n".join(f"{one['role']}: {one['content']}" for one in asked)
+    out.print(f"\n[bold]{'─' * 60}[/bold]")
+    out.print(text, markup=False)
+    for name in ("criteria", "reference"):
+        if found[name]:
+            out.print(f"{name}: {found[name]}", style="dim", markup=False)
+    for number, answer in enumerate(found["answers"], start=1):
+        out.print(f"\n{f'answer {number}' if len(found['answers']) > 1 else 'answer'}", style="cyan")
+        out.print(answer["text"], markup=False)
+
+
+def _typed(question: str) -> str:
+    try:
+        return input(f"\n{question}: ")
+    except EOFError:
+        return QUIT
+
+
+def _report(agreement: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(agreement)
+        return
+    for agent in agreement["items"]:
+        out.print(f"[bold]{agent['agent_id']}[/bold] · auditor {agent['auditor'] or 'none'}")
+        if latest := agent["latest"]:
+            out.print(
+                f"  newest {latest['tasks']} audits: scorer {_number(latest['judge'])}, auditor "
+                f"{_number(latest['auditor'])}; they order two answers differently in {_share(latest['discordance'])}"
+            )
+        out.print(_calibrations(agent))
+
+
+def _calibrations(agent: Mapping[str, Any]) -> Table:
+    shown = table("beside people", "labels", "rank correlation", "kappa", "likes length", "likes late ones", left=1)
+    for who in ("judge", "auditor"):
+        for kind in ("answers", "pairs"):
+            one = agent[f"{who}_by_{kind}"]
+            figures = (_estimate(one[name]) for name in ("rank", "kappa", "by_length", "by_position"))
+            shown.add_row(f"{'scorer' if who == 'judge' else who}, {kind}", str(one["labels"]), *figures)
+    return shown
+
+
+def _estimate(one: Mapping[str, float] | None) -> str:
+    return "–" if one is None else f"{one['value']:+.2f} ({one['low']:+.2f} … {one['high']:+.2f})"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _here() -> str:
+    record = FleetFolder.here().record()
+    port = record.port_of("orchestrator") if record else None
+    return f"http://127.0.0.1:{port}" if port else DEFAULT
+
+
+def _call(client: httpx.Client, method: str, path: str, **request: Any) -> Any:
+    """The JSON of the answer. Raises CommandError."""
+    try:
+        answer = client.request(method, path, **request)
+    except httpx.HTTPError as error:
+        raise CommandError(
+            f"the orchestrator at {client.base_url} does not answer ({error}): `ratchet up`; {FROM_ELSEWHERE}"
+        ) from None
+    if answer.is_success:
+        return answer.json()
+    try:
+        said = answer.json()
+        why = f"{said.get('title')}: {said.get('detail')}"
+    except ValueError:
+        why = answer.reason_phrase
+    raise CommandError(f"{method} {path} is refused ({answer.status_code}): {why}")

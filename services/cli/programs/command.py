@@ -1,0 +1,182 @@
+"""`ratchet programs`: those that may answer tasks, what they require, how they compare, and which of them answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ratchet.adapters.adapter_service import chosen_agents
+from ratchet.adapters.program_service import ProgramService, programs_standing, require_known
+from ratchet.adapters.registry import RegistryStore
+from ratchet.experiments.programs import ProgramBook
+from ratchet.recorder.environments import Environments
+from ratchet.recorder.image.installing import NotInstalled
+from ratchet.recorder.installing import install as install_all
+from ratchet.recorder.installing import is_installed, needs
+from ratchet.recorder.programs import Program, declared_programs
+from ratchet.service.settings import FleetSettings
+from schemas.records.registry import Registry
+from services.cli.adapters.here import Agent, Reason, operator
+from services.cli.fleet.at_a_glance import told_at
+from services.cli.fleet.folder import FleetAccess, FleetFolder
+from services.cli.programs.comparison import NONE_YET, comparison
+from services.cli.programs.standing import render_standing
+from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
+
+programs = typer.Typer()
+
+File = Annotated[
+    Path | None,
+    typer.Option("--file", help="The file that declares them; those that are installed if not named.", exists=True),
+]
+
+Name = Annotated[str, typer.Argument(metavar="PROGRAM", help="Its name in the file that declares it.")]
+
+
+@programs.command("list")
+def list_(file: File = None, json: AsJson = False) -> None:
+    """List programs, and whether what each requires is installed."""
+    environments = _environments()
+    found = declared_programs(file)
+    if json:
+        print_json([_as_record(name, program, environments) for name, program in found.items()])
+        return
+    shown = table("program", "what it requires", "", left=3)
+    for name, program in found.items():
+        wants = ", ".join(needs(name, program))
+        there = is_installed(name, program, environments)
+        ready = f"ratchet programs install {name}" if not there else "installed" if wants else ""
+        shown.add_row(name, escape(wants) or "nothing", ready)
+    out.print(shown)
+
+
+@programs.command()
+def install(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="All of a --file if none.")] = None,
+    file: File = None,
+) -> None:
+    """Install what programs require, each into an environment of its own that their sandboxes see: minutes, once.
+
+    pip fetches it from the package index that it is set up for; an image is unpacked, and pulled by skopeo where it is
+    one of a registry. It lies in .ratchet/programs, or where RATCHET_PROGRAM_ENVIRONMENTS says; do it where the runner
+    is.
+    """
+    found = declared_programs(file)
+    if not names and file is None:
+        raise UsageError(f"name a program: {', '.join(found)}; or a --file")
+    if strange := [name for name in names or () if name not in found]:
+        raise UsageError(f"there is no program {strange[0]!r}: there are {', '.join(found)}")
+    nothing = True
+    try:
+        for name, place in install_all(found, names or list(found), _environments(), say):
+            out.print(f"{name} is in {place}", markup=False)
+            nothing = False
+    except NotInstalled as error:
+        raise CommandError(str(error)) from None
+    if nothing:
+        out.print("nothing is required", markup=False)
+
+
+@programs.command()
+def compare(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
+    """Each program's rollouts in the log: score with its interval, tokens, calls and time, breaks, and how they ended.
+
+    Each scorer by itself. No experiment: not all programs answered the same tasks.
+    """
+    access = FleetAccess.here()
+    book = ProgramBook(access.logs_dir)
+    if agent is not None:
+        known = sorted({*access.agents, *(one.agent_id for one in book.compared().items)})
+        if agent not in known:
+            raise UsageError(f"there is no agent {agent!r}: the fleet and its log have {', '.join(known) or 'none'}")
+    found = book.compared(agent)
+    if json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        out.print(comparison(found) if found.items else NONE_YET)
+
+
+@programs.command()
+def standing(
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False
+) -> None:
+    """Show which program answers each agent's tasks by default, which is tried, and how experiments ended."""
+    settings = FleetSettings.read()
+    registry = RegistryStore.of(settings).read()
+    found = [programs_standing(registry, name) for name in chosen_agents(settings.agents, registry, agent)]
+    if json:
+        print_json([one.model_dump(mode="json") for one in found])
+        return
+    for one in found:
+        out.print(render_standing(one))
+
+
+@programs.command("try")
+def try_(program: Name, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
+    """Ask for an experiment of a program against the one that answers by default; what proves better takes over.
+
+    It begins once runners have both, the new one has passed the gate, no other experiment runs, and nothing is frozen
+    or cooling down: `ratchet programs standing` says whether it waits, `ratchet experiment show --follow` follows it.
+    """
+    service = _service(agent)
+    _look_for(program, service.agent_id)
+    _say_after(service, service.try_(program, reason), json)
+
+
+@programs.command()
+def promote(program: Name, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
+    """Have a program answer an agent's tasks by default at once, without an experiment; a watch begins."""
+    service = _service(agent)
+    _look_for(program, service.agent_id)
+    _say_after(service, service.promote(program, reason), json)
+
+
+@programs.command()
+def rollback(
+    reason: Reason,
+    program: Annotated[
+        str | None, typer.Argument(help="One that waits, is tried, or answers by default; the last if alone.")
+    ] = None,
+    agent: Agent = None,
+    json: AsJson = False,
+) -> None:
+    """Take a program out of traffic at once, or call its experiment off. Works while frozen, too."""
+    service = _service(agent)
+    _say_after(service, service.roll_back(program, reason), json)
+
+
+def _service(agent: str | None) -> ProgramService:
+    """Raises SettingsError, NotFound."""
+    settings = FleetSettings.read()
+    store = RegistryStore.of(settings)
+    (chosen, *_) = chosen_agents(settings.agents, store.read(), agent)
+    return ProgramService(store, chosen, operator())
+
+
+def _look_for(program: str, agent_id: str) -> None:
+    """Raises NotFound for what no runner has. Where nobody knows what they have, that is said and holds nobody up."""
+    told = told_at(f"/v1/programs/{agent_id}", FleetFolder.here().record())
+    known = told["runs"] if told else ()
+    require_known(program, known)
+    if not known:
+        say(f"No runner was heard from here, so nobody looked whether one has a program {program!r}.")
+
+
+def _say_after(service: ProgramService, registry: Registry, as_json: bool) -> None:
+    found = programs_standing(registry, service.agent_id)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    out.print(f"Decision {registry.revision} is recorded.")
+    out.print(render_standing(found))
+
+
+def _environments() -> Environments:
+    return Environments(FleetSettings.read().program_environments)
+
+
+def _as_record(name: str, program: Program, environments: Environments) -> dict[str, object]:
+    return {"name": name, "requires": needs(name, program), "installed": is_installed(name, program, environments)}

@@ -1,0 +1,85 @@
+"""An agent's programs side by side, as tables that fit a terminal of 80 columns: one for each agent and scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from schemas.api.programs import ProgramFigures, ProgramsCompared
+from schemas.api.status import Interval
+from schemas.messages.reward import ScorerIdentity
+from services.cli.terminal import table
+
+NONE_YET = (
+    "No rollout of a program is in the log yet. Programs answer tasks once they are declared: ratchet up --programs "
+    "examples/own-program/programs.toml"
+)
+SEVERAL_SCORERS = "Scores by different scorers, or revisions, can't be held against each other."
+MOST_NAME = 26
+"""Characters of a program's name; longer ones are folded."""
+
+
+def comparison(found: ProgramsCompared) -> Group:
+    shown: list[RenderableType] = []
+    several = False
+    for agent, of_agent in groupby(found.items, key=lambda one: one.agent_id):
+        by_scorer = [(scorer, list(rows)) for scorer, rows in groupby(of_agent, key=lambda one: one.scorer)]
+        several = several or len(by_scorer) > 1
+        for scorer, rows in by_scorer:
+            head = f"{agent}, scored by {_named(scorer, [one for one, _ in by_scorer])}"
+            shown += [*([Text()] if shown else []), Text(head, style="bold"), _table(rows), *_below(rows)]
+    if several:
+        shown += [Text(), Text(SEVERAL_SCORERS, style="dim")]
+    return Group(*shown)
+
+
+def _named(scorer: ScorerIdentity | None, scorers: Sequence[ScorerIdentity | None]) -> str:
+    """With its revision where there is another of the same name."""
+    if scorer is None:
+        return "nobody that gave a name"
+    alike = [one for one in scorers if one is not None and one.id == scorer.id]
+    if len(alike) == 1:
+        return scorer.id
+    return " ".join(filter(None, (scorer.id, scorer.revision, scorer.rubric_sha256 and scorer.rubric_sha256[:8])))
+
+
+def _table(rows: Sequence[ProgramFigures]) -> Table:
+    shown = table("program", "rollouts", "score", "tokens", "calls", "seconds")
+    shown.columns[0].max_width, shown.columns[0].overflow = MOST_NAME, "fold"
+    for one in rows:
+        shown.add_row(
+            Text(one.program),
+            f"{one.rollouts:,}",
+            _interval(one.score),
+            _number(one.sampled_tokens, "{:,.0f}"),
+            _number(one.calls, "{:,.1f}"),
+            _number(one.seconds, "{:,.2f}"),
+        )
+    return shown
+
+
+def _below(rows: Sequence[ProgramFigures]) -> Iterator[Text]:
+    """How they ended, and what split their conversations; nothing of those that all ended by themselves, unsplit."""
+    for one in rows:
+        ended = _counts(one.ended) if set(one.ended) - {"finished"} else ""
+        breaks = f"breaks: {_counts(one.breaks)}" if one.breaks else ""
+        if said := "; ".join(filter(None, (ended, breaks))):
+            yield Text(f"{one.program}: {said}", style="dim")
+
+
+def _interval(score: Interval | None) -> str:
+    if score is None:
+        return "–"
+    return f"{score.mean:.3f}" + (f" ± {score.high - score.mean:.3f}" if score.high is not None else "")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())

@@ -1,0 +1,128 @@
+"""How every command writes, fails and exits.
+
+Results go to stdout, everything else to stderr; JSON without colours or wrapping. A command that fails has an exit code
+and one red sentence, a traceback only with --debug.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from enum import IntEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from typer.core import TyperGroup
+
+from ratchet.service.errors import Ambiguous, BusError, NotFound, RatchetError, SettingsError
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    BROKER_UNREACHABLE = 3
+    TIMED_OUT = 4
+
+
+class CommandError(RatchetError):
+    """A command can't do what was asked; the sentence says why and what to type."""
+
+
+class UsageError(CommandError):
+    """What was typed contradicts itself or names something that does not exist."""
+
+
+class TimedOut(CommandError):
+    """What was waited for did not happen in time; it may still happen."""
+
+
+def exit_code(error: RatchetError) -> ExitCode:
+    """The code a command that ended in this error exits with."""
+    if isinstance(error, BusError):
+        return ExitCode.BROKER_UNREACHABLE
+    if isinstance(error, TimedOut):
+        return ExitCode.TIMED_OUT
+    if isinstance(error, UsageError | SettingsError | NotFound | Ambiguous):
+        return ExitCode.USAGE
+    return ExitCode.FAILED
+
+
+INTERRUPTED = 130
+"""Of a command that Ctrl-C ended, as a shell has it."""
+
+
+class FaultsAsSentences(TyperGroup):
+    """A group of commands whose errors are sentences."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except RatchetError as error:
+            if ctx.params.get("debug"):
+                raise
+            say_error(f"{error}{_where_else(error)}")
+            raise typer.Exit(exit_code(error)) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+
+def _where_else(error: RatchetError) -> str:
+    """Where the broker that was asked is merely the usual one, for no fleet was started here: how to find another's."""
+    if not isinstance(error, BusError) or "RATCHET_AMQP_URL" in os.environ:
+        return ""
+    from ratchet.bus.amqp.short_connection import BrokerUnreachable
+    from services.cli.fleet.folder import FROM_ELSEWHERE, FleetFolder
+
+    asked_blindly = isinstance(error, BrokerUnreachable) and not FleetFolder.here().record_file.exists()
+    return f"; no fleet was started here: {FROM_ELSEWHERE}" if asked_blindly else ""
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+"""The option of every command that can write JSON."""
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """One JSON value on stdout; `indent=None` makes it one line."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=indent, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def print_raw(line: str) -> None:
+    """A line on stdout that rich must not touch: answers of models, JSON lines."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def print_answer(text: str) -> None:
+    """What a model said, as it is; on a terminal with its control characters written out, which could take it over."""
+    if sys.stdout.isatty():
+        text = "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
+    print_raw(text)
+
+
+def table(*columns: str, left: int = 1) -> Table:
+    """Without lines; the first `left` columns are aligned to that side, the rest, numbers, to the right."""
+    made = Table(box=None, header_style="dim", pad_edge=False)
+    for number, column in enumerate(columns):
+        made.add_column(column, justify="left" if number < left else "right")
+    return made
+
+
+def say(text: str) -> None:
+    """A remark on stderr."""
+    err.print(text, markup=False)
+
+
+def say_error(sentence: str) -> None:
+    """What went wrong and what to do, in red on stderr."""
+    err.print(sentence, style="red", markup=False)

@@ -1,0 +1,90 @@
+"""`ratchet verify`: whether a task's hidden cases can be fooled, before anything learns from them."""
+
+from __future__ import annotations
+
+import json as json_lib
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.text import Text
+
+from schemas.messages.task import Task
+from services.cli.terminal import AsJson, ExitCode, UsageError, out, print_json
+from services.cli.verify.trial import Trial, Tried, try_out
+
+
+def verify(
+    task: Annotated[Path, typer.Argument(metavar="TASK.json", help="A Task, with hidden cases as its criteria.")],
+    answer: Annotated[
+        Path | None,
+        typer.Argument(metavar="[ANSWER]", help="A program or a patch of your own to be scored, too; - for stdin."),
+    ] = None,
+    scorer: Annotated[
+        str,
+        typer.Option(help="Who scores, as in RATCHET_SCORER; parts that score cost (tokens, time) are left out."),
+    ] = "tests",
+    json: AsJson = False,
+) -> None:
+    """Try a task's hidden cases on its reference, on nothing and on cheats. Exit code 1 if they can be fooled."""
+    trial = try_out(read_task(task), _text(answer) if answer else None, scorer)
+    if json:
+        tried = [asdict(one) for one in trial.tried]
+        told = {
+            "sound": not trial.faults,
+            "faults": trial.faults,
+            "notes": trial.notes,
+            "left_out": trial.left_out,
+            "tried": tried,
+        }
+        print_json(told)
+    else:
+        _print(trial)
+    if trial.faults:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def read_task(path: Path) -> Task:
+    """Raises UsageError. `task_id` and `input` may be left out: nothing is asked."""
+    try:
+        given = json_lib.loads(_text(path))
+        return Task.model_validate({"task_id": "verified", "input": "-", **given})
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        raise UsageError(f"{path} is no Task: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path} is no Task: {error}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+
+
+def _print(trial: Trial) -> None:
+    for one in trial.tried:
+        out.print(_line(one))
+    for note in trial.notes:
+        out.print(Text(note, style="yellow"))
+    if trial.left_out:
+        took = "what is tried took no calls of a model, so it has no cost"
+        out.print(Text(f"left out: {', '.join(trial.left_out)}: {took}", style="dim"))
+    if trial.faults:
+        out.print(Text("can be fooled, or judges wrongly:", style="bold red"))
+        for fault in trial.faults:
+            out.print(Text(f"  {fault}", style="red"))
+        return
+    cheats = sum(one.kind == "cheat" for one in trial.tried)
+    sound, style = ("sound, but for what is noted", "yellow") if trial.notes else ("sound", "green")
+    out.print(Text(f"{sound}: the reference earns 1, nothing earns 0, {cheats} cheats earn 0", style=style))
+
+
+def _line(one: Tried) -> Text:
+    mark, style = ("✘", "red") if one.fault else ("✔", "green")
+    score = "none" if one.score is None else f"{one.score:.3g}"
+    return Text.assemble((mark, style), f" {one.kind:<7} {score:>5}  {one.what}", (f"  {one.reason or ''}", "dim"))
