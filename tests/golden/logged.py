@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
-from services.orchestrator.ledger.promises import Promise
+from services.orchestrator.ledger.index import Promise
 
 from ratchet.bus.dead_letters import dismissals
 from ratchet.bus.dead_letters.dismissals import Dismissals
