@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
-from services.orchestrator.ledger.index import Promise
 
 from ratchet.bus.dead_letters import dismissals
 from ratchet.bus.dead_letters.dismissals import Dismissals
@@ -25,6 +24,7 @@ from schemas.messages.work import Work
 from schemas.records.audit import AuditedTask
 from schemas.records.interaction import Interaction
 from schemas.records.label import LoggedLabel
+from services.orchestrator.ledger.index import Promise
 
 LINES = Path(__file__).parent / "lines"
 
