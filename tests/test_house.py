@@ -11,7 +11,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.house_figures import choices, folder_imports, log_names, mutual, python_files
+from tests.house import (
+    SLACK,
+    choices,
+    files_of,
+    folder_imports,
+    folders,
+    fragments,
+    log_names,
+    mutual,
+    participles,
+    python_files,
+    recorded,
+    totals,
+)
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -56,7 +69,7 @@ def test_no_file_lies_beside_the_subjects_that_processes_share() -> None:
 
 
 def test_no_two_folders_import_each_other() -> None:
-    files = python_files(None)
+    files = python_files()
     imports = set(folder_imports(files))
 
     assert len(imports) > 100
@@ -64,10 +77,53 @@ def test_no_two_folders_import_each_other() -> None:
 
 
 def test_the_logs_are_named_and_the_best_answer_is_chosen_in_one_place() -> None:
-    files = python_files(None)
+    files = python_files()
 
     assert log_names(files) == ["ratchet/logs/names.py"]
     assert choices(files) == ["ratchet/logs/best_answer.py"]
+
+
+def test_the_house_is_no_larger_than_its_record_says_and_its_words_only_get_better() -> None:
+    files = files_of()
+    whole, of_folders = recorded()
+    now, now_by_folder = totals(files), folders(files)
+
+    assert whole.keys() == now.keys()
+    grown = {
+        name: (now[name], bound)
+        for name, bound in whole.items()
+        if _may_not_grow(name) and now[name] > bound * (1 + SLACK)
+    }
+    assert grown == {}, "if the growth is meant, type `python -m tests.house`"
+    assert now_by_folder.keys() - of_folders.keys() == set(), "type `python -m tests.house`"
+    worse = {
+        folder: found
+        for folder, found in now_by_folder.items()
+        if found.fragments > of_folders[folder].fragments or found.participles > of_folders[folder].participles
+    }
+    assert worse == {}, "a new docstring is a fragment, or a new function is named by a bare participle"
+
+
+def _may_not_grow(name: str) -> bool:
+    return name not in ("lines that are a comment", "functions with a docstring")
+
+
+def test_a_fragment_and_a_bare_participle_are_found() -> None:
+    source = '''
+class Letter:
+    """Where a letter is."""
+    at: int
+    """Of the queue, the place."""
+    def told(self): "Tell it."
+    def _said(self): "Whether it was said."
+    @property
+    def closed(self): "True after the end."
+    def feed(self): "Feed it."
+    def seen_by(self): "Whoseever."
+'''
+
+    assert fragments(source) == ["Where a letter is.", "Of the queue, the place.", "Whether it was said."]
+    assert participles(source) == ["told", "_said"]
 
 
 def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:

@@ -141,6 +141,7 @@ def train(
         trainer_device="cpu",
         trainer_dtype="float32",
         trainer_threads=torch.get_num_threads(),
+        replay_share=0.0,
     )
     request = TrainRequest(
         request_id="run", agent_id=AGENT, algorithm=algorithm, hyperparameters=hyperparameters, seed=seed

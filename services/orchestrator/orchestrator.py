@@ -239,6 +239,7 @@ class Orchestrator:
             self._replicas,
             self._samples,
             self.trouble,
+            kept.trouble,
             self._read_registry,
             self._threads,
             now,

@@ -262,6 +262,7 @@ class Settler:
             return found
         if self._kept.copies_come and attempt < WAITS_FOR_RESPONSE:
             raise Retry(f"the Response to task {task_id!r}, which this Reward does not carry, has not come yet")
+        self._kept.give_up(task_id)
         raise Reject(
             f"this Reward does not carry the Response it scores, and none was kept for task {task_id!r}: "
             f"publish it in the field `scored`; or set RATCHET_EXTERNAL_SCORER=true for the whole fleet, and publish "
