@@ -1,12 +1,14 @@
 """Says while a training runs whether it is of use, ends it when it no longer is, and keeps its best step.
 
-What is looked at is the loss of demonstrations that are not taught: their negative log-probability a token under the
-policy as it is, before the first step and every some steps. The best step so far has a checkpoint, which lasts until
-there is a better one; a run that is taken up again knows it by the history in its checkpoint.
+What is looked at is the loss of demonstrations that are not taught, under the policy as it is, before the first step
+and every some steps. The best step so far has a checkpoint, which lasts until there is a better one; a run that is
+taken up again knows it by the history in its checkpoint.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +45,16 @@ class HeldOutResult:
 
 
 def held_out_loss(policy: Any, samples: Sequence[TrainingSample], temperature: float) -> float:
-    """Nats a token; of conversations the tokens that were sampled count."""
-    total, tokens = 0.0, 0
+    """Return the loss of these texts in nats a token; of conversations the tokens that were sampled count.
+
+    It is minus the logarithm of the mean of the texts' likelihoods, each by its own number of tokens. So one text that
+    the policy is surely wrong about weighs no more than another: a mean of losses would turn on the few such texts.
+    """
+    likelihoods = []
     for sample, logps in zip(samples, token_logps(policy, samples, temperature), strict=True):
         counted = [float(value) for value, kept in zip(logps, sample.sampled or [1] * len(logps), strict=True) if kept]
-        total, tokens = total - sum(counted), tokens + len(counted)
-    return total / max(1, tokens)
+        likelihoods.append(math.exp(math.fsum(counted) / max(1, len(counted))))
+    return -math.log(max(sys.float_info.min, math.fsum(likelihoods) / max(1, len(likelihoods))))
 
 
 class HeldOutLooks(TrainerCallback):  # type: ignore[misc]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +53,17 @@ def shown(settings: TrainerSettings, base_model: Path, tmp_path: Path) -> Traine
 
 @torch.no_grad()
 def loss_of_held_out(settings: TrainerSettings, base_model: Path, outcome: AdapterTrained) -> float:
-    """Of the published adapter: nats a token."""
+    """Return the loss of the published adapter: minus the logarithm of the texts' mean likelihood a token."""
     assert outcome.adapter_version is not None
     taught = taught_inputs(settings.adapters_dir, "small", outcome.adapter_version)
     policy, (answer_ids, _) = loaded(base_model, folder(settings, outcome)), answers_of(base_model)
-    total, count = 0.0, 0
+    likelihoods = []
     for number in (one for one in range(2, 32) if not is_taught(f"name {one}", taught)):
         prompt, answer = list(f"name {number}".encode()), answer_ids(f"ok {number}")
         logps = torch.log_softmax(policy(input_ids=torch.tensor([prompt + answer])).logits[0], -1)
-        total -= sum(float(logps[len(prompt) - 1 + place, token]) for place, token in enumerate(answer))
-        count += len(answer)
-    return total / count
+        chosen = [float(logps[len(prompt) - 1 + place, token]) for place, token in enumerate(answer)]
+        likelihoods.append(math.exp(statistics.fmean(chosen)))
+    return -math.log(statistics.fmean(likelihoods))
 
 
 def test_references_at_full_marks_teach_where_no_group_does(shown: TrainerSettings) -> None:
