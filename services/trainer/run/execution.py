@@ -179,6 +179,7 @@ class RunExecution:
             len(plan.steps),
             trainer.step_figures,
             self._emit,
+            never_before=plan.second_part,
         )
         trainer.add_callback(looks)
         return looks

@@ -60,13 +60,19 @@ def held_out_loss(policy: Any, samples: Sequence[TrainingSample], temperature: f
 class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
     """Looks by `loss`, which must give the same in all processes."""
 
-    def __init__(self, loss: Callable[[], float], texts: int, steps: int, figures: Any, emit: Emit) -> None:
-        """`steps` of the whole run. `figures`: where the trainer gathers those of a step, by name."""
+    def __init__(
+        self, loss: Callable[[], float], texts: int, steps: int, figures: Any, emit: Emit, *, never_before: int = 0
+    ) -> None:
+        """`steps` of the whole run. `figures`: where the trainer gathers those of a step, by name.
+
+        `never_before`: the step from which on looks in vain count; a mixture is not ended before its second part.
+        """
         self._loss = loss
         self._texts = texts
         self._every = max(1, round(steps / LOOKS))
         self._figures = figures
         self._emit = emit
+        self._never_before = never_before
         self._seen: list[tuple[int, float]] = []
 
     @property
@@ -96,7 +102,8 @@ class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
         self._figures[FIGURE].append(found)
         best_step, _ = self._best
         control.should_save |= best_step == state.global_step
-        control.should_training_stop |= state.global_step - best_step >= PATIENCE * self._every
+        in_vain = state.global_step - max(best_step, self._never_before)
+        control.should_training_stop |= in_vain >= PATIENCE * self._every
         return control
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
