@@ -12,7 +12,7 @@ from datetime import datetime
 
 from ratchet.bus.protocol import Delivery, opened
 from ratchet.http.access.roles import Caller
-from ratchet.logs.names import FEEDBACK, FEEDBACK_INDEX
+from ratchet.logs.names import FEEDBACK
 from ratchet.service.errors import Reject, Retry
 from ratchet.service.telemetry import task_in_hand
 from schemas.messages.feedback import Feedback, LoggedFeedback
@@ -27,7 +27,6 @@ class FeedbackLog(KeyedLog[LoggedFeedback]):
     """`logs/feedback.jsonl`, one line for each feedback given."""
 
     LOG = FEEDBACK
-    INDEX = FEEDBACK_INDEX
     RECORD = LoggedFeedback
 
 
