@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from services.trainer.data.selection import Selection
 
-NOTHING_AGAINST_IT = "a dry run stops here: nothing speaks against training"
 """What a dry run says of data that could be trained on."""
 
 LARGEST_LOG_WEIGHT = 20.0

@@ -16,8 +16,8 @@ import pytest
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
 from ratchet.http.server.application import application
-from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.progress import ProgressFile
+from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from services.trainer.settings import TrainerSettings

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from ratchet.page.bundle import bundle
-from ratchet.training_runs.report import TRAINING_REPORT
+from ratchet.runs.progress import TRAINING_REPORT
 from services.cli.report.command import page
 from services.cli.report.gathered import Report, gather
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting
