@@ -102,7 +102,7 @@ class Fleet:
     @property
     def ended_runs(self) -> dict[str, AdapterTrained]:
         """Those that the orchestrator was told of, by id."""
-        runs = ((run.path.name, run.outcome) for run in self._runs.every() if run.announced)
+        runs = ((run.path.name, run.outcome) for run in self._runs.folders() if run.announced)
         return {name: outcome for name, outcome in runs if outcome is not None}
 
     @property
