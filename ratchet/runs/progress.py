@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 
 from ratchet.adapters.folder import read_file
 from ratchet.adapters.limits import LARGEST_REPORT
-from ratchet.adapters.manifest import read_card
+from ratchet.adapters.manifest import TRAINING_REPORT, read_card
 from ratchet.service.errors import AdapterError
 from ratchet.service.telemetry import Log
 from schemas.api.runs import RunProgress
@@ -218,7 +218,6 @@ class ProgressFile:
             self._failed = True
 
 
-TRAINING_REPORT = "training_report.json"
 MOST_STEPS = 3000
 """Steps in a report that is written. Of a longer run it has so many, evenly chosen."""
 MOST_COUNTS = 64

@@ -96,6 +96,13 @@ class FleetSettings(BaseSettings):
         "that earns full marks from the scorer as an answer), correction (given with feedback); none if empty. The "
         "same for orchestrator, scorer and trainer.",
     )
+    replay_share: float = Field(
+        0.1,
+        ge=0,
+        le=0.5,
+        description="Share of the prompts that no training sees, so that the shadow replay of each candidate has fresh "
+        "ones; 0: trainings may see all. The same for orchestrator and trainer.",
+    )
     judge_selects: bool = Field(
         False,
         description="Tasks may have the judge choose among the best answers (`select: judge`): the scorer's judge is "
@@ -128,6 +135,13 @@ class FleetSettings(BaseSettings):
     )
     adapter_max_rank: int = Field(
         64, ge=1, description="Largest LoRA rank that is taken: at most the max-lora-rank of a vllm server."
+    )
+    own_share: float = Field(
+        0.1,
+        gt=0,
+        le=0.9,
+        description="Share of an agent's or a runner's samples that the fleet's own tasks (gate, `ratchet eval`) get "
+        "while users' tasks fill it; at other times they begin at once.",
     )
     http_host: str = Field(
         "127.0.0.1",

@@ -65,6 +65,7 @@ def make_choices(request: TrainRequest, agent: AgentAdapters, base: BaseModelIde
         max_age_s=knobs.max_age_s,
         max_groups=knobs.max_groups,
         sources=knobs.taught_by,
+        replay_share=knobs.replay_share,
     )
     limits = Limits(
         min_groups=knobs.min_groups,

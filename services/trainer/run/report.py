@@ -13,8 +13,9 @@ from typing import Any
 from torch.distributed.tensor import DTensor
 
 from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.adapters.publish import publish_adapter
-from ratchet.runs.progress import MOST_STEPS, TRAINING_REPORT, thin_out
+from ratchet.runs.progress import MOST_STEPS, thin_out
 from ratchet.service import failpoint
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
