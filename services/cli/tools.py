@@ -14,10 +14,11 @@ from ratchet.service.extras import to_install
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
 
 try:
-    from ratchet.tools.audit import SERVICE, ToolAudit, audit_folder, verify
-    from ratchet.tools.operation import Operation
-    from ratchet.tools.policy import Policy
-    from ratchet.tools.toolbox import OPERATIONS, Toolbox, ToolResult
+    from workbench.tools.audit import SERVICE, ToolAudit, audit_folder, verify
+
+    from workbench.tools.operation import Operation
+    from workbench.tools.policy import Policy
+    from workbench.tools.toolbox import OPERATIONS, Toolbox, ToolResult
 except ModuleNotFoundError as error:
     raise CommandError(f"{error.name} is not installed: {to_install('tools')}") from None
 
@@ -90,7 +91,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the operations over MCP: on stdin and stdout, or with --http on a port of this machine, with a token."""
-    from ratchet.tools.server import PATH, build_server, http_app
+    from workbench.tools.server import PATH, build_server, http_app
 
     toolbox = _toolbox(root, policy, audit, anchor, yes=yes)
     if http is None:
