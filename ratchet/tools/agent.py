@@ -1,6 +1,6 @@
 """tool-agent: an agent that works on a task with the toolbox, over any server of OpenAI's chat completions.
 
-    OPENAI_BASE_URL=… OPENAI_API_KEY=… python -m workbench.tools.agent --root . "mend the failing test"
+    OPENAI_BASE_URL=… OPENAI_API_KEY=… python -m ratchet.tools.agent --root . "mend the failing test"
 
 It acts in turns, each a call of the model and the tools that it asks for; `--mode plan` has it write a plan first. When
 it says that it is done and has changed something, the project's tests are run, and what fails is told to it. Left out:
@@ -21,9 +21,9 @@ from typing import Any, Literal, Protocol
 import httpx
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from workbench.tools.audit import ToolAudit, audit_folder
 
 from ratchet.service.errors import FAULTS, RatchetError
+from ratchet.tools.audit import ToolAudit, audit_folder
 from workbench.tools.globs import matcher
 from workbench.tools.operation import Effect
 from workbench.tools.policy import Policy
@@ -170,7 +170,7 @@ class ToolAgent:
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m workbench.tools.agent", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m ratchet.tools.agent", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("task", nargs="?", help="what is to be done; read from stdin if not given")
     parser.add_argument("--root", type=Path, default=Path(), help="the workspace; this folder if not given")
     parser.add_argument("--policy", type=Path, help="what is allowed; the safe defaults if not given")

@@ -14,8 +14,7 @@ from ratchet.service.extras import to_install
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
 
 try:
-    from workbench.tools.audit import SERVICE, ToolAudit, audit_folder, verify
-
+    from ratchet.tools.audit import SERVICE, ToolAudit, audit_folder, verify
     from workbench.tools.operation import Operation
     from workbench.tools.policy import Policy
     from workbench.tools.toolbox import OPERATIONS, Toolbox, ToolResult
@@ -91,7 +90,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the operations over MCP: on stdin and stdout, or with --http on a port of this machine, with a token."""
-    from workbench.tools.server import PATH, build_server, http_app
+    from ratchet.tools.server import PATH, build_server, http_app
 
     toolbox = _toolbox(root, policy, audit, anchor, yes=yes)
     if http is None:

@@ -80,7 +80,7 @@ class Database(_Part):
 
 class Docker(_Part):
     socket: Path = Field(Path("/var/run/docker.sock"), description="Of the engine.")
-    label: str = Field("workbench.tools", min_length=1, description="What a container must carry to be touched.")
+    label: str = Field("ratchet.tools", min_length=1, description="What a container must carry to be touched.")
     base_images: tuple[str, ...] = Field((), description="Images that a build may begin with.")
     seconds: Seconds = Field(120.0, description="Of one request.")
     log_bytes: Bytes = Field(MIB, description="Of a container's log, or of what a command says.")

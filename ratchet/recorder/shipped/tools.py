@@ -1,6 +1,6 @@
 """Run inside a sandbox: `serve` serves the tools of Ratchet over MCP on stdin and stdout, `agent` is our tool-agent.
 
-Further arguments are those of `python -m workbench.tools.agent`. What the tools did is written down in /tmp, outside of
+Further arguments are those of `python -m ratchet.tools.agent`. What the tools did is written down in /tmp, outside of
 the workspace, and ends with the sandbox: what counts is in the record of the run.
 """
 
@@ -13,7 +13,7 @@ ROOT, POLICY, AUDIT = "/workspace", f"{AT}/policy.toml", "/tmp/ratchet-tools"
 
 
 def agent(*given: str) -> int:
-    from workbench.tools.agent import main
+    from ratchet.tools.agent import main
 
     sys.argv = ["tool-agent", "--root", ROOT, "--policy", POLICY, "--audit", AUDIT, *given]
     return main()
@@ -21,9 +21,8 @@ def agent(*given: str) -> int:
 
 def serve() -> int:
     """As `ratchet tools serve`, which a runner's image does not have."""
-    from workbench.tools.audit import ToolAudit
-    from workbench.tools.server import build_server
-
+    from ratchet.tools.audit import ToolAudit
+    from ratchet.tools.server import build_server
     from workbench.tools.policy import Policy
     from workbench.tools.toolbox import OPERATIONS, Toolbox
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.tools.agent import AgentFailed, Message, ToolAgent
 
 from ratchet.recorder.command import run_recorded
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.rollout import RecordedRollout
+from ratchet.tools.agent import AgentFailed, Message, ToolAgent
 from tests.workbench.tools.world import World
 from workbench.tools.operation import Decision
 
@@ -123,7 +123,7 @@ async def test_it_mends_a_failing_test_while_it_is_recorded(sandboxed: World) ->
     )
     rollout = RecordedRollout(template("qwen2_5"), engine, model="small")
     where = ("--root", str(sandboxed.root), "--audit", str(sandboxed.audit))
-    command = [sys.executable, "-m", "workbench.tools.agent", *where, "mend the failing test"]
+    command = [sys.executable, "-m", "ratchet.tools.agent", *where, "mend the failing test"]
     sample = await run_recorded(rollout, command, timeout_s=90)
 
     assert (sample.status, sample.text) == ("finished", "It subtracted, now it adds.")

@@ -44,7 +44,7 @@ def container(name: str, host: dict[str, Any] | None = None, labels: dict[str, s
             "Cmd": ["redis-server"],
             "Env": [f"PASSWORD={SECRET}"],
             "Tty": False,
-            "Labels": {"workbench.tools": "yes"} if labels is None else labels,
+            "Labels": {"ratchet.tools": "yes"} if labels is None else labels,
         },
         "HostConfig": PLAIN | (host or {}),
         "Mounts": (host or {}).get("Mounted", []),
@@ -97,7 +97,7 @@ class Engine:
                         "Image": "redis:7",
                         "State": "running",
                         "Status": "Up 2 hours",
-                        "Labels": {"workbench.tools": "yes"},
+                        "Labels": {"ratchet.tools": "yes"},
                     }
                 ]
                 foreign = {"Id": "00" * 32, "Names": ["/foreign"], "Labels": {}}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 from mcp import Client, StdioServerParameters
-from workbench.tools.server import build_server, http_app
 
+from ratchet.tools.server import build_server, http_app
 from tests.serving import serving
 from tests.workbench.tools.world import World, lines_of
 

@@ -21,7 +21,7 @@ from workbench.tools.surrounding import network_devices, require_sandbox_around
 ROOT = Path(__file__).parents[3]
 INSIDE = """
 import asyncio, json, pathlib, subprocess, sys
-from workbench.tools.audit import ToolAudit
+from ratchet.tools.audit import ToolAudit
 from workbench.tools.policy import Policy
 from workbench.tools.toolbox import Toolbox
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.tools.audit import ToolAudit, verify
 
 from ratchet.files.hash_chain import Link, chained
 from ratchet.service.errors import JournalError
+from ratchet.tools.audit import ToolAudit, verify
 from tests.workbench.tools.world import World, lines_of
 from workbench.errors import PolicyError
 from workbench.tools.operation import Decision, Effect, Operation

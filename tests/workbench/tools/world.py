@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.tools.audit import ToolAudit
-
+from ratchet.tools.audit import ToolAudit
 from workbench.sandbox.sandbox import Sandbox
 from workbench.tools.operation import Decision
 from workbench.tools.policy import Policy
