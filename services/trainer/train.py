@@ -48,7 +48,7 @@ Do = Callable[[RunFolder, bool], AdapterTrained | None]
 
 
 class Cancelled(TrainingError):
-    """By a person, who is named."""
+    """The run was ended by a person, who is named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -214,7 +214,7 @@ def register(settings: TrainerSettings, outcome: AdapterTrained) -> None:
 
 
 def is_first_process() -> bool:
-    """Of those that `accelerate launch` started; true without it."""
+    """Return whether this is the first process that `accelerate launch` started; true without it."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -38,7 +38,7 @@ log = Log("trainer")
 
 PREFETCH = 8
 POLL_EVERY_S = 30.0
-"""How often to search for runs that another trainer left behind, and for messages that could not be published."""
+"""The seconds between searches for runs that another trainer left, and for messages that could not be published."""
 FIGURES = (
     *("loss", "gradient_norm", "reward", "gap", "effective_share", "mean_weight", "divergence", "good_log_ratio"),
     *("clip_fraction", "entropy", "kl"),
@@ -46,7 +46,7 @@ FIGURES = (
 
 
 def end_this_process() -> None:
-    """As a SIGTERM from outside does: it drains, and exits with 0."""
+    """End as after a SIGTERM from outside: it drains, and exits with 0."""
     signal.raise_signal(signal.SIGTERM)
 
 

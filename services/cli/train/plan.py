@@ -30,7 +30,7 @@ from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import UsageError, table
 
 GPU_MEMORY_GB, SAMPLES, TOKENS = 24.0, 2_048, "512+256"
-PLANNED = ("grpo", "masked-grpo", "vespo")
+PLANNED = ("grpo", "masked-grpo")
 """Algorithms that go through the model as it is counted here; their knobs have the same defaults."""
 
 

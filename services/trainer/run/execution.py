@@ -259,7 +259,7 @@ class RunExecution:
         shown = load_demonstrations(self._settings.logs_dir, found, answer_ids, untaught, longest=longest)
         if len(shown.taught) < choices.limits.min_groups:
             return selection
-        return selection.shown(shown, with_samples=choices.hyperparameters.mixes != "only")
+        return selection.with_demonstrations(shown, with_samples=choices.hyperparameters.mixes != "only")
 
     def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
         """What the logs hold, and to which byte the feedback was read."""
@@ -292,7 +292,7 @@ class RunExecution:
         ):
             self._threads = CpuThreads(language_model.model.num_parameters(), torch.set_num_threads)
         of_size = default_learning_rate(language_model.model.num_parameters())
-        share = DEMONSTRATION_RATE if shown and not samples else knobs.RATE_SHARE
+        share = DEMONSTRATION_RATE if shown and not samples else 1.0
         parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)
         return TrainerInputs(
             policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),
