@@ -28,7 +28,7 @@ SCHEMA = "audit.v1"
 SEGMENT_BYTES = 16 * 1024 * 1024
 KEPT_SEGMENTS = 64
 NOTED_WITHIN_S = 0.05
-"""Seconds that a noted entry waits for others: on a busy service each sync would slow down those of the logs of tasks."""
+"""Seconds that a noted entry waits for others: each sync slows down those of the logs of tasks."""
 
 log = Log("audit")
 
