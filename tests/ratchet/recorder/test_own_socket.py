@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -15,8 +16,8 @@ import pytest
 import uvloop
 
 from ratchet.conversation.template import Codec
+from ratchet.dialects.dialect import ModelRequest
 from ratchet.recorder.application import SMALL_BODY, Recorder
-from ratchet.recorder.dialect import Asked
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.own_socket import MOST_CONNECTIONS, serving
 from ratchet.recorder.rollout import Budget, RecordedRollout
@@ -133,7 +134,7 @@ async def test_a_long_call_whose_client_goes_is_none() -> None:
     slow = SlowCodec()
     engine = ScriptedEngine(lambda prompt: [])
     rollout = RecordedRollout(template("qwen2_5", slow), engine, model="small")
-    asked = Asked([{"role": "user", "content": "x" * (SMALL_BODY + 1)}], is_large=True)
+    asked = ModelRequest([{"role": "user", "content": "x" * (SMALL_BODY + 1)}], is_large=True)
     call = asyncio.create_task(anext(rollout.answer(asked)))
     await asyncio.to_thread(slow.reached.wait)
     call.cancel()
@@ -213,3 +214,17 @@ def test_its_sockets_are_closed_on_the_loop_that_services_run_on() -> None:
         await until(lambda: is_closed(one.port), "the socket is closed", 30)
 
     uvloop.run(served_for_a_while())
+
+
+async def test_a_body_in_chunks_of_one_byte_is_refused_and_others_are_answered() -> None:
+    """Each chunk takes the loop as long as a large one, and there may be millions."""
+    async with served(most_body=100_000) as at:
+        body = json.dumps(ASKED | {"user": "x" * 20_000}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {at.key}"
+        reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
+        writer.write(f"{head}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        writer.write(b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
+
+        assert b" 400 " in await reader.readline()
+        assert await at.status() == 200
+        writer.close()
