@@ -277,7 +277,7 @@ def _replay(world: World, runs: int, rng: np.random.Generator, nth: int = 1) -> 
 def live_units(effect: float, nth: int, runs: int, seed: int, *, replay: bool) -> tuple[float, float] | None:
     """Units until the n-th candidate is promoted (median, 90 %); None where fewer than half of them are."""
     rng = np.random.default_rng(seed)
-    scenario = Scenario(f"{effect:+.2f}", effect=effect, units=2000 if effect < 0.05 else 1000)
+    scenario = Scenario(f"{effect:+.2f}", effect=effect, units=6000 if effect < 0.05 else 2000)
     found = []
     for at in range(0, runs, CHUNK):
         count = min(CHUNK, runs - at)
@@ -433,11 +433,11 @@ def report(runs: int, seed: int) -> dict[str, bool]:
     print("Live units until promoted, without and with a replay (median, 90 %)")
     live = {
         (gain, nth, replay): live_units(gain, nth, runs, seed, replay=replay)
-        for gain in GAINS[1:]
+        for gain in GAINS
         for nth in (1, 5, 20)
         for replay in (False, True)
     }
-    for gain in GAINS[1:]:
+    for gain in GAINS:
         for nth in (1, 5, 20):
             cells = (live[gain, nth, replay] for replay in (False, True))
             shown = "".join(f"{'–' if one is None else f'{one[0]:.0f}, {one[1]:.0f}':>14}" for one in cells)
@@ -448,7 +448,9 @@ def report(runs: int, seed: int) -> dict[str, bool]:
         promoted = "".join(f"{share:7.1%}" for share in life.promotions if share)
         print(f"{'with' if replay else 'without'} a replay: {promoted}; {life.beyond:.1%}; × {life.longest:.2f}")
     refused = max(one.refused for one in equal.values())
+    first = live[0.3, 1, True] or (np.inf, np.inf)
     return {
+        f"+0.30 promoted after {first[0]:.0f} live units with a replay, at most 80": first[0] <= 80,
         f"equal candidates refused by the replay {refused:.1%}, at most 5 %": refused <= 0.05,
         f"+0.05 proved after {gains['+0.05'][0]:.0f} prompts, at most 120": gains["+0.05"][0] <= 120,
         f"chains that end beyond the limit {lives[True].beyond:.1%}, at most 5 %": lives[True].beyond <= 0.05,

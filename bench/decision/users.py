@@ -12,6 +12,8 @@ from typing import Literal
 
 import numpy as np
 
+from bench.decision.rivals import Rival
+from bench.decision.simulate import CHUNK, Outcome, plan_for, simulate, summary, units_at
 from bench.decision.streams import Floats, Scenario, Streams, scores, streams
 from bench.decision.twin import Twin
 
@@ -75,13 +77,39 @@ def session_streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> 
     return replace(stream, score=(counted[0], counted[1]), latency=latency, later=(second[0], second[1]))
 
 
+def twice(runs: int, seed: int) -> tuple[Outcome, Outcome]:
+    """What came of the first and of the second experiment with the same users."""
+    rng = np.random.default_rng(seed)
+    first, second = list[Twin | Rival](), list[Twin | Rival]()
+    for start in range(0, runs, CHUNK):
+        count = min(CHUNK, runs - start)
+        twins = tuple(Twin([plan_for(TWICE)] * count, len(TWICE.levels)) for _ in range(2))
+        first_and_second(TWICE, count, rng, (twins[0], twins[1]))
+        first.append(twins[0])
+        second.append(twins[1])
+    return summary(TWICE, first), summary(TWICE, second)
+
+
+def report(runs: int, seed: int) -> dict[str, Outcome]:
+    """Print which tasks of a session may count; return the rows of the rule that the product has."""
+    print("\nWhich tasks of a session count: promoted / rolled back; units until promoted (median, 90 %)")
+    found: dict[str, Outcome] = {}
+    for world in (*WORLDS, BETTER):
+        for rule in RULES:
+            one = simulate(replace(world, counted=rule), runs, seed, make=session_streams, rivals=False)["ratchet"]
+            units = one.units_to_promote if world.effect else None
+            print(f"{world.name:42}{rule:8}{one.promoted:7.1%} / {one.rolled_back:6.1%}; {units or '–'}", flush=True)
+            if rule == "first" and world in WORLDS:
+                found[world.name] = one
+    found[TWICE.name] = twice(runs, seed)[1]
+    return found
+
+
 def first_and_second(scenario: Scenario, runs: int, rng: np.random.Generator, twins: tuple[Twin, Twin]) -> Streams:
     """Play two experiments in a row with the same users; return the stream of the second one.
 
     Who met the candidate of the first one more often comes more often to the second one, with easier tasks.
     """
-    from bench.decision.simulate import units_at
-
     shape, level = (runs, scenario.units), rng.normal(0, SPREAD, (runs, USERS))
     users, of_run = rng.integers(0, USERS, shape), np.arange(runs)[:, None]
     first = streams(scenario, runs, rng, level[of_run, users])
