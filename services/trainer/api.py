@@ -1,4 +1,4 @@
-"""Ask the trainer for a run: what the queue `training` takes is taken here alike. How runs go: training_runs/api.py."""
+"""Ask the trainer for a run: what the queue `training` takes is taken here alike. How runs go: ratchet/runs/api.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
-from ratchet.training_runs.store import RunFolder
+from ratchet.runs.store import RunFolder
 from schemas.api.runs import RunView, TrainRunRequest
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest

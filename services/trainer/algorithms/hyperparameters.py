@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from ratchet.logs.peers import DEFAULT_BASELINE, Baseline
+from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import TrainingRefused
-from ratchet.training_runs.run import LEAST_GROUPS
 from schemas.messages.base import explain
 from schemas.records.demonstration import DemonstrationSource
 from services.trainer.algorithms.advantages import Scale

@@ -19,9 +19,6 @@ from dataclasses import dataclass
 
 from services.trainer.data.selection import Selection
 
-NOTHING_AGAINST_IT = "a dry run stops here: nothing speaks against training"
-"""The reason that a dry run gives for data that could be trained on."""
-
 LARGEST_LOG_WEIGHT = 20.0
 """Beyond it a token's weight says nothing more, and its square would be no number."""
 

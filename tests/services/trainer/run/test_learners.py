@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ratchet.models.loading import content_sha256
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings

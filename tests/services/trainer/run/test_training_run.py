@@ -21,14 +21,13 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import read_card
 from ratchet.adapters.registry import RegistryStore
 from ratchet.models.loading import content_sha256
-from ratchet.training_runs.progress import RunProgressRecord, read_progress
-from ratchet.training_runs.report import training_report
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.progress import RunProgressRecord, read_progress, training_report
+from ratchet.runs.run import NOTHING_AGAINST_IT
+from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from services.cli.eval.task_set import find_leaks, windows_of
-from services.trainer.data.support import NOTHING_AGAINST_IT
 from services.trainer.run.execution import RunExecution
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run, register
