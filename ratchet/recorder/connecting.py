@@ -44,7 +44,7 @@ async def own_bus(amqp_url: str, namespace: str, queue: str, *, name: str) -> Ra
 
 
 def delete_queue(amqp_url: str, queue: str) -> None:
-    """By its name on the wire, once nothing comes any more. If it can't be, it expires."""
+    """Delete a queue by its name on the wire, once nothing comes any more. If it can't be, it expires."""
     with suppress(BusError), connected(amqp_url) as connection:
         connection.channel().queue_delete(queue)
 

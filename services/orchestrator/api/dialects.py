@@ -251,7 +251,7 @@ async def growing(told: Chosen) -> AsyncGenerator[Chosen, None]:
 
 
 def _place(front: Front, where: tuple[Any, ...]) -> tuple[Any, ...]:
-    """In a chat request, as the dialect calls it. Its turns are not counted: they are others than those of the chat."""
+    """Return the place of a fault, as the dialect calls it. Its turns are not counted: the chat has others."""
     first, *rest = where or ("",)
     name = front.names.get(first, first)
     return tuple(name.split(".")) if first in ("messages", "tools") else (*name.split("."), *rest)
