@@ -32,7 +32,7 @@ ALLOWED_MOVES: Mapping[ProgramState, frozenset[ProgramState]] = {
 }
 
 
-def changed(programs: AgentPrograms, **changes: Any) -> AgentPrograms:
+def replace_programs(programs: AgentPrograms, **changes: Any) -> AgentPrograms:
     """A copy whose invariants are checked again. Raises pydantic's ValidationError if the change breaks one."""
     return AgentPrograms(**(dict(programs) | changes))
 
@@ -44,14 +44,14 @@ def entry_of(programs: AgentPrograms, name: str) -> ProgramEntry:
     return entry
 
 
-def restated(
+def move_entries(
     programs: AgentPrograms, states: Mapping[str, ProgramState], decision: Decision, **fields: Any
 ) -> dict[str, ProgramEntry]:
     """All entries, some in new states. `fields`: what else changes of each. Raises NotAllowed as the table says."""
-    return {**programs.entries, **{name: _moved(programs, name, to, decision, fields) for name, to in states.items()}}
+    return {**programs.entries, **{name: _move_entry(programs, name, to, decision, fields) for name, to in states.items()}}
 
 
-def _moved(
+def _move_entry(
     programs: AgentPrograms, name: str, to: ProgramState, decision: Decision, fields: Mapping[str, Any]
 ) -> ProgramEntry:
     entry = programs.entries.get(name)
@@ -98,5 +98,5 @@ def without_experiment(
     if experiment is None or experiment.programs is None:
         return programs
     states = {programs.candidate: ProgramState.ABORTED} if programs.candidate else {}
-    entries = with_outcome(restated(programs, states, decision), experiment, verdict, decision)
-    return changed(programs, entries=entries, candidate=None)
+    entries = with_outcome(move_entries(programs, states, decision), experiment, verdict, decision)
+    return replace_programs(programs, entries=entries, candidate=None)

@@ -29,7 +29,7 @@ def to_archive(agent: AgentAdapters, keep: int) -> list[str]:
     return [v for v in old if v not in agent.in_traffic and _may_archive(agent, v)]
 
 
-def drained(store: RegistryStore, agent_id: str, version: str, *, who: str, at: datetime) -> Registry:
+def remove_version_folder(store: RegistryStore, agent_id: str, version: str, *, who: str, at: datetime) -> Registry:
     """Remove an archived version's folder: nothing may be answering with it any more, the caller says.
 
     Decided first, removed after; a crash in between leaves the folder to `remove_leftovers`. Raises RegistryError.

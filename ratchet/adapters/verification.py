@@ -22,7 +22,7 @@ from schemas.records.adapter_state import AdapterState
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
 
-def verified(store: RegistryStore, limits: AdapterLimits, logs_dir: Path | None = None) -> Verification:
+def verify_registry(store: RegistryStore, limits: AdapterLimits, logs_dir: Path | None = None) -> Verification:
     """Reads every byte of every adapter and, where it is given, of the logs that teach."""
     faults, notes = registry_faults(store, limits), list[str]()
     if logs_dir is not None:

@@ -92,7 +92,7 @@ class MemoryBus:
         headers: Mapping[str, Any] | None = None,
     ) -> None:
         await self._confirm()
-        delivery = Delivery(queue, body, type, message_id, reply_to, correlation_id, _traced(headers))
+        delivery = Delivery(queue, body, type, message_id, reply_to, correlation_id, _add_trace(headers))
         self._published.setdefault(queue, deque(maxlen=self._remembers)).append(delivery)
         if queue == REWARDS:
             self._broadcast(delivery)
@@ -104,7 +104,7 @@ class MemoryBus:
         await self._confirm()
         if reply_to not in self._replies:
             return False
-        delivery = Delivery(reply_to, body, type, message_id, None, correlation_id, _traced(None))
+        delivery = Delivery(reply_to, body, type, message_id, None, correlation_id, _add_trace(None))
         self._replies[reply_to].append(delivery)
         return True
 
@@ -125,7 +125,7 @@ class MemoryBus:
 
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
         await self._confirm()
-        self._broadcast(Delivery(topic, body, type, message_id, headers=_traced(None)))
+        self._broadcast(Delivery(topic, body, type, message_id, headers=_add_trace(None)))
 
     async def listen(self, topic: str, handler: BroadcastHandler) -> None:
         if not self._running:
@@ -222,7 +222,7 @@ class MemoryBus:
         trace_parent.set(trace_parent_of(delivery.headers))
         outcome = None
         try:
-            outcome = await self._settled(consumer, delivery)
+            outcome = await self._settle(consumer, delivery)
         finally:
             consumer.progress.resume(id(delivery))
             consumer.progress.end(time.monotonic(), settled=outcome is not None)
@@ -231,7 +231,7 @@ class MemoryBus:
                 self._ready[delivery.queue].appendleft(delivery._replace(redelivered=True))
             self.outcomes[delivery.queue, outcome or "requeued"] += 1
 
-    async def _settled(self, consumer: _Consumer, delivery: Delivery) -> str | None:
+    async def _settle(self, consumer: _Consumer, delivery: Delivery) -> str | None:
         failures = 0
         while not failures or not self._draining.is_set():
             try:
@@ -276,6 +276,6 @@ class MemoryBus:
         asyncio.get_running_loop().call_later(delay_s, self._route, again)
 
 
-def _traced(headers: Mapping[str, Any] | None) -> dict[str, Any]:
+def _add_trace(headers: Mapping[str, Any] | None) -> dict[str, Any]:
     trace = trace_parent.get()
     return dict(headers or {}) | ({TRACE_HEADER: trace} if trace else {})

@@ -50,7 +50,7 @@ class QueueState:
 M = TypeVar("M", bound=Message)
 
 
-def opened(message: type[M], delivery: Delivery) -> M:
+def decode_delivery(message: type[M], delivery: Delivery) -> M:
     """The message in a delivery. Raises Reject for another type or version, and for a body that is not one."""
     if delivery.type and delivery.type != message.TYPE:
         raise Reject(

@@ -100,10 +100,10 @@ def after_failure(error: Exception, attempt: int, ladder: tuple[Rung, ...] = RET
 def sentence(error: BaseException) -> str:
     """What the error says; with the name of its class where that is not one of ours to raise."""
     text = str(error) or "no reason given"
-    return bounded(text if isinstance(error, (Reject, Retry)) else f"{type(error).__name__}: {text}")
+    return shorten_reason(text if isinstance(error, (Reject, Retry)) else f"{type(error).__name__}: {text}")
 
 
-def bounded(text: str) -> str:
+def shorten_reason(text: str) -> str:
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"
 
 

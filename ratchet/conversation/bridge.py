@@ -42,10 +42,10 @@ def bridge(template: ChatTemplate, recorded: Recorded, added: Sequence[Message],
 
     Raises BridgeRefused, and PromptRefused where the template does not take the messages at all.
     """
-    return bridged(template, recorded, added, tools)[0]
+    return bridge_text(template, recorded, added, tools)[0]
 
 
-def bridged(
+def bridge_text(
     template: ChatTemplate,
     recorded: Recorded,
     added: Sequence[Message],

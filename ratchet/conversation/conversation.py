@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ratchet.conversation.bridge import BridgeRefused, Recorded, bridged
+from ratchet.conversation.bridge import BridgeRefused, Recorded, bridge_text
 from ratchet.conversation.messages import Message, Sameness, canonical, characters_of, sameness
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.service.errors import PromptTooLong
@@ -133,7 +133,7 @@ class Conversation:
             return earlier
         match = self._match(asked)
         why = None if match else self._why_root(asked, tools)
-        call, written = self._begun(match, asked, tools) if match else self._root(asked, tools, why)
+        call, written = self._begin_call(match, asked, tools) if match else self._root(asked, tools, why)
         call.tries = retry
         self._keep(call, written)
         if match and call.parent is match.call:
@@ -151,17 +151,17 @@ class Conversation:
         """That such a call would have; none is made. Raises PromptRefused."""
         asked, tools = self._canonical(messages), list(tools or ())
         match = self._match(asked)
-        call, _ = self._begun(match, asked, tools) if match else self._root(asked, tools, None)
+        call, _ = self._begin_call(match, asked, tools) if match else self._root(asked, tools, None)
         return len(call.prompt_ids)
 
     def answer(self, call: Call, message: Mapping[str, Any], ids: Sequence[int], logprobs: Sequence[float]) -> None:
         """What was sampled, and the message that the client is given for it."""
-        self._sampled(call, ids, logprobs)
+        self._record_sample(call, ids, logprobs)
         call.message = canonical({"role": "assistant"} | dict(message))
 
     def abort(self, call: Call, ids: Sequence[int] = (), logprobs: Sequence[float] = ()) -> None:
         """The client went away, or the model failed, after so much was sampled."""
-        self._sampled(call, ids, logprobs)
+        self._record_sample(call, ids, logprobs)
         call.aborted = True
         self.breaks["aborted"] += 1
 
@@ -183,14 +183,14 @@ class Conversation:
             )
         return asked
 
-    def _sampled(self, call: Call, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+    def _record_sample(self, call: Call, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         if not call.open:
             raise ValueError(f"call {call.number} was answered or aborted before")
         if len(ids) != len(logprobs):
             raise ValueError(f"{len(ids)} tokens were sampled with {len(logprobs)} log-probabilities")
         call.ids, call.logprobs = tuple(ids), tuple(logprobs)
 
-    def _begun(self, match: _Match, asked: list[Message], tools: Tools) -> tuple[Call, str]:
+    def _begin_call(self, match: _Match, asked: list[Message], tools: Tools) -> tuple[Call, str]:
         """Going on from the matched call, or a root where that can't be; with all that was asked, as it is written."""
         parent, tail = match.call, asked[match.length :]
         if not self._renders_alike(parent, tools):
@@ -200,7 +200,7 @@ class Conversation:
         recorded = Recorded(parent.asked, parent.message, template.text(ids), template.ended(ids))
         before = self._written.get(parent.number) if tools == parent.tools else None
         try:
-            between, written = bridged(template, recorded, tail, tools, before)
+            between, written = bridge_text(template, recorded, tail, tools, before)
         except BridgeRefused:
             return self._root(asked, tools, "retokenised")
         added = tuple(template.encode(between, first=False))

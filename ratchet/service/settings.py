@@ -197,7 +197,7 @@ class FleetSettings(BaseSettings):
         `ratchet_amqp_url`, is that variable's value.
         """
         try:
-            return cls._made(given)
+            return cls._from_values(given)
         except ValidationError as error:
             raise SettingsError(f"settings can't be used: {'; '.join(cls._sentences(error))}") from None
 
@@ -210,7 +210,7 @@ class FleetSettings(BaseSettings):
         prefix = str(cls.model_config.get("env_prefix", ""))
         fields = {name.removeprefix(prefix).lower(): value for name, value in given.items()}
         try:
-            return cls._made({name: fields[name] for name in fields.keys() & cls.model_fields.keys()}).unusable_parts()
+            return cls._from_values({name: fields[name] for name in fields.keys() & cls.model_fields.keys()}).unusable_parts()
         except ValidationError as error:
             return cls._sentences(error)
 
@@ -222,7 +222,7 @@ class FleetSettings(BaseSettings):
         return []
 
     @classmethod
-    def _made(cls, given: dict[str, Any]) -> Self:
+    def _from_values(cls, given: dict[str, Any]) -> Self:
         secrets = Path(os.environ.get("RATCHET_SECRETS_DIR", "/run/secrets"))
         try:
             return cls(_secrets_dir=secrets if secrets.is_dir() else None, **given)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from ratchet.mcp.bounds import TooBig, bounded
+from ratchet.mcp.bounds import TooBig, bound_value
 from ratchet.service.errors import RatchetError, SettingsError
 from ratchet.service.telemetry import Log
 from ratchet.tools.audit import ToolAudit, fingerprint, shown
@@ -50,9 +50,9 @@ class ToolResult:
 
     @classmethod
     def of(cls, answer: Answer, most: int) -> Self:
-        short = bounded(answer, most)
+        short = bound_value(answer, most)
         if short.cut:
-            short = bounded(answer | {"shortened": list(short.cut[:5])}, most)
+            short = bound_value(answer | {"shortened": list(short.cut[:5])}, most)
         return cls(True, short.value, short.text)
 
     @classmethod

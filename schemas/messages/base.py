@@ -47,7 +47,7 @@ class Record(BaseModel):
         """
         record = cls.__new__(cls)
         _set(record, "__dict__", {**_defaults(cls), **values})
-        _set(record, "__pydantic_fields_set__", _named(tuple(values)))
+        _set(record, "__pydantic_fields_set__", _field_set(tuple(values)))
         _set(record, "__pydantic_extra__", None)
         _set(record, "__pydantic_private__", None)
         return record
@@ -66,7 +66,7 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
 
 
 @cache
-def _named(fields: tuple[str, ...]) -> set[str]:
+def _field_set(fields: tuple[str, ...]) -> set[str]:
     """Shared by all records that were made with these: they are frozen, and a copy has a set of its own."""
     return set(fields)
 

@@ -102,7 +102,7 @@ class AgentPrograms(Record):
         return self
 
 
-def _untouched(programs: AgentPrograms) -> bool:
+def _has_no_entries(programs: AgentPrograms) -> bool:
     return not programs.entries
 
 
@@ -132,7 +132,7 @@ class AgentAdapters(Record):
     )
     programs: AgentPrograms = Field(
         default_factory=AgentPrograms,
-        exclude_if=_untouched,
+        exclude_if=_has_no_entries,
         description="Absent where none was tried or chosen: the samples are dealt to all.",
     )
     versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)

@@ -82,12 +82,12 @@ async def _lines(first: TokensTold, rest: AsyncGenerator[TokensTold, None]) -> A
         try:
             async with aclosing(gathered(rest)) as many:
                 async for told in many:
-                    yield _line(_joined(told))
+                    yield _line(_join_tokens(told))
         except EngineError as error:
             yield _line(TokensTold(error=str(error)))
 
 
-def _joined(told: Sequence[TokensTold]) -> TokensTold:
+def _join_tokens(told: Sequence[TokensTold]) -> TokensTold:
     ids = tuple(token for one in told for token in one.ids)
     logprobs = tuple(logprob for one in told for logprob in one.logprobs)
     return TokensTold(ids=ids, logprobs=logprobs, finish_reason=told[-1].finish_reason)

@@ -57,23 +57,23 @@ def _samples(version: str, finish_reason: str) -> Count:
 
 
 @cache
-def _waited(version: str) -> Series:
+def _queue_series(version: str) -> Series:
     return queue_seconds.labels(version)
 
 
 @cache
-def _answered(version: str) -> tuple[Series, Count]:
+def _answer_series(version: str) -> tuple[Series, Count]:
     return generate_seconds.labels(version), tokens_generated.labels(version)
 
 
 def observe(version: str, answer: Generation | Exception, latencies: GenerationLatencies) -> None:
     """Count one finished Work."""
-    _waited(version).observe(latencies.queue_s)
+    _queue_series(version).observe(latencies.queue_s)
     if isinstance(answer, Exception):
         failed.inc()
         return
     answered.inc()
-    generate, tokens = _answered(version)
+    generate, tokens = _answer_series(version)
     generate.observe(latencies.generate_s)
     for sample in answer.samples:
         _samples(version, str(sample.finish_reason)).inc()

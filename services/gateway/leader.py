@@ -41,7 +41,7 @@ class Leader:
     async def follow(self) -> None:
         """For ever."""
         while True:
-            self._found(await self.find())
+            self._set_address(await self.find())
             await asyncio.sleep(ASK_EVERY_S)
 
     async def find(self) -> Address | None:
@@ -56,7 +56,7 @@ class Leader:
         )
         return address if best > Role.GONE else None
 
-    def _found(self, address: Address | None) -> None:
+    def _set_address(self, address: Address | None) -> None:
         if address != self.address:
             if address is None:
                 log.warning("no-leader", "no orchestrator leads: connections are refused until one does")

@@ -17,7 +17,7 @@ from fastapi import APIRouter
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import remove_leftovers
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import (
     ADAPTER_REPORTS,
     ADAPTERS,
@@ -452,12 +452,12 @@ class Orchestrator:
             self._audits.closed(work, lines)
 
     async def _trained(self, delivery: Delivery) -> None:
-        trained = opened(AdapterTrained, delivery)
+        trained = decode_delivery(AdapterTrained, delivery)
         await self._of_agent(self._promoters, trained.agent_id).trained(trained)
         self._api.watcher.trained(trained)
 
     async def _reported(self, delivery: Delivery) -> None:
-        report = opened(AdapterReport, delivery)
+        report = decode_delivery(AdapterReport, delivery)
         self._of_agent(self._replicas, report.agent_id).record(report, monotonic())
 
     def _of_agent(self, table: dict[str, T], agent_id: str) -> T:

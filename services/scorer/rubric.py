@@ -128,11 +128,11 @@ def inert(text: str) -> str:
     stays as it is. `json.loads` gives the text back.
     """
     quoted = json.dumps(text, ensure_ascii=False)
-    visible = quoted if quoted.isascii() else "".join(map(_seen, quoted))
+    visible = quoted if quoted.isascii() else "".join(map(_visible, quoted))
     return _CONTROL_TOKEN.sub(lambda match: _escape(match.group()), visible)
 
 
-def _seen(character: str) -> str:
+def _visible(character: str) -> str:
     hidden = (
         unicodedata.category(character) in _UNSEEN
         or character in _LOOKALIKES

@@ -15,7 +15,7 @@ from fastapi import APIRouter
 
 from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
 from ratchet.logs.best_answer import NOT_THERE
@@ -43,7 +43,7 @@ from services.scorer.strategies.strategy import (
     failure,
     ran_out_of_time,
     scores_one_by_one,
-    spent,
+    spent_of,
 )
 
 WEIGHT = 1 / 16
@@ -161,12 +161,12 @@ class ScorerWorker:
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns once the Reward is confirmed. Raises Reject for no Response, Retry where scoring itself failed."""
-        response = opened(Response, delivery)
+        response = decode_delivery(Response, delivery)
         task_in_hand.set(response.task_id)
         if response.work is None:
             await self._send_on(delivery, response)
         elif response.error is not None or not response.samples:
-            latencies = ScoringLatencies(queue_s=self._waited(response))
+            latencies = ScoringLatencies(queue_s=self._seconds_waited(response))
             await self._publish(delivery.body, self._reward(response, response.work, (), latencies))
             metrics.tasks_of("unanswered").inc()
         elif self._lateness.too_late(self._time.left_s(response.work.deadline, response.work.admitted_at)):
@@ -183,16 +183,16 @@ class ScorerWorker:
 
     async def _pass_over(self, delivery: Delivery, response: Response, work: Work) -> None:
         scores = not_of_lost(response, ran_out_of_time(len(response.samples), TOO_LATE))
-        latencies = ScoringLatencies(queue_s=self._waited(response), attempts=delivery.attempts)
+        latencies = ScoringLatencies(queue_s=self._seconds_waited(response), attempts=delivery.attempts)
         await self._publish(delivery.body, self._reward(response, work, scores, latencies))
         metrics.tasks_of("late").inc()
 
     async def _score(self, delivery: Delivery, response: Response, work: Work) -> None:
-        queue_s = self._waited(response)
+        queue_s = self._seconds_waited(response)
         began = self._seconds()
         in_hand = self._lateness.begin()
         try:
-            scores = not_of_lost(response, await self._scored(response, work, delivery.attempt))
+            scores = not_of_lost(response, await self._score_samples(response, work, delivery.attempt))
             reference_score = await self._reference_score(response, work)
         finally:
             score_s = self._seconds() - began
@@ -214,7 +214,7 @@ class ScorerWorker:
         (score,) = await self.score(replace(request_of(response, work), answers=(answer,)))
         return 0.0 if score.status == "unscorable" else score.score
 
-    async def _scored(self, response: Response, work: Work, attempt: int) -> list[SampleScore]:
+    async def _score_samples(self, response: Response, work: Work, attempt: int) -> list[SampleScore]:
         """Of each sample. In a deliberation nobody is asked about those that were lost or called off."""
         request = request_of(response, work)
         if work.select is None or not self._deliberates:
@@ -222,11 +222,11 @@ class ScorerWorker:
         samples = response.samples
         there = [number for number, sample in enumerate(samples) if sample.status not in NOT_THERE]
         request = replace(request, answers=tuple(request.answers[number] for number in there))
-        scores = await self._deliberated(request, work, attempt) if there else ()
+        scores = await self._score_and_order(request, work, attempt) if there else ()
         of_sample = dict(zip(there, scores, strict=True))
         return [of_sample.get(number, LOST_ROLLOUT) for number in range(len(samples))]
 
-    async def _deliberated(self, request: ScoringRequest, work: Work, attempt: int) -> Sequence[SampleScore]:
+    async def _score_and_order(self, request: ScoringRequest, work: Work, attempt: int) -> Sequence[SampleScore]:
         """What is scored in time for the deadline, and, where the judge is to choose, its order."""
 
         def left_s() -> float:
@@ -287,7 +287,7 @@ class ScorerWorker:
             latencies=latencies,
         )
 
-    def _waited(self, response: Response) -> float:
+    def _seconds_waited(self, response: Response) -> float:
         """Seconds since the agent answered; 0 where its clock is ahead of ours or it told no time."""
         answered = response.metadata.timestamp
         return max(0.0, self._wall() - answered.timestamp()) if answered else 0.0
@@ -311,7 +311,7 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
 
 def spent_on(sample: Sample) -> Spent:
     """Without usage, the tokens that are there."""
-    return Spent(sample.sampled_tokens) if sample.usage is None else spent(sample.usage)
+    return Spent(sample.sampled_tokens) if sample.usage is None else spent_of(sample.usage)
 
 
 def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> Sequence[SampleScore]:

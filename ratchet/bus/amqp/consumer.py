@@ -18,7 +18,7 @@ from ratchet.bus.amqp.channel import open_channel
 from ratchet.bus.amqp.connection import AmqpConnection, Receiver
 from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.failures import Failures
-from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, opened
+from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, unwrap
 from ratchet.bus.amqp.frames import Properties
 from ratchet.bus.amqp.link import Link, explain
 from ratchet.bus.amqp.subscription import ChannelConsumer
@@ -178,7 +178,7 @@ class Consumer:
             attempt = attempt_of(headers)
             seen = redelivered or bool(headers.get("x-delivery-count"))
             if CLAIM in headers:
-                properties, body = opened(WireMessage(properties, body))
+                properties, body = unwrap(WireMessage(properties, body))
                 headers = properties.headers or NO_HEADERS
             delivery = Delivery(
                 self.queue,
@@ -230,7 +230,7 @@ class Consumer:
             self._backlog.popleft()
         self._budget.leave(self)
 
-    def _finished(self, number: int, size: int, taken: int, *, cancelled: bool) -> None:
+    def _finish_handler(self, number: int, size: int, taken: int, *, cancelled: bool) -> None:
         """`size`: of the body, in bytes; `taken`: of the budget."""
         del self._running[number]
         self._delivered_bytes -= size
@@ -283,7 +283,7 @@ class Consumer:
             if not settled:
                 self.unfinished += 1
                 self._metrics.requeued.inc()
-            self._finished(number, len(delivery.body), taken, cancelled=cancelled)
+            self._finish_handler(number, len(delivery.body), taken, cancelled=cancelled)
 
     async def _settled_later(
         self,

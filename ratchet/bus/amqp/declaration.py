@@ -87,7 +87,7 @@ class Declaration:
                 await channel.call(channel.raw.exchange_declare, exchange=self.wire(name), passive=True)
             for queue in self.topology.queues:
                 if queue.expires_ms is not None:
-                    name, arguments = self.wire(queue.name), self._named(queue.arguments)
+                    name, arguments = self.wire(queue.name), self._prefix_arguments(queue.arguments)
                     await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=arguments)
         except ChannelLost as error:
             raise _missing(error) if error.code == NOT_FOUND else error from None
@@ -113,7 +113,7 @@ class Declaration:
 
     async def _declare_queue(self, connection: AmqpConnection, channel: AmqpChannel, queue: Queue) -> AmqpChannel:
         name = self.wire(queue.name)
-        channel = await self._declare_bounded(connection, channel, name, self._named(queue.arguments))
+        channel = await self._declare_bounded(connection, channel, name, self._prefix_arguments(queue.arguments))
         await channel.call(channel.raw.queue_bind, queue=name, exchange=self.exchange, routing_key=name)
         if queue.name == KEPT_RESPONSES:
             copied = self.wire(RESPONSES)
@@ -150,7 +150,7 @@ class Declaration:
             _log.warning("other-bound", _other_bound(name, arguments[MAX_BYTES]), queue=name)
         return channel
 
-    def _named(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _prefix_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The dead-letter exchange an argument names has the namespace too; the default one (empty) has no name."""
         target = arguments.get("x-dead-letter-exchange")
         return arguments | {"x-dead-letter-exchange": self.wire(target)} if target else arguments

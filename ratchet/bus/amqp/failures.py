@@ -17,10 +17,10 @@ from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.forwarding import (
     WireMessage,
     inside_another,
-    packed,
+    pack_message,
     sent_on,
     stand_in,
-    unpacked,
+    unpack_message,
     without_headers,
 )
 from ratchet.bus.amqp.frames import Properties
@@ -152,7 +152,7 @@ class Failures:
         if self._store is None:
             return None
         try:
-            return await asyncio.to_thread(self._store.put, packed(letter), waiting=waiting)
+            return await asyncio.to_thread(self._store.put, pack_message(letter), waiting=waiting)
         except JournalError as error:
             _log.error("dead-letter-not-stored", str(error))
             return None
@@ -175,7 +175,7 @@ class Failures:
             for name in names if ours else ():
                 data = await asyncio.to_thread(store.read_waiting, name)
                 if data is not None:
-                    letter = unpacked(data)
+                    letter = unpack_message(data)
                     headers = letter.properties.headers or {}
                     added = {key: headers[key] for key in (REASON, QUEUE, ATTEMPTS, AT, BY) if key in headers}
                     await self._publish_letter(letter, added)

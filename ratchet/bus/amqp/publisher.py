@@ -162,7 +162,7 @@ class Publisher:
         self._unconfirmed[self._next_tag] = outgoing
         self._next_tag += 1
         outgoing.written_at = self._loop.time()
-        if failpoint.armed("published"):
+        if failpoint.is_armed("published"):
             self._connection.flush()
             failpoint.reach("published")
 

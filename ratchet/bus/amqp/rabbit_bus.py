@@ -131,7 +131,7 @@ class RabbitBus:
             message_id=message_id,
             reply_to=reply_to,
             correlation_id=correlation_id,
-            headers=_traced(headers),
+            headers=_add_trace(headers),
         )
         began = time.perf_counter()
         declaration = self._declaration
@@ -153,7 +153,7 @@ class RabbitBus:
             type=type,
             message_id=message_id,
             correlation_id=correlation_id,
-            headers=_traced(None),
+            headers=_add_trace(None),
         )
         try:
             await self._open_publisher.send("", reply_to, properties, body, mandatory=True, most_nacks=REPLY_NACKS)
@@ -194,7 +194,7 @@ class RabbitBus:
             content_type="application/json",
             type=type,
             message_id=message_id,
-            headers=_traced(None),
+            headers=_add_trace(None),
         )
         declaration = self._declaration
         await self._open_publisher.send(declaration.wire(BROADCAST_EXCHANGE), declaration.wire(topic), properties, body)
@@ -289,7 +289,7 @@ class RabbitBus:
             await link.close()
 
 
-def _traced(headers: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _add_trace(headers: Mapping[str, Any] | None) -> dict[str, Any] | None:
     trace = trace_parent.get()
     if trace is None:
         return dict(headers) if headers else None

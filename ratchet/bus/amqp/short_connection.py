@@ -83,7 +83,7 @@ def unreachable(url: str, error: BaseException) -> BrokerUnreachable:
 
 
 @contextmanager
-def connected(url: str) -> Iterator[BlockingConnection]:
+def open_connection(url: str) -> Iterator[BlockingConnection]:
     """Raises BrokerUnreachable; an error of the broker within the block becomes a BusError."""
     try:
         connection = BlockingConnection(parameters(url), _impl_class=_Connection)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.claim_store import FOLDER, ClaimStore
 from ratchet.bus.dead_letters.dismissals import Dismissals
 from ratchet.bus.dead_letters.kinds import DEAD, Kind
@@ -95,7 +95,7 @@ class DeadLetterService:
 
     @contextmanager
     def _queue(self) -> Iterator[DeadLetterQueue]:
-        with connected(self._amqp_url) as connection:
+        with open_connection(self._amqp_url) as connection:
             yield DeadLetterQueue(connection, self._namespace, self._kind, self._store)
 
 

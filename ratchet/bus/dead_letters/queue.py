@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 
-from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, opened, unpacked
+from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, unwrap, unpack_message
 from ratchet.bus.amqp.frames import PERSISTENT, Properties
 from ratchet.bus.amqp.short_connection import Carried
 from ratchet.bus.amqp.table import UNREADABLE
@@ -136,7 +136,7 @@ class DeadLetterQueue:
         with self._connection.channel() as channel:
             channel.confirm_delivery()
             for kept in letters:
-                message, claim, missing = self._followed(WireMessage(kept.properties, kept.body))
+                message, claim, missing = self._resolve_claim(WireMessage(kept.properties, kept.body))
                 held = Held(kept.letter, kept.tag, *message, claim, missing)
                 if (fault := self._publish(channel, held)) is not None:
                     stayed.append(Stays(held.letter.id, fault))
@@ -170,23 +170,23 @@ class DeadLetterQueue:
             method, properties, body = channel.basic_get(self._name)
             if method is None or properties is None or body is None:
                 return
-            message, claim, missing = self._followed(WireMessage(properties.properties, body))
+            message, claim, missing = self._resolve_claim(WireMessage(properties.properties, body))
             letter = self._kind.read(method.routing_key, *message, self._namespace)
             if missing is not None:
                 letter = replace(letter, reason=f"{letter.reason} ({missing})")
             yield Held(letter, method.delivery_tag, *message, claim, missing)
 
-    def _followed(self, letter: WireMessage) -> tuple[WireMessage, str | None, str | None]:
+    def _resolve_claim(self, letter: WireMessage) -> tuple[WireMessage, str | None, str | None]:
         """The message the letter stands for, the file it is in, and why it can't be had."""
         claim = (letter.properties.headers or {}).get(CLAIM)
-        inside = opened(letter)
+        inside = unwrap(letter)
         if inside is not letter or not isinstance(claim, str):
             return inside, None, None
         data = self._store.get(claim) if self._store is not None else None
         if data is None:
             where = f"{self._store.folder} holds no such file" if self._store is not None else "its folder is not here"
             return letter, claim, f"its message is in the file {claim[:80]}, and {where}"
-        return unpacked(data), claim, None
+        return unpack_message(data), claim, None
 
     def _depth(self, channel: BlockingChannel) -> int:
         try:

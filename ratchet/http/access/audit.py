@@ -60,7 +60,7 @@ class AuditLog:
 
     def note(self, entry: Entry) -> None:
         """On disk soon. Should that fail, it is an error in the service's log, and `trouble`."""
-        self._put(entry).add_done_callback(self._noted)
+        self._put(entry).add_done_callback(self._log_failed_write)
 
     def trouble(self) -> str | None:
         """Why the last entry could not be written; None once one could."""
@@ -154,7 +154,7 @@ class AuditLog:
                 raise explain(error, lock.path) from None
         raise AssertionError
 
-    def _noted(self, written: asyncio.Future[int]) -> None:
+    def _log_failed_write(self, written: asyncio.Future[int]) -> None:
         if not written.cancelled() and (error := written.exception()):
             log.error("not-audited", f"an entry of the audit could not be written: {error}")
 

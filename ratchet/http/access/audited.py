@@ -86,13 +86,13 @@ class AuditRefusals:
             await self._app(scope, receive, send)
             return
 
-        async def watched(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._note(scope, message["status"])
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_note)
         except Exception as error:
             self._note(scope, status_of(error))
             raise
@@ -116,13 +116,13 @@ class AuditChanges:
             return
         begun = await self._begin(scope, row)
 
-        async def watched(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._end(scope, row, begun, message["status"])
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_note)
         except asyncio.CancelledError:  # the caller's deadline passed: what was submitted goes on
             self._end(scope, row, begun, 504)
             raise

@@ -65,7 +65,7 @@ class TokenCheck:
         await self._reload()
         claims = self._believed.get(token)
         if claims is None:
-            claims = await self._checked(token)
+            claims = await self._claims_with_new_keys(token)
             self._believed[token] = claims
             if len(self._believed) > REMEMBERED:
                 self._believed.popitem(last=False)
@@ -75,7 +75,7 @@ class TokenCheck:
             raise TokenRefused("the token was revoked: issue a new one")
         return claims.caller
 
-    async def _checked(self, token: str) -> Claims:
+    async def _claims_with_new_keys(self, token: str) -> Claims:
         try:
             return self._claims(token)
         except UnknownKey:

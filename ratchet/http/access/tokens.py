@@ -80,7 +80,7 @@ def check(token: str, keys: PublicKeys, *, issuer: str, audience: str) -> Claims
     if len(token) > LONGEST_TOKEN:
         raise TokenRefused(f"the token is longer than {LONGEST_TOKEN} characters")
     try:
-        claims = Claims.model_validate(_verified(token, keys, issuer, audience))
+        claims = Claims.model_validate(_verify(token, keys, issuer, audience))
     except jwt.ExpiredSignatureError:
         raise TokenRefused(EXPIRED) from None
     except jwt.ImmatureSignatureError:
@@ -103,7 +103,7 @@ def check(token: str, keys: PublicKeys, *, issuer: str, audience: str) -> Claims
     return claims
 
 
-def _verified(token: str, keys: PublicKeys, issuer: str, audience: str) -> dict[str, object]:
+def _verify(token: str, keys: PublicKeys, issuer: str, audience: str) -> dict[str, object]:
     key_id = jwt.get_unverified_header(token).get("kid")
     if not isinstance(key_id, str) or key_id not in keys:
         raise UnknownKey("the token is signed with a key that is not known here: issue a new one")

@@ -72,12 +72,12 @@ class ConcurrencyLimit:
             self._running -= counted
             counted = False
 
-        async def watched(message: Message) -> None:
+        async def leave_and_send(message: Message) -> None:
             leave()
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, leave_and_send)
         finally:
             leave()
 
@@ -139,11 +139,11 @@ class Body:
             raise self._too_large()
         try:
             async with asyncio.timeout(self._within_s):
-                return await self._received(receive)
+                return await self._read_body(receive)
         except TimeoutError:
             raise Problem(408, "Too slow", f"the body did not come in within {self._within_s:g} s", "slow") from None
 
-    async def _received(self, receive: Receive) -> bytes:
+    async def _read_body(self, receive: Receive) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
@@ -176,14 +176,14 @@ class Deadline:
         seconds = seconds_of(given)
         begun = asyncio.Event()
 
-        async def watched(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             begun.set()
             limit.reschedule(None)
             await send(message)
 
         try:
             async with asyncio.timeout(seconds) as limit:
-                await self._app(scope, receive, watched)
+                await self._app(scope, receive, send_and_note)
         except TimeoutError:
             if begun.is_set() or not limit.expired():
                 raise
@@ -232,11 +232,11 @@ def _again(body: bytes, receive: Receive) -> Receive:
     """The whole body first; after it what comes next: that the client has gone."""
     whole: Message | None = {"type": "http.request", "body": body, "more_body": False}
 
-    async def received() -> Message:
+    async def replay_body() -> Message:
         nonlocal whole
         if whole is None:
             return await receive()
         message, whole = whole, None
         return message
 
-    return received
+    return replay_body

@@ -22,7 +22,7 @@ from services.agent.engines.cached_forward import forward
 from services.agent.engines.prompt_beginnings import PromptBeginnings
 from services.agent.engines.row_adapters import RowAdapters
 from services.agent.engines.row_cache import BLOCK, CacheShape, RowCache
-from services.agent.engines.sampling import RowSampler, RowSampling, RowTensors, broken
+from services.agent.engines.sampling import RowSampler, RowSampling, RowTensors, rows_not_finite
 from services.agent.engines.tokens import Answer, Completion, TokenRequest, cut, failure, not_finite
 
 PREFILL = 4096
@@ -94,7 +94,7 @@ class _Tokens(RowTensors):
     ids: torch.Tensor
     logprobs: torch.Tensor
     done: torch.Tensor
-    broken: torch.Tensor
+    rows_not_finite: torch.Tensor
 
     @classmethod
     def none_yet(cls, lengths: Sequence[int], most: int, device: torch.device) -> Self:
@@ -105,7 +105,7 @@ class _Tokens(RowTensors):
         return cls(length.clone(), length, length * 0, ids, ids.float(), no, no.clone())
 
     def add(self, drawn: torch.Tensor, logprobs: torch.Tensor, ends: torch.Tensor) -> None:
-        self.broken.logical_or_(broken(logprobs))
+        self.broken.logical_or_(rows_not_finite(logprobs))
         self.done.logical_or_(torch.isin(drawn, ends) | self.broken)
         self.last.copy_(drawn)
         self.ids.scatter_(1, self.made[:, None], drawn[:, None])

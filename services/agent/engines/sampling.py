@@ -72,21 +72,21 @@ class RowSampler:
         scaled = logits / self._rows.temperature[:, None] if self._scaled else logits
         if len(self._filtered):
             some = self._rows.at(self._filtered)
-            scaled = scaled.index_copy(0, self._filtered, _filtered(scaled[self._filtered], some))
+            scaled = scaled.index_copy(0, self._filtered, _filter_top(scaled[self._filtered], some))
         return torch.log_softmax(scaled, dim=-1)
 
     def draw(self, logprobs: torch.Tensor) -> torch.Tensor:
         """(rows,) tokens. Of a row that is NaN any."""
-        drawn = _drawn(logprobs)
+        drawn = _draw(logprobs)
         return torch.where(self._rows.greedy, logprobs.argmax(-1), drawn) if self._greedy else drawn
 
 
-def broken(logprobs: torch.Tensor) -> torch.Tensor:
+def rows_not_finite(logprobs: torch.Tensor) -> torch.Tensor:
     """(rows,): one infinite number or NaN makes all of its row's log-probabilities NaN, the first among them."""
     return logprobs[:, 0].isnan()
 
 
-def _filtered(scaled: torch.Tensor, rows: RowSampling) -> torch.Tensor:
+def _filter_top(scaled: torch.Tensor, rows: RowSampling) -> torch.Tensor:
     """Top-k, then top-p of what is left: the smallest set of likeliest tokens that holds top_p."""
     ordered, order = scaled.sort(dim=-1, descending=True)
     rank = torch.arange(scaled.shape[-1], device=scaled.device)[None]
@@ -97,7 +97,7 @@ def _filtered(scaled: torch.Tensor, rows: RowSampling) -> torch.Tensor:
     return torch.full_like(scaled, NEVER).scatter(-1, order, ordered.masked_fill(dropped, NEVER))
 
 
-def _drawn(logprobs: torch.Tensor) -> torch.Tensor:
+def _draw(logprobs: torch.Tensor) -> torch.Tensor:
     """One number at random picks a chunk of the vocabulary, then a token in it: the sums are exact enough in double."""
     spare = -logprobs.shape[-1] % CHUNK
     whole = pad(logprobs, (0, spare), value=NEVER) if spare else logprobs
@@ -132,8 +132,8 @@ class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
         logprobs = self._sampler.logprobs(scores)
         ended = torch.full_like(logprobs[:1], NEVER)
         ended[0, self._end_id] = 0.0
-        self._broken |= broken(logprobs)
-        self._pending = torch.where(broken(logprobs)[:, None], ended, logprobs)
+        self._broken |= rows_not_finite(logprobs)
+        self._pending = torch.where(rows_not_finite(logprobs)[:, None], ended, logprobs)
         best = self._pending.argmax(-1, keepdim=True)
         likeliest = torch.zeros_like(logprobs, dtype=torch.bool).scatter(-1, best, True)
         return self._pending.masked_fill(self._rows.greedy[:, None] & ~likeliest, NEVER)

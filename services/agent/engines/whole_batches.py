@@ -68,14 +68,14 @@ class WholeBatches:
     def _answers(self, requests: Sequence[TokenRequest]) -> list[Answer]:
         """Where the batch as a whole fails, each is tried alone, so that only the guilty one fails."""
         try:
-            return self._generated(requests)
+            return self._generate_token_answers(requests)
         except Exception as error:
             if len(requests) == 1:
                 return [failure(error, requests[0].sampling.n)]
         return [self._answers([request])[0] for request in requests]
 
     @torch.inference_mode()
-    def _generated(self, requests: Sequence[TokenRequest]) -> list[Answer]:
+    def _generate_token_answers(self, requests: Sequence[TokenRequest]) -> list[Answer]:
         rows = [request for request in requests for _ in range(request.sampling.n)]
         inputs = self._tokenizer.pad({"input_ids": [list(row.ids) for row in rows]}, return_tensors="pt")
         inputs = inputs.to(self._model.device)
@@ -92,7 +92,7 @@ class WholeBatches:
             top_k=0,
             top_p=1.0,
             logits_processor=[sampler],
-            stopping_criteria=[RowLimits(length, limits, self._model.device, self._on_step), *_stopped(rows, length)],
+            stopping_criteria=[RowLimits(length, limits, self._model.device, self._on_step), *_stopping_criteria(rows, length)],
             pad_token_id=self._tokenizer.pad_token_id,
             eos_token_id=sorted(self._end_ids),
         )
@@ -106,7 +106,7 @@ class WholeBatches:
         return [_answer(request, list(islice(rows_left, request.sampling.n))) for request in requests]
 
 
-def _stopped(rows: Sequence[TokenRequest], prompt_length: int) -> list[RowStops]:
+def _stopping_criteria(rows: Sequence[TokenRequest], prompt_length: int) -> list[RowStops]:
     """What ends rows at their stop strings; nothing where no row has any."""
     stops = [row.stops() for row in rows]
     return [RowStops(prompt_length, stops)] if any(stops) else []

@@ -20,7 +20,7 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import read_card
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
-from ratchet.adapters.verification import verified
+from ratchet.adapters.verification import verify_registry
 from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
 from schemas.records.decision import DecisionDraft, SignWith
@@ -162,7 +162,7 @@ def verify(json: AsJson = False) -> None:
     """
     settings = FleetSettings.read()
     limits = AdapterLimits(settings.adapter_max_rank)
-    found = verified(RegistryStore.of(settings), limits, settings.logs_dir)
+    found = verify_registry(RegistryStore.of(settings), limits, settings.logs_dir)
     if json:
         print_json(found.model_dump(mode="json"))
     else:

@@ -58,7 +58,7 @@ def chat_router(service: ChatService) -> APIRouter:
         task_id = await service.ask(question)
         headers = task_headers(task_id)
         if body.stream:
-            events = streamed(service, question, task_id, partial(_chunks, question), _failed)
+            events = stream_answer(service, question, task_id, partial(_chunks, question), _error_line)
             return StreamingResponse(events, headers=headers, media_type="text/event-stream")
         lines = await while_connected(request, service.lines(task_id))
         answer = service.answered(question, task_id, lines)
@@ -87,7 +87,7 @@ def chat_router(service: ChatService) -> APIRouter:
     return router
 
 
-async def streamed(
+async def stream_answer(
     service: ChatService,
     question: Question,
     task_id: str,
@@ -116,5 +116,5 @@ async def _chunks(question: Question, answer: ChatCompletion) -> AsyncIterator[s
     yield "data: [DONE]\n\n"
 
 
-def _failed(error: dict[str, Any]) -> str:
+def _error_line(error: dict[str, Any]) -> str:
     return f"data: {json.dumps({'error': error})}\n\n"

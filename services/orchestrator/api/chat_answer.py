@@ -85,7 +85,7 @@ def chunks(whole: ChatCompletion, *, usage: bool) -> Iterator[ChatChunk]:
         yield ChatChunk(**head, choices=[], usage=whole.usage)
 
 
-def parsed(text: str, tools: Sequence[Tool]) -> Parsed:
+def parse_answer(text: str, tools: Sequence[Tool]) -> Parsed:
     """By the parser that finds calls of tools that were offered; what calls none of them is text."""
     offered = {tool.function.name for tool in tools}
     for parser in installed_parsers().values() if offered else ():
@@ -101,7 +101,7 @@ def tells_tokens(lines: Sequence[Interaction]) -> bool:
 
 
 def _answer(line: Interaction, choice: int, wanted: Wanted) -> ChatAnswer:
-    said = parsed(line.response or "", line.tools or ())
+    said = parse_answer(line.response or "", line.tools or ())
     calls = said.calls[:1] if wanted.one_call else said.calls
     ids = [_call_id(line, choice, number) for number in range(len(calls))]
     return ChatAnswer(

@@ -52,11 +52,11 @@ def session_of_its_own(task_id: str) -> str:
 
 
 def _key(model: str, caller: str, turns: Sequence[ChatTurn]) -> str:
-    said = json.dumps([model, caller, *map(_said, turns)])
+    said = json.dumps([model, caller, *map(_identity_of_turn, turns)])
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _said(turn: ChatTurn) -> list[Any]:
+def _identity_of_turn(turn: ChatTurn) -> list[Any]:
     """What a client can be trusted to send back: not reasoning, not white space around an answer."""
     calls = [(call.id, call.function.name) for call in turn.tool_calls or ()]
     return [turn.role, turn.text.strip() if turn.role == "assistant" else turn.text, turn.tool_call_id, calls]

@@ -31,7 +31,7 @@ from ratchet.recorder.parsing import Parsed
 from ratchet.recorder.refused import Refused, refused_of
 from ratchet.service.errors import PromptRefused
 from schemas.messages.response import FinishReason
-from services.orchestrator.api.chat import streamed
+from services.orchestrator.api.chat import stream_answer
 from services.orchestrator.api.chat_answer import pieces
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
 
@@ -151,16 +151,16 @@ def dialects_router(service: ChatService) -> APIRouter:
         beta: Annotated[str | None, Query(description="No effect.")] = None,
         idempotency_key: IdempotencyKey = None,
     ) -> Response:
-        return await _answered(MESSAGES, service, request, caller, idempotency_key)
+        return await _answer_request(MESSAGES, service, request, caller, idempotency_key)
 
     @router.post(RESPONSES.path, include_in_schema=False)
     async def respond(request: Request, caller: CallerOf, idempotency_key: IdempotencyKey = None) -> Response:
-        return await _answered(RESPONSES, service, request, caller, idempotency_key, kept)
+        return await _answer_request(RESPONSES, service, request, caller, idempotency_key, kept)
 
     return router
 
 
-async def _answered(
+async def _answer_request(
     dialect: Dialect,
     service: ChatService,
     request: Request,
@@ -188,14 +188,14 @@ async def _answered(
     if chat.stream:
 
         def events(answer: ChatCompletion) -> AsyncIterator[str]:
-            told = chosen(answer)
+            told = chosen_answer(answer)
             nothing = replace(told, parsed=Parsed(), call_ids=())
             return dialect.events(body, answer.model, nothing, growing(told), keep)
 
-        lines = streamed(service, question, task_id, events, dialect.failed)
+        lines = stream_answer(service, question, task_id, events, dialect.failed)
         return StreamingResponse(lines, headers=headers, media_type="text/event-stream")
     answer = service.answered(question, task_id, await while_connected(request, service.lines(task_id)))
-    whole = keep(dialect.whole(body, answer.model, chosen(answer)))
+    whole = keep(dialect.whole(body, answer.model, chosen_answer(answer)))
     return JSONResponse(whole | {"ratchet": answer.ratchet.model_dump()}, headers=headers)
 
 
@@ -232,7 +232,7 @@ def _fields(body: Mapping[str, Any], objects: Container[str]) -> Iterator[tuple[
         yield from [(name, value)] if inner is None else [(f"{name}.{one}", it) for one, it in inner.items()]
 
 
-def chosen(answer: ChatCompletion) -> Chosen:
+def chosen_answer(answer: ChatCompletion) -> Chosen:
     choice, usage = answer.choices[0], answer.usage
     said, calls = choice.message, choice.message.tool_calls or []
     return Chosen(

@@ -36,10 +36,10 @@ def programs_router(
 ) -> APIRouter:
     router = APIRouter(tags=["programs"])
 
-    def known(agent_id: str) -> set[str]:
+    def declared_names(agent_id: str) -> set[str]:
         return {name for one in told(agent_id) for name in one}
 
-    async def moved(agent_id: str, caller: Caller, move: Callable[[ProgramService], Registry]) -> ProgramsStanding:
+    async def apply_move(agent_id: str, caller: Caller, move: Callable[[ProgramService], Registry]) -> ProgramsStanding:
         """As with adapters: in effect when this returns, in other threads than what is read."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         service = ProgramService(store, name, recorded_name(caller))
@@ -67,18 +67,18 @@ def programs_router(
     @router.post("/v1/programs/{agent_id}/try", responses=MOVED)
     async def try_(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
         """Ask for an experiment of a program against the one that answers by default; what proves better takes over."""
-        require_known(asked.program, known(agent_id))
-        return await moved(agent_id, caller, lambda service: service.try_(asked.program, asked.reason))
+        require_known(asked.program, declared_names(agent_id))
+        return await apply_move(agent_id, caller, lambda service: service.try_(asked.program, asked.reason))
 
     @router.post("/v1/programs/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
         """Have a program answer by default at once, without an experiment; a watch begins."""
-        require_known(asked.program, known(agent_id))
-        return await moved(agent_id, caller, lambda service: service.promote(asked.program, asked.reason))
+        require_known(asked.program, declared_names(agent_id))
+        return await apply_move(agent_id, caller, lambda service: service.promote(asked.program, asked.reason))
 
     @router.post("/v1/programs/{agent_id}/rollback", responses=MOVED)
     async def rollback(agent_id: AgentId, asked: ProgramRollBackRequest, caller: CallerOf) -> ProgramsStanding:
         """Take a program out of traffic at once, or call its experiment off. Works while frozen, too."""
-        return await moved(agent_id, caller, lambda service: service.roll_back(asked.program, asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.roll_back(asked.program, asked.reason))
 
     return router

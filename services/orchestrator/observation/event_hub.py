@@ -122,7 +122,7 @@ class EventHub:
                 yield self._gap(missed, place)
             while not self._closed and clock() - began < self._longest_s:
                 if place == self._last:
-                    await self._woken()
+                    await self._wait_for_event()
                 if (oldest := self._last - self._size) > place:
                     missed, place = oldest - place, oldest
                     yield self._gap(missed, place)
@@ -139,7 +139,7 @@ class EventHub:
         if not self._of[caller]:
             del self._of[caller]
 
-    async def _woken(self) -> None:
+    async def _wait_for_event(self) -> None:
         """By an event, or after a quiet time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._heartbeat_s):
@@ -155,10 +155,10 @@ class EventHub:
         """The next events after a place, and the place after them."""
         made = self._parts.get((place, kinds, owner))
         if made is None:
-            made = self._parts[place, kinds, owner] = self._joined(place, kinds, owner)
+            made = self._parts[place, kinds, owner] = self._join_frames(place, kinds, owner)
         return made
 
-    def _joined(self, place: int, kinds: frozenset[str], owner: str | None) -> tuple[bytes, int]:
+    def _join_frames(self, place: int, kinds: frozenset[str], owner: str | None) -> tuple[bytes, int]:
         frames: list[bytes] = []
         size = 0
         while place < self._last and size < WRITE_BYTES:

@@ -82,13 +82,13 @@ class Overview:
 
     async def look(self) -> None:
         """Call it every LOOK_EVERY_S seconds."""
-        self._looks.append(counted(self._seconds()))
+        self._looks.append(count_now(self._seconds()))
 
     async def status(self) -> Status:
-        now = counted(self._seconds())
+        now = count_now(self._seconds())
         before = self._looks[0] if self._looks else None
         trouble = self._trouble()
-        dead, unroutable = await self._lost()
+        dead, unroutable = await self._count_lost()
         return Status(
             at=self._clock(),
             started_at=self._started_at,
@@ -146,7 +146,7 @@ class Overview:
             samples=self._samples[name].figures(),
         )
 
-    async def _lost(self) -> tuple[int | None, int | None]:
+    async def _count_lost(self) -> tuple[int | None, int | None]:
         try:
             states = (await self._queues.latest()).states
         except BusError:
@@ -169,7 +169,7 @@ def _watch(arms: Arms) -> WatchFigures | None:
     )
 
 
-def counted(at: float) -> Counted:
+def count_now(at: float) -> Counted:
     return Counted(at, sum(closed_by_status().values()), stage_buckets())
 
 

@@ -116,7 +116,7 @@ class RolloutsNow:
                 self._ended.popitem(last=False)
         else:
             return
-        if known is None or _moved(known, one):
+        if known is None or _has_moved(known, one):
             self._publish(one)
 
     def _publish(self, one: FleetRollout) -> None:
@@ -135,7 +135,7 @@ class RolloutsNow:
         self._running = {name: one for name, one in self._running.items() if one.runner not in gone}
 
 
-def _moved(before: FleetRollout, now: FleetRollout) -> bool:
+def _has_moved(before: FleetRollout, now: FleetRollout) -> bool:
     return (before.state, before.calls, before.sampled_tokens) != (now.state, now.calls, now.sampled_tokens)
 
 

@@ -114,9 +114,9 @@ class Watcher:
         if all(now[agent] is self._adapters.get(agent) for agent in now):
             return
         for decision in await self._threads.run(self._book.read_on):
-            self._publish("decision", _made(decision))
+            self._publish("decision", _decision_event(decision))
             if (promoter := self._promoters.get(decision.agent_id)) and (event := _move_of(decision)):
-                self._publish("adapter", _moved(decision, event, promoter.arms.adapters))
+                self._publish("adapter", _adapter_event(decision, event, promoter.arms.adapters))
         self._adapters = now
 
     def _look_at_experiment(self, agent_id: str, promoter: Promoter) -> None:
@@ -168,7 +168,7 @@ class Watcher:
         self._hub.publish(kind, record.model_dump(mode="json"))
 
 
-def _made(decision: Decision) -> DecisionMade:
+def _decision_event(decision: Decision) -> DecisionMade:
     return DecisionMade(
         sequence=decision.sequence,
         agent_id=decision.agent_id,
@@ -180,7 +180,7 @@ def _made(decision: Decision) -> DecisionMade:
     )
 
 
-def _moved(decision: Decision, event: AdapterMove, adapters: AgentAdapters) -> AdapterMoved:
+def _adapter_event(decision: Decision, event: AdapterMove, adapters: AgentAdapters) -> AdapterMoved:
     return AdapterMoved(
         agent_id=decision.agent_id,
         event=event,
@@ -229,13 +229,13 @@ class RunWatch:
 
     def changes(self, views: Sequence[RunView]) -> list[TrainingMoved]:
         before = self._seen
-        self._seen = {(view.agent_id, view.run_id): _seen(view) for view in views}
+        self._seen = {(view.agent_id, view.run_id): _view_key(view) for view in views}
         if before is None:
             return []
-        return [_training_moved(view) for view in views if before.get((view.agent_id, view.run_id)) != _seen(view)]
+        return [_training_moved(view) for view in views if before.get((view.agent_id, view.run_id)) != _view_key(view)]
 
 
-def _seen(view: RunView) -> Seen:
+def _view_key(view: RunView) -> Seen:
     if view.progress is None:
         return view.state, None, None
     return view.state, view.progress.stage, view.progress.step

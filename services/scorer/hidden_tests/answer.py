@@ -54,10 +54,10 @@ def patch_in(text: str) -> str | None:
 
 def _blocks(text: str) -> list[tuple[str, str]]:
     """What the fence says and what is in it, for each fenced block; those that are indented least come first."""
-    return [(fence, content) for _, fence, content in sorted(_found(text), key=lambda block: block[0])]
+    return [(fence, content) for _, fence, content in sorted(_find_blocks(text), key=lambda block: block[0])]
 
 
-def _found(text: str) -> Iterator[tuple[int, str, str]]:
+def _find_blocks(text: str) -> Iterator[tuple[int, str, str]]:
     opening: re.Match[str] | None = None
     content: list[str] = []
     for line in text.split("\n"):

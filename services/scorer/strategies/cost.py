@@ -46,9 +46,9 @@ class Cost(NothingToOpen):
         return self._identity
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
-        return [self._scored(answer, again=request.fresh) for answer in request.answers]
+        return [self._score_answer(answer, again=request.fresh) for answer in request.answers]
 
-    def _scored(self, answer: Answer, *, again: bool) -> SampleScore:
+    def _score_answer(self, answer: Answer, *, again: bool) -> SampleScore:
         taken = self.taken(answer)
         if again:
             return SampleScore(score=1.0, reason="scored again: what it took is not")

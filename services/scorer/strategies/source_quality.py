@@ -102,11 +102,11 @@ class SourceQuality(OnGround):
         except ScorerError:
             place = "answer.py" if request.workspace is None else None
         try:
-            return await self._ground.scored(request, place, self._judged)
+            return await self._ground.scored(request, place, self._judge)
         except SandboxError as error:
             return failure(len(request.answers), str(error))
 
-    async def _judged(self, before: Tree, after: Tree) -> SampleScore:
+    async def _judge(self, before: Tree, after: Tree) -> SampleScore:
         changed = [
             path
             for path, file in after.files.items()
@@ -114,7 +114,7 @@ class SourceQuality(OnGround):
         ]
         if not changed:
             return SampleScore(score=1.0, reason="no Python was written")
-        changed, found = await self._found(before, after, changed)
+        changed, found = await self._findings(before, after, changed)
         new = {
             path: found["after", number] - found["before", number]
             for number, path in enumerate(changed)
@@ -128,7 +128,7 @@ class SourceQuality(OnGround):
         shown = [f"{path}: {', '.join(sorted(rules))}" for path, rules in new.items() if rules][:SHOWN]
         return SampleScore(score=self.kind.score(count, lines), reason="; ".join([said, *shown]))
 
-    async def _found(self, before: Tree, after: Tree, changed: list[str]) -> tuple[list[str], Findings]:
+    async def _findings(self, before: Tree, after: Tree, changed: list[str]) -> tuple[list[str], Findings]:
         """And where that is found. Other files than Python's, which only may be some, do no harm where they are many.
 
         Raises OwnFault and SandboxError.

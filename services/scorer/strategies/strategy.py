@@ -25,7 +25,7 @@ class Spent:
     seconds: float | None = None
 
 
-def spent(usage: Usage | None) -> Spent:
+def spent_of(usage: Usage | None) -> Spent:
     """As whoever made the answer said."""
     return Spent() if usage is None else Spent(usage.sampled_tokens, usage.seconds)
 
@@ -40,7 +40,7 @@ class Answer:
     text: str
     finish_reason: FinishReason | None = None
     artifact: Artifact | None = field(default=None, hash=False)
-    spent: Spent = field(default=Spent(), compare=False)
+    spent_of: Spent = field(default=Spent(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.adapters.decisions import DecisionLedger, Mark, chained
+from ratchet.adapters.decisions import DecisionLedger, Mark, chain_decision
 from ratchet.files.hash_chain import canonical
 from ratchet.service.errors import RegistryError
 from tests.quick import rounds
@@ -92,7 +92,7 @@ def test_a_forger_must_forge_all_that_follows(tmp_path: Path) -> None:
     # given a first line that was replaced by another with a right sum
     ledger = written(tmp_path)
     lines = ledger.path.read_bytes().splitlines(keepends=True)
-    _, lines[0] = chained(Mark(), draft(register("v1.0.1"), who="trainer", score=1.0))
+    _, lines[0] = chain_decision(Mark(), draft(register("v1.0.1"), who="trainer", score=1.0))
     ledger.path.write_bytes(b"".join(lines))
     with pytest.raises(RegistryError, match=r"line 2 .* does not follow"):
         list(ledger.read())

@@ -40,7 +40,7 @@ class ToolTask:
     blanked: bool = False
 
     @cached_property
-    def _drawn(self) -> tuple[dict[str, str], tuple[str, str], str]:
+    def _draw(self) -> tuple[dict[str, str], tuple[str, str], str]:
         rng = random.Random(self.workspace)
         pointers = rng.sample(FILES, POINTERS)
         numbers = [name for name in FILES if name not in pointers]
@@ -51,15 +51,15 @@ class ToolTask:
 
     @property
     def files(self) -> dict[str, str]:
-        return dict(self._drawn[0])
+        return dict(self._draw[0])
 
     @property
     def asked(self) -> tuple[str, str]:
-        return self._drawn[1]
+        return self._draw[1]
 
     @property
     def target(self) -> str:
-        return self._drawn[2]
+        return self._draw[2]
 
     @property
     def question(self) -> str:
@@ -74,7 +74,7 @@ class ToolTask:
 
     def value(self, name: str) -> int:
         """That a file holds, or the file it points to."""
-        held = self._drawn[0][name]
+        held = self._draw[0][name]
         return self.value(held[1:]) if held.startswith("@") else int(held)
 
     @property

@@ -44,7 +44,7 @@ from services.agent.engines.own_process.calls import (
     Started,
     Step,
     Told,
-    framed,
+    frame,
 )
 
 STEP_EVERY_S = 1.0
@@ -63,7 +63,7 @@ class Parent:
 
     def send(self, item: Any) -> None:
         """Raises ParentGone, and what pickle raises."""
-        frame = framed(item)
+        frame = frame(item)
         try:
             self._end.sendall(frame)
         except OSError as error:
@@ -141,13 +141,13 @@ class BatchAfterBatch:
     def _results(self, batch: Sequence[Waiting]) -> Sequence[Generation | RatchetError]:
         """One a request; where the batch as a whole fails, each is tried alone, so that only the guilty one fails."""
         try:
-            return self._generated([one.request for one in batch])
+            return self._generate([one.request for one in batch])
         except Exception as error:
             if len(batch) == 1:
                 return [portable(error)]
         return [self._results([one])[0] for one in batch]
 
-    def _generated(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+    def _generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
         results = self._engine.generate(requests)
         if len(results) != len(requests):
             raise EngineError(f"the engine gave {len(results)} answers to {len(requests)} requests: mend the engine")
@@ -175,7 +175,7 @@ class Child:
             if not self._continuous.busy:
                 continue
             rows = self._continuous.rows
-            answers = [Answer(number, carried(result)) for number, result in self._continuous.step()]
+            answers = [Answer(number, portable_result(result)) for number, result in self._continuous.step()]
             if self._told:
                 self._parent.send(Told(tuple(self._told)))
                 self._told.clear()
@@ -195,7 +195,7 @@ class Child:
         elif call.method == CANCEL:
             self._continuous.cancel(call.number)
         else:
-            self._parent.send(Answer(call.number, self._changed(call)))
+            self._parent.send(Answer(call.number, self._change_adapter(call)))
 
     def _submit_ids(self, number: int, request: IdsRequest) -> None:
         if isinstance(self._engine, TakesIds):
@@ -206,7 +206,7 @@ class Child:
     def _tell(self, number: int, sample: int, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         self._told.append((number, TokenPiece(sample, tuple(ids), tuple(logprobs))))
 
-    def _changed(self, call: Call) -> RatchetError | None:
+    def _change_adapter(self, call: Call) -> RatchetError | None:
         change = self._engine.load_adapter if call.method == LOAD_ADAPTER else self._engine.unload_adapter
         try:
             change(*call.arguments)
@@ -215,7 +215,7 @@ class Child:
         return None
 
 
-def carried(result: Generation | Exception) -> Generation | RatchetError:
+def portable_result(result: Generation | Exception) -> Generation | RatchetError:
     """As it travels to the parent."""
     return portable(result) if isinstance(result, Exception) else result
 

@@ -61,18 +61,18 @@ class EngineProcess:
 
     @property
     def identity(self) -> str:
-        return self._known.identity
+        return self._loaded_model.identity
 
     @property
     def base(self) -> BaseModelIdentity | None:
-        return self._known.base
+        return self._loaded_model.base
 
     @property
     def context(self) -> int | None:
-        return self._known.context
+        return self._loaded_model.context
 
     @property
-    def _known(self) -> Started:
+    def _loaded_model(self) -> Started:
         if self._started is None:
             raise EngineError("the model is not loaded: start the engine first")
         return self._started
@@ -104,7 +104,7 @@ class EngineProcess:
     async def load_adapter(self, name: str, path: Path) -> None:
         """The child loads it also if the asker gives up, and then it is known."""
         loading = asyncio.create_task(self._load_adapter(name, path))
-        loading.add_done_callback(_seen)
+        loading.add_done_callback(_retrieve_error)
         await asyncio.shield(loading)
 
     async def _load_adapter(self, name: str, path: Path) -> None:
@@ -196,7 +196,7 @@ def _sum_of(path: Path) -> str | None:
         return None
 
 
-def _seen(done: asyncio.Task[None]) -> None:
+def _retrieve_error(done: asyncio.Task[None]) -> None:
     """Its error is the asker's, or nobody's any more."""
     if not done.cancelled():
         done.exception()
