@@ -116,8 +116,8 @@ def base_fault(trained_on: BaseModelIdentity | None, runs: BaseModelIdentity | N
     if (trained_on.revision == runs.revision) if both_known else (trained_on.name == runs.name):
         return None
     return (
-        f"it was trained on {_format_base(trained_on)}, but the agent runs {_format_base(runs)}: train on that model, or give "
-        f"the agent the other one back"
+        f"it was trained on {_format_base(trained_on)}, but the agent runs {_format_base(runs)}: "
+        f"train on that model, or give the agent the other one back"
     )
 
 

@@ -48,7 +48,10 @@ def move_entries(
     programs: AgentPrograms, states: Mapping[str, ProgramState], decision: Decision, **fields: Any
 ) -> dict[str, ProgramEntry]:
     """All entries, some in new states. `fields`: what else changes of each. Raises NotAllowed as the table says."""
-    return {**programs.entries, **{name: _move_entry(programs, name, to, decision, fields) for name, to in states.items()}}
+    return {
+        **programs.entries,
+        **{name: _move_entry(programs, name, to, decision, fields) for name, to in states.items()},
+    }
 
 
 def _move_entry(

@@ -6,16 +6,16 @@ being frozen, cooling down or in an experiment. Whether runners have a program i
 
 from __future__ import annotations
 
-from ratchet.adapters.program_entries import replace_programs, move_entries, with_outcome
-from ratchet.adapters.traffic_moves import (
-    replace_adapters as changed_agent,
-)
+from ratchet.adapters.program_entries import move_entries, replace_programs, with_outcome
 from ratchet.adapters.traffic_moves import (
     refuse_if_cooling,
     refuse_if_frozen,
     refuse_if_running,
     refuse_if_watched,
     running_experiment,
+)
+from ratchet.adapters.traffic_moves import (
+    replace_adapters as changed_agent,
 )
 from ratchet.service.errors import NotAllowed
 from schemas.records.decision import (
@@ -175,7 +175,9 @@ def conclude_program(agent: AgentAdapters, move: Conclude, decision: Decision) -
     """Of a canary, the candidate leaves; a watch leaves all as it is."""
     programs = agent.programs
     if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
-        return _replace_agent(agent, watch=None, entries=with_outcome(programs.entries, agent.watch, move.verdict, decision))
+        return _replace_agent(
+            agent, watch=None, entries=with_outcome(programs.entries, agent.watch, move.verdict, decision)
+        )
     experiment = running_experiment(agent, move.experiment_id)
     if move.verdict == "unharmed" and experiment.kind == "canary":
         raise NotAllowed(f"{experiment.experiment_id} is a canary: only a watch ends as unharmed")

@@ -21,10 +21,10 @@ from ratchet.adapters.program_moves import (
     try_program,
 )
 from ratchet.adapters.traffic_moves import (
-    replace_adapters,
     conclude,
     entry_of,
     promote,
+    replace_adapters,
     roll_back,
     settle,
     start_experiment,

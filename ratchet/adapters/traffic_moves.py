@@ -183,7 +183,9 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
     if move.version == agent.candidate:
         states = {move.version: AdapterState.ROLLED_BACK}
         versions = _move_versions(agent, states, decision, "rolled_back")
-        return replace_adapters(agent, versions=versions, candidate=None, experiment=None, cool_down_until=move.cool_down_until)
+        return replace_adapters(
+            agent, versions=versions, candidate=None, experiment=None, cool_down_until=move.cool_down_until
+        )
     if move.version != agent.primary:
         raise NotAllowed(f"{move.version} is neither the primary nor the candidate: it serves nothing to roll back")
     target = _way_back(agent, move)
@@ -223,7 +225,9 @@ def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentA
     )
 
 
-def _conclude_watch(agent: AgentAdapters, watch: RunningExperiment, move: Conclude, decision: Decision) -> AgentAdapters:
+def _conclude_watch(
+    agent: AgentAdapters, watch: RunningExperiment, move: Conclude, decision: Decision
+) -> AgentAdapters:
     versions = _with_outcome(agent.versions, watch, move.verdict, decision)
     if move.since_base is not None:
         entry = versions[watch.treatment].model_copy(update={"since_base": move.since_base})

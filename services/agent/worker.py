@@ -101,7 +101,10 @@ class AgentWorker:
 
     def routers(self) -> Sequence[APIRouter]:
         direct = DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary)
-        return [agent_router(direct), conversation_router(ConversationCalls(self._served_model, self._engine, self._cache))]
+        return [
+            agent_router(direct),
+            conversation_router(ConversationCalls(self._served_model, self._engine, self._cache)),
+        ]
 
     def _served_model(self) -> ServedModel:
         return ServedModel(

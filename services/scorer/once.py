@@ -46,7 +46,12 @@ async def score_all(strategy: Strategy, requests: Sequence[ScoringRequest]) -> l
 
 def request_from(line: Mapping[str, Any]) -> ScoringRequest:
     answers = tuple(
-        Answer(one["text"], one.get("finish_reason"), _parse_optional(Artifact, one.get("artifact")), _parse_usage(one.get("usage")))
+        Answer(
+            one["text"],
+            one.get("finish_reason"),
+            _parse_optional(Artifact, one.get("artifact")),
+            _parse_usage(one.get("usage")),
+        )
         for one in line["answers"]
     )
     prompt = line["prompt"]

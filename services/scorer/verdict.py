@@ -51,7 +51,9 @@ def verdict_schema(case: Case) -> dict[str, Any]:
         "reason": {"type": "string"},
         "score": {"type": "integer", "enum": list(range(TOP + 1))},
     }
-    return _closed_object({"nonce": {"type": "string", "enum": [case.nonce]}, "verdicts": _list_of(_closed_object(verdict))})
+    return _closed_object(
+        {"nonce": {"type": "string", "enum": [case.nonce]}, "verdicts": _list_of(_closed_object(verdict))}
+    )
 
 
 def _closed_object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ _log = Log(__name__)
 
 
 Arrival = tuple[ChannelConsumer, int, Delivery, Properties]
-"""Where it came from, its delivery tag there, the message, and its properties as they were."""
+"""The subscription it came from, its delivery tag there, the message, and its properties as they were."""
 
 
 class Consumer:
@@ -125,7 +125,7 @@ class Consumer:
         return frozenset(self._running.values())
 
     def close(self) -> None:
-        """What is not acknowledged by now goes back to the queue."""
+        """Stop consuming. What is not acknowledged by now goes back to the queue."""
         if self._subscription is not None and self._subscription.alive:
             self._subscription.close()
 
@@ -219,7 +219,7 @@ class Consumer:
         return True
 
     def _begin_waiting(self) -> None:
-        """As many as the prefetch and the budget allow."""
+        """Begin as many waiting messages as the prefetch and the budget allow."""
         while self._backlog and len(self._running) < self._prefetch and not self._draining.is_set():
             arrival = self._backlog[0]
             if not arrival[0].alive:
@@ -293,7 +293,8 @@ class Consumer:
         properties: Properties,
         error: Exception | asyncio.CancelledError,
     ) -> bool:
-        """After its handler failed: True when the message may be acknowledged, as it is handled or at its next place.
+        """Retry or give up a message whose handler failed. True when it may be acknowledged, handled or at its next
+        place.
 
         Raises CancelledError where this task was cancelled.
         """

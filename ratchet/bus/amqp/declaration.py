@@ -34,7 +34,7 @@ from ratchet.service.telemetry import Log
 _log = Log(__name__)
 
 OWN_QUEUES = (KEPT_RESPONSES, AUDITS, AUDIT_SCORES)
-"""Of fleets with an external scorer or an auditor: another fleet's names all the same."""
+"""The queues of fleets with an external scorer or an auditor: another fleet's names all the same."""
 PRECONDITION_FAILED = 406
 NOT_FOUND = 404
 
@@ -58,7 +58,8 @@ class Declaration:
         return self.namespace + name
 
     def is_fleets_own(self, queue: str) -> bool:
-        """Whether a queue of that name on the wire is the fleet's: no answer is sent there because a task says so."""
+        """Return whether a queue of that name on the wire is the fleet's: no answer is sent there because a task
+        says so."""
         name = queue.removeprefix(self.namespace)
         own = {*OWN_QUEUES, *self.topology.names, *(rung.name for rung in self.topology.rungs)}
         return queue.startswith(self.namespace) and (name in own or name.startswith((LISTENER, "work.")))
@@ -78,8 +79,9 @@ class Declaration:
         channel.close()
 
     async def require(self, connection: AmqpConnection) -> None:
-        """Only look whether it was declared: for users that may not. A queue that expires is the user's own, and is
-        declared. Raises BusError, TimeoutError.
+        """Check that the queues were declared, for users that may not declare them. Raises BusError, TimeoutError.
+
+        A queue that expires is the user's own, and is declared.
         """
         channel = await open_channel(connection)
         try:

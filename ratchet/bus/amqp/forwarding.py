@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 from ratchet.bus.amqp.frames import PERSISTENT, Properties, read_properties, write_properties
 from ratchet.bus.amqp.table import UNREADABLE, WireTable, edit_headers, is_well_formed
-from ratchet.bus.retry_policy import NOTE, shorten_reason, is_routing, travels
+from ratchet.bus.retry_policy import NOTE, is_routing, shorten_reason, travels
 from ratchet.service.telemetry import TRACE_HEADER, WELL_FORMED
 
 LARGEST_BODY = 16 * 1024 * 1024
 """Bytes. RabbitMQ 4 closes the connection that publishes more."""
 CLAIM = "x-ratchet-claim"
-"""Where the message is that this one stands for: INSIDE its body, or the sha256 that names its file."""
+"""The header that says where the message is that this one stands for: INSIDE its body, or the sha256 that names its
+file."""
 INSIDE = "inside"
 CONTENT_TYPE = "application/vnd.ratchet.message"
 _MAGIC = b"ratchet message 1\n"
@@ -28,7 +29,7 @@ _SIZE = struct.Struct(">I")
 
 
 class WireMessage(NamedTuple):
-    """What AMQP carries: the properties and the body."""
+    """A message as AMQP carries it: the properties and the body."""
 
     properties: Properties
     body: bytes
@@ -70,7 +71,7 @@ def pack_message(message: WireMessage) -> bytes:
 
 
 def unpack_message(data: bytes) -> WireMessage:
-    """What `packed` wrote. Raises ValueError for anything else."""
+    """Return what `pack_message` wrote. Raises ValueError for anything else."""
     if not data.startswith(_MAGIC):
         raise ValueError("it holds no message")
     try:

@@ -37,7 +37,10 @@ _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
 @dataclass(slots=True)
 class Properties:
-    """Of a message, in the order AMQP writes them. Texts are those of `ratchet.bus.amqp.table.text_of`."""
+    """The properties of a message, in the order AMQP writes them.
+
+    Texts are those of `ratchet.bus.amqp.table.text_of`.
+    """
 
     content_type: str | None = None
     content_encoding: str | None = None

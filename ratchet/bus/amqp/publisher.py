@@ -84,9 +84,10 @@ class Publisher:
         mandatory: bool = False,
         most_nacks: int | None = None,
     ) -> asyncio.Future[None]:
-        """To be awaited: done when the broker has the message. Raises Reject for what AMQP can't carry, PublishTimeout.
+        """Return a future that is done when the broker has the message.
 
-        Raises Unreachable only where `mandatory`, Refused only after `most_nacks`.
+        Raises Reject for what AMQP can't carry, PublishTimeout, Unreachable only where `mandatory`, and Refused only
+        after `most_nacks`.
         """
         confirmed = self._loop.create_future()
         deadline = self._loop.time() + self._timeout_s
@@ -116,12 +117,12 @@ class Publisher:
         self._write_waiting()
 
     def set_blocked(self, blocked: bool) -> None:
-        """By the broker's alarm: hold everything back, or let it go."""
+        """Hold everything back when the broker raises its alarm, or let it go."""
         self._blocked = blocked
         self._write_waiting()
 
     def close(self) -> None:
-        """What is still unconfirmed fails."""
+        """Stop publishing. What is still unconfirmed fails."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for outgoing in self._by_age:

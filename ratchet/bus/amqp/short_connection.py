@@ -54,7 +54,7 @@ class BrokerUnreachable(BusError):
 
 
 def without_password(url: str) -> str:
-    """For people to read: amqp://user@host:port/vhost."""
+    """Return the URL for people to read: amqp://user@host:port/vhost."""
     parts = urlsplit(url)
     user = f"{parts.username}@" if parts.username else ""
     port = f":{parts.port}" if parts.port else ""

@@ -47,7 +47,7 @@ def text_of(raw: bytes) -> str:
 
 
 def bytes_of(text: str) -> bytes:
-    """What `text_of` read. A lone surrogate, which no wire carries, becomes a question mark."""
+    """Return what `text_of` read. A lone surrogate, which no wire carries, becomes a question mark."""
     if text.isascii():
         return text.encode("ascii")
     return _ESCAPES.sub(_unescape, text.encode("utf-8", "replace").decode()).encode("utf-8", "surrogateescape")
@@ -250,11 +250,11 @@ def short_string(text: str) -> bytes:
 
 
 constant_string = lru_cache(maxsize=64)(short_string)
-"""For texts of which there are few."""
+"""Encodes texts of which there are few."""
 
 
 def write_table(table: Mapping[str, Any]) -> bytes:
-    """With its length in front. Raises ValueError for a value AMQP has no type for."""
+    """Encode the table with its length in front. Raises ValueError for a value AMQP has no type for."""
     pairs = table.raw if isinstance(table, WireTable) else _pairs(table)
     return _U32.pack(len(pairs)) + pairs
 

@@ -74,7 +74,7 @@ OURS = (REASON, QUEUE, ATTEMPTS, AT, BY, ATTEMPT, NOTE, CLAIM)
 
 
 def headers_to_go_again(headers: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Its own headers, with nothing left of why and when it failed: it starts with no attempt counted."""
+    """Return its own headers without the reason and time of the failure: it starts with no attempt counted."""
     return edit_headers(headers, lambda name: travels(name) and name not in OURS, {})
 
 

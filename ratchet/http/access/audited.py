@@ -1,4 +1,4 @@
-"""What the audit notes: refusals as they leave the service, changes before they are made and when they are done.
+"""Audits refusals as they leave the service, and changes before they are made and when they are done.
 
 A change that can't be audited is not made. Work (tasks, chat, feedback) has one line, with how it ended: the fleet's
 own log has it whole.
@@ -161,7 +161,8 @@ def _who(scope: Scope) -> dict[str, Any]:
 
 
 def _concerns(scope: Scope, row: AccessRule) -> dict[str, str]:
-    """What it is about: the variables of the path, and what the route says (`request.state.concerns`)."""
+    """Return what the request is about: the variables of the path, and what the route says
+    (`request.state.concerns`)."""
     match = row.pattern.match(scope["path"])
     named = (match.groupdict() if match else {}) | scope["state"].get("concerns", {})
     return {name: _plain(str(value)) for name, value in named.items()}

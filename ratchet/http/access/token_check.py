@@ -30,7 +30,7 @@ Stamp = tuple[int, int, int] | None
 
 
 class _Read(NamedTuple):
-    """What the files held, and by what a change of them is seen."""
+    """The content of the files, and what shows that they changed."""
 
     stamps: tuple[Stamp, Stamp]
     keys: PublicKeys
@@ -61,7 +61,7 @@ class TokenCheck:
         self._believed: OrderedDict[str, Claims] = OrderedDict()
 
     async def caller(self, token: str) -> Caller:
-        """Whose token it is. Raises TokenRefused."""
+        """Return the caller that the token names. Raises TokenRefused."""
         await self._reload()
         claims = self._believed.get(token)
         if claims is None:

@@ -108,7 +108,7 @@ def application(
 
 
 def routes_of(app: FastAPI) -> dict[str, BaseRoute]:
-    """By `METHOD /path`; mounted applications left out: the guard knows them by their paths.
+    """Map `METHOD /path` to the routes. Mounted applications are left out: the guard knows them by their paths.
 
     A HEAD that Starlette adds to a GET by itself is none.
     """

@@ -31,7 +31,7 @@ USUAL = (SMALL, JUDGE)
 
 
 def make_models(out: Path, seed: int, recipes: Sequence[Network] = USUAL) -> list[dict[str, Any]]:
-    """What each model's recipe file says, and whether it was there already."""
+    """Make the models. Return each model's recipe file, and whether it was there already."""
     out.mkdir(parents=True, exist_ok=True)
     missing = [recipe for recipe in recipes if read_recipe(out / recipe.name, recipe, seed) is None]
     if missing:

@@ -94,7 +94,7 @@ class _Tokens(RowTensors):
     ids: torch.Tensor
     logprobs: torch.Tensor
     done: torch.Tensor
-    rows_not_finite: torch.Tensor
+    broken: torch.Tensor
 
     @classmethod
     def none_yet(cls, lengths: Sequence[int], most: int, device: torch.device) -> Self:

@@ -116,7 +116,12 @@ class TransformersEngine:
         if isinstance(shape, str) or why is not None:
             self.remarks = (f"{lm.identity} is generated with in whole batches, which is slower: {why}",)
             return WholeBatches(
-                lm.model, lm.tokenizer, adapters, end_ids=lm.end_ids, max_rows=self._max_batch, on_step=self._call_on_step
+                lm.model,
+                lm.tokenizer,
+                adapters,
+                end_ids=lm.end_ids,
+                max_rows=self._max_batch,
+                on_step=self._call_on_step,
             )
         return DecodeLoop(
             lm.model,

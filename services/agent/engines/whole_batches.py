@@ -92,7 +92,10 @@ class WholeBatches:
             top_k=0,
             top_p=1.0,
             logits_processor=[sampler],
-            stopping_criteria=[RowLimits(length, limits, self._model.device, self._on_step), *_stopping_criteria(rows, length)],
+            stopping_criteria=[
+                RowLimits(length, limits, self._model.device, self._on_step),
+                *_stopping_criteria(rows, length),
+            ],
             pad_token_id=self._tokenizer.pad_token_id,
             eos_token_id=sorted(self._end_ids),
         )

@@ -118,7 +118,9 @@ def adapters_router(
     @router.post("/v1/adapters/{agent_id}/rollback", responses=MOVED)
     async def rollback(agent_id: AgentId, asked: RollBackRequest, caller: CallerOf) -> AgentView:
         """Take the primary or the candidate out of traffic at once. Works while frozen, too."""
-        return await apply_move(agent_id, caller, lambda service: service.roll_back(asked.version, asked.to, asked.reason))
+        return await apply_move(
+            agent_id, caller, lambda service: service.roll_back(asked.version, asked.to, asked.reason)
+        )
 
     @router.post("/v1/adapters/{agent_id}/freeze", responses=MOVED)
     async def freeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:

@@ -417,7 +417,9 @@ class Promoter:
             await self._decide(Archive(version=version), f"older than the newest {self._keep}", event="retired")
         for version, entry in self.arms.adapters.versions.items():
             if entry.state is AdapterState.ARCHIVED and entry.folder and self._is_drained(version):
-                await asyncio.to_thread(remove_version_folder, self._store, self._agent_id, version, who=WHO, at=self._clock())
+                await asyncio.to_thread(
+                    remove_version_folder, self._store, self._agent_id, version, who=WHO, at=self._clock()
+                )
 
     def _is_drained(self, version: str) -> bool:
         return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded

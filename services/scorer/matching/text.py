@@ -38,7 +38,7 @@ def token_f1(answer: str, reference: str) -> float:
     """Harmonic mean of precision and recall over the multisets of words, in [0, 1].
 
     The F1 of SQuAD (Rajpurkar et al. 2016, arXiv:1606.05250): case, punctuation and English articles do not count.
-    Two texts without any word are compared by `normalised`.
+    Two texts without any word are compared by `equal_normalised`.
     """
     given, wanted = _words(answer), _words(reference)
     if not given or not wanted:

@@ -20,7 +20,15 @@ from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.answer import NoFiles
 from services.scorer.hidden_tests.plan import Case, Plan, plan_of
-from services.scorer.hidden_tests.running import Built, DoesNotBuild, build_answer, fault_of, job, judged_files, missing_tool
+from services.scorer.hidden_tests.running import (
+    Built,
+    DoesNotBuild,
+    build_answer,
+    fault_of,
+    job,
+    judged_files,
+    missing_tool,
+)
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score

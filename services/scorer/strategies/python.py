@@ -85,7 +85,10 @@ class PythonFunction:
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         prompt = _plain(request.prompt)
-        calls = (self._call_with_limit(prompt, answer.text, request.reference, request.criteria) for answer in request.answers)
+        calls = (
+            self._call_with_limit(prompt, answer.text, request.reference, request.criteria)
+            for answer in request.answers
+        )
         return list(await asyncio.gather(*calls))
 
     async def _call_with_limit(self, *arguments: Any) -> SampleScore:

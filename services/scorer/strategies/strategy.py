@@ -40,7 +40,7 @@ class Answer:
     text: str
     finish_reason: FinishReason | None = None
     artifact: Artifact | None = field(default=None, hash=False)
-    spent_of: Spent = field(default=Spent(), compare=False)
+    spent: Spent = field(default=Spent(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

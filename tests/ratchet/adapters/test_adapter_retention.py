@@ -8,7 +8,7 @@ import pytest
 
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.retention import remove_version_folder, remove_leftovers
+from ratchet.adapters.retention import remove_leftovers, remove_version_folder
 from ratchet.service.errors import NotAllowed
 from schemas.records.decision import RemoveFolder
 from tests.ratchet.adapters.making_adapters import NOON, published

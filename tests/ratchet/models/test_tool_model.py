@@ -18,7 +18,7 @@ from ratchet.conversation.conversation import Conversation
 from ratchet.conversation.segments import segments_of
 from ratchet.conversation.template import ChatTemplate
 from ratchet.models.tokenization import chat_template, template_of
-from ratchet.models.toy.make import read_recipe, make_models
+from ratchet.models.toy.make import make_models, read_recipe
 from ratchet.models.toy.tools.pretraining import assistant_tokens
 from ratchet.models.toy.tools.recipe import FLAWLESS, TOOL_USER, ToolRecipe
 from ratchet.models.toy.tools.task import TOOLS, Workspace, outcome, tool_task

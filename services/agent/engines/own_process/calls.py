@@ -82,7 +82,7 @@ READ_BYTES = 1 << 20
 """Read at once."""
 
 
-def frame(item: Any) -> bytes:
+def encode_frame(item: Any) -> bytes:
     """Raises what pickle raises."""
     body = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(body)) + body

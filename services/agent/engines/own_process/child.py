@@ -44,7 +44,7 @@ from services.agent.engines.own_process.calls import (
     Started,
     Step,
     Told,
-    frame,
+    encode_frame,
 )
 
 STEP_EVERY_S = 1.0
@@ -63,7 +63,7 @@ class Parent:
 
     def send(self, item: Any) -> None:
         """Raises ParentGone, and what pickle raises."""
-        frame = frame(item)
+        frame = encode_frame(item)
         try:
             self._end.sendall(frame)
         except OSError as error:

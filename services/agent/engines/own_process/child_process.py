@@ -27,7 +27,7 @@ from services.agent.engines.own_process.calls import (
     Started,
     Step,
     Told,
-    frame,
+    encode_frame,
 )
 
 
@@ -49,7 +49,7 @@ class Pipe:
 
     def send(self, item: Any) -> None:
         """Raises what pickle raises. To an end that is closed it goes nowhere: `receive` tells of that."""
-        frame = frame(item)
+        frame = encode_frame(item)
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(frame)

@@ -14,11 +14,11 @@ from ratchet.bus.amqp.forwarding import (
     INSIDE,
     WireMessage,
     inside_another,
-    unwrap,
     pack_message,
     sent_on,
     stand_in,
     unpack_message,
+    unwrap,
     without_headers,
 )
 from ratchet.bus.amqp.frames import Properties, publish_frames, read_properties, write_properties

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.scorer.matching.text import exact, normalise, equal_normalised, token_f1
+from services.scorer.matching.text import equal_normalised, exact, normalise, token_f1
 
 
 @pytest.mark.parametrize(
