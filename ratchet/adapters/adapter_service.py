@@ -1,4 +1,4 @@
-"""What an operator does to the adapters by hand: each move is a decision like any other, with his name and reason.
+"""Moves adapters by hand, for operators: each move is a decision like any other, with the operator's name and a reason.
 
 A version is checked as before any traffic, first. Blocks on the disk: an adapter is read whole before it is promoted.
 """

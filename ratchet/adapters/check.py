@@ -85,7 +85,7 @@ def check_lora(folder: Path, limits: AdapterLimits) -> LoraConfig:
 
 
 def adapter_faults(folder: Path, limits: AdapterLimits) -> list[str]:
-    """Why not to use it, the first few reasons; empty if there is none. Reads every byte of the folder."""
+    """Return the first few reasons not to use it; empty if there is none. Reads every byte of the folder."""
     try:
         manifest = read_manifest(folder)
         if faults := file_faults(folder, manifest) or list(islice(changed_files(folder, manifest), MOST_FAULTS)):
@@ -109,7 +109,7 @@ def shorten_faults(faults: Iterable[str]) -> list[str]:
 
 
 def base_fault(trained_on: BaseModelIdentity | None, runs: BaseModelIdentity | None) -> str | None:
-    """Why an adapter of the one model is none for the other; None where they are the same, or one is not known."""
+    """Say why an adapter of the one model does not fit the other; None where they are the same, or one is not known."""
     if trained_on is None or runs is None:
         return None
     both_known = trained_on.revision is not None and runs.revision is not None

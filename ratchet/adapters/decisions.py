@@ -107,7 +107,7 @@ class DecisionLedger:
                 end += len(line)
                 yield line[:-1]
 
-    def after(self, start: Mark) -> Decision:
+    def next_decision(self, start: Mark) -> Decision:
         """The one that follows the mark. Raises RegistryError, also where there is none."""
         entry = next(self.read(start), None)
         if entry is None:
@@ -138,7 +138,7 @@ class DecisionLedger:
         log.warning("repaired", f"{self.path} ended within a line, now in quarantine", bytes=len(torn))
 
     def signer(self, end: Mark) -> Signer | None:
-        """Who signs here; None while decisions are not signed. Raises RegistryError where they are, but can't be."""
+        """Return the signer; None while decisions are not signed. Raises RegistryError where they are, but can't be."""
         signer = self.signing.signer() if self.signing else None
         if signer is None and end.key is not None:
             where = f"{self.signing.keys_dir} has none" if self.signing else "it is not given here"
@@ -238,7 +238,7 @@ def chain_decision(before: Mark, draft: DecisionDraft, signer: Signer | None = N
     """The decision that follows the mark, and its line. Raises RegistryError for evidence that UTF-8 can't hold."""
     try:
         fields = draft.model_dump(mode="json") | {"schema_version": Decision.TYPE}
-        _, line = hash_chain.chained(before.link, fields, signed=signer.signed if signer else None)
+        _, line = hash_chain.chained(before.link, fields, signed=signer.sign if signer else None)
     except ValueError as error:
         raise RegistryError(f"the decision holds text that is no UTF-8, as from a damaged file name: {error}") from None
     return Decision.model_validate_json(line), line + b"\n"

@@ -32,7 +32,7 @@ SETS = "sets"
 
 
 def input_sha256(prompt: Prompt) -> str:
-    """Of what is asked."""
+    """Return the hash of an input."""
     messages = (
         [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [one.model_dump() for one in prompt]
     )
@@ -83,7 +83,10 @@ def registered_sets(adapters_dir: Path, agent_id: str) -> list[RegisteredSet]:
 
 
 def _records(folder: Path) -> list[Path]:
-    """By name; none where there is no folder. Raises StorageUnavailable: one that can't be listed is not empty."""
+    """Return the records by name; none where there is no folder.
+
+    Raises StorageUnavailable: an unreadable one is not empty.
+    """
     with disk_errors(folder), suppress(FileNotFoundError):
         return sorted(path for path in folder.iterdir() if path.suffix == ".json")
     return []

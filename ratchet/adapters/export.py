@@ -46,7 +46,10 @@ def write_record(folder: Path, made_from: Mapping[str, Any]) -> None:
 
 
 def holds(folder: Path, made_from: Mapping[str, Any]) -> bool:
-    """Whether it is the export that would be made, whole and with nothing added but to its card. Raises OSError."""
+    """Tell whether it is the export that would be made, whole and with nothing added but to its card.
+
+    Raises OSError.
+    """
     try:
         record = json.loads((folder / EXPORT_RECORD).read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -83,7 +86,10 @@ def write_model_card(
 def model_card(
     agent: str, version: str, card: AdapterCard, evaluations: Sequence[Evaluation], *, merged: bool = False
 ) -> str:
-    """In Markdown, with the front matter that hubs read. It names no path of the machine it was made on."""
+    """Write the card in Markdown, with the front matter that hubs read.
+
+    It names no path of the machine it was made on.
+    """
     front = {
         "base_model": card.base.name,
         "library_name": "transformers" if merged else "peft",

@@ -16,9 +16,10 @@ Entry = TypeVar("Entry", AdapterEntry, ProgramEntry)
 
 _S = ProgramState
 _OUT = frozenset({_S.ASKED, _S.STABLE})
-"""What an operator may do with a program that is out of traffic: have it tried, or have it answer by default.
+"""States out of traffic. From them an operator may have a program tried, or have it answer by default.
 
-It answers again, too, where the one that came after it is rolled back, whatever became of it since."""
+It also answers again where the one that came after it is rolled back, whatever became of it since.
+"""
 
 ALLOWED_MOVES: Mapping[ProgramState, frozenset[ProgramState]] = {
     _S.ASKED: frozenset({_S.CANARY, _S.REJECTED, _S.ABORTED, _S.STABLE}),

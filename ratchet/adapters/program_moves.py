@@ -59,7 +59,7 @@ def reject_program(agent: AgentAdapters, move: RejectProgram, decision: Decision
 
 
 def start_experiment_of_programs(agent: AgentAdapters, move: StartExperiment, decision: Decision) -> AgentAdapters:
-    """Of the program that was asked for; or the watch over the one that answers by default.
+    """Start the experiment of the program that was asked for, or the watch over the one that answers by default.
 
     A probation, which older ledgers have, was checked when it was decided.
     """
@@ -89,7 +89,7 @@ def start_experiment_of_programs(agent: AgentAdapters, move: StartExperiment, de
 
 
 def promote_program(agent: AgentAdapters, move: PromoteProgram, decision: Decision) -> AgentAdapters:
-    """By itself only the canary of the experiment that proved it; by an operator any that is out of traffic."""
+    """Promote the canary of the experiment that proved it; for an operator, any program that is out of traffic."""
     programs, experiment = agent.programs, agent.experiment
     refuse_if_frozen(agent)
     if move.program == programs.primary:
@@ -137,7 +137,7 @@ def settle_program(agent: AgentAdapters, move: SettleProgram, decision: Decision
 
 
 def roll_back_program(agent: AgentAdapters, move: RollBackProgram, decision: Decision) -> AgentAdapters:
-    """Of one that waits, of the candidate, or of the one that answers by default, with whatever it is tried in."""
+    """Roll back a program that waits, the candidate, or the default one, with the experiment it is part of."""
     programs, experiment = agent.programs, agent.experiment
     if move.program == programs.asked:
         return _replace_agent(agent, entries=move_entries(programs, {move.program: ProgramState.ABORTED}, decision))
@@ -172,7 +172,7 @@ def roll_back_program(agent: AgentAdapters, move: RollBackProgram, decision: Dec
 
 
 def conclude_program(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
-    """Of a canary, the candidate leaves; a watch leaves all as it is."""
+    """End an experiment: the candidate of a canary leaves; a watch leaves all as it is."""
     programs = agent.programs
     if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
         return _replace_agent(

@@ -58,7 +58,7 @@ class RegistryStore:
         self._check = check
 
     @classmethod
-    def of(cls, settings: FleetSettings, check: Callable[[], None] = lambda: None) -> Self:
+    def from_settings(cls, settings: FleetSettings, check: Callable[[], None] = lambda: None) -> Self:
         """The fleet's."""
         return cls(settings.adapters_dir, Signing(settings.decision_keys_dir, settings.logs_dir), check=check)
 
@@ -169,7 +169,7 @@ class RegistryStore:
             yield
 
     def replay(self) -> Registry:
-        """What the whole ledger adds up to. Reads only, needs no lock."""
+        """Replay the whole ledger. Reads only, needs no lock."""
         return self._apply_rest(Registry())
 
     def _decide(self, registry: Registry, draft: DecisionDraft) -> Registry:

@@ -1,7 +1,7 @@
-"""What each decision does to the registry, as pure functions: (adapters of an agent, move, decision) -> the new ones.
+"""Applies each decision to the registry, as pure functions: (adapters of an agent, move, decision) -> the new ones.
 
 Replaying the ledger is a fold over `apply`. Moves that put versions into traffic or take them out are in
-traffic_moves.py, those of programs in program_moves.py. It reads no file and no clock: the time is the decision's.
+traffic_moves.py, those of programs in program_moves.py. It reads no file and knows no clock.
 """
 
 from __future__ import annotations

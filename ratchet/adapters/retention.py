@@ -1,7 +1,7 @@
-"""Which adapter versions are kept, and how one goes: archived first, its folder removed once it has drained.
+"""Decides which adapter versions are kept, and removes one: archived first, its folder removed once it has drained.
 
-Policy is a value: `to_archive` names the versions, the caller decides each of them and says when one has drained.
-The record of a version stays in the registry, and its number is never given to other weights.
+Policy is a value: `to_archive` names the versions, the caller decides each of them and says when one has drained. The
+record of a version stays in the registry, and its number is never given to other weights.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Deci
 
 
 def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAdapters:
-    """By itself only the canary of the experiment that proved it; by an operator what the table allows."""
+    """Promote the canary of the experiment that proved it; for an operator, any version that the table allows."""
     refuse_if_frozen(agent)
     if move.version == agent.primary:
         raise NotAllowed(f"{move.version} is the primary already")
@@ -176,7 +176,7 @@ def settle(agent: AgentAdapters, move: Settle, decision: Decision) -> AgentAdapt
 
 
 def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> AgentAdapters:
-    """Of the candidate, or of the primary; with the primary goes whatever experiment it is part of.
+    """Roll back the candidate or the primary; with the primary goes the experiment it is part of.
 
     An experiment of programs is one: both of its arms were answered by the primary.
     """
@@ -209,7 +209,7 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
 
 
 def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
-    """Of a canary, the candidate leaves; a watch leaves all as it is."""
+    """End an experiment: the candidate of a canary leaves; a watch leaves all as it is."""
     if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
         return _conclude_watch(agent, agent.watch, move, decision)
     experiment = running_experiment(agent, move.experiment_id)

@@ -53,7 +53,7 @@ def registry_faults(store: RegistryStore, limits: AdapterLimits) -> list[str]:
 
 
 def entry_faults(folder: Path, entry: AdapterEntry, limits: AdapterLimits) -> list[str]:
-    """Of one version whose folder should be there: is it what was registered, and fit for traffic."""
+    """Check one version whose folder should be there: is it as registered, and fit for traffic?"""
     if faults := adapter_faults(folder, limits):
         return faults
     if (found := adapter_sha256(folder)) != entry.sha256:

@@ -116,9 +116,9 @@ class Progress:
             if now - began > PAUSED_AFTER_S:
                 return f"{len(self._paused)} in hand wait since {now - began:.0f} s: {why}"
             return None
-        return self.stalled(now)
+        return self.stall_reason(now)
 
-    def stalled(self, now: float) -> str | None:
+    def stall_reason(self, now: float) -> str | None:
         """Return why it counts as stalled: there is work in hand, and none of it gets on."""
         idle_s = now - max(self._since, self._advanced_at())
         if not self._in_hand or self._stalled_after_s is None or idle_s <= self._stalled_after_s:

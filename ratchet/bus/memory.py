@@ -160,12 +160,12 @@ class MemoryBus:
         troubles = ((consumer.queue, consumer.progress.trouble(now)) for consumer in self._consumers)
         return next((f"{queue!r}: {trouble}" for queue, trouble in troubles if trouble), None)
 
-    def stalled(self) -> str | None:
+    def stall_reason(self) -> str | None:
         now = time.monotonic()
-        stalled = ((consumer.queue, consumer.progress.stalled(now)) for consumer in self._consumers)
+        stalled = ((consumer.queue, consumer.progress.stall_reason(now)) for consumer in self._consumers)
         return next((f"{queue!r}: {why}" for queue, why in stalled if why), None)
 
-    def published(self, queue: str) -> list[Delivery]:
+    def deliveries_published(self, queue: str) -> list[Delivery]:
         """All that was published to the queue with `publish`, in order, consumed or not."""
         return list(self._published.get(queue, ()))
 

@@ -137,5 +137,5 @@ class Bus(Protocol):
     def trouble(self) -> str | None:
         """Return why the bus can't do its work now, as a sentence; None if it can."""
 
-    def stalled(self) -> str | None:
+    def stall_reason(self) -> str | None:
         """Return that work in hand does not get on for no known reason, as a sentence; a part of `trouble`."""

@@ -63,7 +63,7 @@ def bridge_text(
     if end is None:
         raise BridgeRefused("the template does not write the token that ends an answer")
     turn = whole[len(before) : end[0]]
-    if template.unmarked(turn) != recorded.sampled and not _same_when_last(template, recorded, tools, before, turn):
+    if template.remove_marks(turn) != recorded.sampled and not _same_when_last(template, recorded, tools, before, turn):
         raise BridgeRefused("the template writes an answer otherwise once there are further messages")
     return whole[end[1] if recorded.ended else end[0] :], whole
 
@@ -142,7 +142,7 @@ def _as_written(template: ChatTemplate, answer: Message, tools: Tools) -> Record
     end = template.end_of_turn(alone, len(before))
     if end is None or not alone.startswith(before):
         return recorded
-    return Recorded([ASKED], answer, template.unmarked(alone[len(before) : end[0]]), ended=True)
+    return Recorded([ASKED], answer, template.remove_marks(alone[len(before) : end[0]]), ended=True)
 
 
 def _tells_of_tools(template: ChatTemplate) -> bool:

@@ -73,7 +73,7 @@ class Call:
         return tuple(itertools.chain(*before, self.added))
 
     @property
-    def asked(self) -> list[Message]:
+    def request_messages(self) -> list[Message]:
         """The whole history as it was recorded."""
         before = [message for call in self.path[:-1] for message in (*call.tail, call.message) if message is not None]
         return [*before, *self.tail]
@@ -114,7 +114,7 @@ class Conversation:
         """By calls, the newest: all that was asked, as the template wrote it."""
 
     @property
-    def normalised(self) -> int:
+    def normalised_count(self) -> int:
         return len(self._normalised)
 
     def ask(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None, *, retry: int = 0) -> Call:
@@ -197,7 +197,7 @@ class Conversation:
             return self._root(asked, tools, "tools_changed")
         template, ids = self._template, parent.ids
         assert parent.message is not None
-        recorded = Recorded(parent.asked, parent.message, template.text(ids), template.ended(ids))
+        recorded = Recorded(parent.request_messages, parent.message, template.text(ids), template.ends_itself(ids))
         before = self._written.get(parent.number) if tools == parent.tools else None
         try:
             between, written = bridge_text(template, recorded, tail, tools, before)
@@ -255,7 +255,7 @@ class Conversation:
     def _same(self, asked: list[Message], tools: Tools | None, retry: float = math.inf) -> Call | None:
         """The newest call that asked just that, and was sent again less often."""
         alike = (call for call in reversed(self.calls) if tools is None or call.tools == tools)
-        return next((call for call in alike if call.tries < retry and call.asked == asked), None)
+        return next((call for call in alike if call.tries < retry and call.request_messages == asked), None)
 
     def _match(self, asked: list[Message]) -> _Match | None:
         """The answered call whose whole history, answer included, is the longest beginning of what is asked."""

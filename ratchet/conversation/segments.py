@@ -37,7 +37,7 @@ def usage_of(
         prompt_tokens=sum(len(call.prompt_ids) for call in conversation.calls),
         sampled_tokens=sum(len(call.ids) for call in conversation.calls),
         breaks=dict(sorted(conversation.breaks.items())),
-        normalised=conversation.normalised,
+        normalised=conversation.normalised_count,
         replayed=conversation.replayed,
         turns=max((len(call.path) for call in conversation.calls), default=0),
         overruled={name: tuple(values) for name, values in sorted(overruled.items())},

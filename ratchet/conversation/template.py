@@ -86,13 +86,13 @@ class ChatTemplate:
 
     def text(self, ids: Sequence[int]) -> str:
         """Decode what was sampled, without the token that ended it."""
-        return self.codec.decode(ids[:-1] if self.ended(ids) else ids)
+        return self.codec.decode(ids[:-1] if self.ends_itself(ids) else ids)
 
-    def ended(self, ids: Sequence[int]) -> bool:
+    def ends_itself(self, ids: Sequence[int]) -> bool:
         """Return whether the model ended the answer itself."""
         return bool(ids) and ids[-1] in self.ends
 
-    def unmarked(self, text: str) -> str:
+    def remove_marks(self, text: str) -> str:
         return text.replace(MARK, "").replace(UNMARK, "")
 
     def end_of_turn(self, text: str, start: int) -> tuple[int, int] | None:
@@ -112,7 +112,7 @@ class ChatTemplate:
 
     def _mark(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = self.unmarked(value)
+            text = self.remove_marks(value)
             return self._control.sub(_mark_token, text) if self._control.search(text) else text
         if isinstance(value, (dict, Mapping)):  # nearly all are the first, which is known at a glance
             return {key: self._mark(item) for key, item in value.items()}

@@ -22,7 +22,7 @@ class Route:
     template: str
 
     @classmethod
-    def of(cls, service: str, text: str) -> Route:
+    def parse(cls, service: str, text: str) -> Route:
         method, template = text.split(" ")
         return cls(service, method, template)
 

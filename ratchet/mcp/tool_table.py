@@ -90,7 +90,7 @@ class ToolTable:
         """Register the function below as the tool that calls `route`, such as `GET /v1/tasks/{task_id}`."""
 
         def register(function: ToolFunction) -> ToolFunction:
-            self._specs.append(ToolSpec(function, Route.of(self.service, route), answers, title, effect))
+            self._specs.append(ToolSpec(function, Route.parse(self.service, route), answers, title, effect))
             return function
 
         return register

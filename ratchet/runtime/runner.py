@@ -190,7 +190,7 @@ class Runner:
         collector = IdleCollector()
         while not self._stop.is_set():
             collector.beat()
-            if (why := self._watchdog.beat(self._bus.stalled())) is not None:
+            if (why := self._watchdog.beat(self._bus.stall_reason())) is not None:
                 self._hung = f"{why}. This process ends, to be started again, and what it has in hand goes back"
                 log.error("hung", self._hung)
                 return

@@ -1,4 +1,4 @@
-"""What the stream of events carries: the `data` of each kind."""
+"""The `data` of each kind of event on the stream."""
 
 from __future__ import annotations
 

@@ -39,7 +39,10 @@ class ConversationCalls:
         return self._served()
 
     async def answer(self, given: IdsGiven) -> AsyncGenerator[TokensTold, None]:
-        """As it is sampled. Raises AdapterError, EngineError, and Problem for an engine that takes no ids."""
+        """Yield the answer as it is sampled.
+
+        Raises AdapterError, EngineError, and Problem for an engine that takes no ids.
+        """
         if self.model().context is None or not isinstance(self._engine, StreamsIds):
             raise Problem(409, "No token ids", f"{self._engine.identity} can't be asked with token ids", "no-ids")
         sampling = Sampling.model_validate(given.sampling.model_dump())

@@ -1,4 +1,4 @@
-"""What the agent counts, for Prometheus; all by adapter version where one answers."""
+"""The agent's metrics for Prometheus; all by adapter version where one answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ adapters_loaded = Gauge("ratchet_agent_adapters_loaded", "Adapters the engine ho
 
 
 class EngineProcessId:
-    """Of the child with the engine: its memory and CPU seconds are shown beside the agent's own. 0: there is none."""
+    """The id of the child with the engine: its memory and CPU seconds are shown beside the agent's own.
+
+    0: there is none.
+    """
 
     value = 0
 

@@ -194,7 +194,7 @@ class Orchestrator:
             group_size=settings.adaptive.floor,
             clock=now,
         )
-        self._store = RegistryStore.of(settings, self._leadership.check)
+        self._store = RegistryStore.from_settings(settings, self._leadership.check)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._audit_log = AuditLog(settings.logs_dir, **keyed)
         self._label_log = LabelLog(settings.logs_dir, **keyed)
@@ -289,7 +289,7 @@ class Orchestrator:
             adapters_dir=settings.adapters_dir,
             max_rank=settings.adapter_max_rank,
             timeout_s=settings.validation_timeout_s,
-            programs_answer=lambda: bool(self._api.rollouts.declared(arms.agent_id)),
+            programs_answer=lambda: bool(self._api.rollouts.declared_programs(arms.agent_id)),
             seconds=monotonic,
         )
         training = TrainingScheduler(
@@ -309,7 +309,7 @@ class Orchestrator:
             audits_end=lambda: self._audit_log.end,
             clock=now,
             seconds=monotonic,
-            told=lambda: self._api.rollouts.declared(arms.agent_id),
+            told=lambda: self._api.rollouts.declared_programs(arms.agent_id),
         )
 
     async def _read_logged(self, task_id: str) -> tuple[Work, Sequence[Interaction]] | None:
@@ -379,7 +379,7 @@ class Orchestrator:
         self._count_open_works()
         await self._api.watcher.start()
         if self._settings.programs is not None:
-            await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.heard)
+            await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.receive_broadcast)
         metrics.is_active.set(1)
         self._start_clocks()
 
@@ -442,8 +442,8 @@ class Orchestrator:
         self._own_tasks.closed(work.task_id, lines)
         self._news.logged(work.agent_id, lines)
         self._waits.closed(work.task_id)
-        self._api.watcher.settled(work, lines, result)
-        self._api.quality.closed(lines)
+        self._api.watcher.publish_settled(work, lines, result)
+        self._api.quality.add_closed_task(lines)
         if samples := self._samples.get(work.agent_id):
             samples.closed(work, lines)
         if promoter := self._promoters.get(work.agent_id):
@@ -454,7 +454,7 @@ class Orchestrator:
     async def _trained(self, delivery: Delivery) -> None:
         trained = decode_delivery(AdapterTrained, delivery)
         await self._of_agent(self._promoters, trained.agent_id).trained(trained)
-        self._api.watcher.trained(trained)
+        self._api.watcher.publish_training_end(trained)
 
     async def _reported(self, delivery: Delivery) -> None:
         report = decode_delivery(AdapterReport, delivery)

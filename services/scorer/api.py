@@ -18,7 +18,7 @@ from services.scorer.strategies.strategy import Answer, ScoringRequest, spent_of
 
 
 class Scoring(Protocol):
-    """What the route asks of the worker."""
+    """The part of the worker that the route needs."""
 
     @property
     def identity(self) -> ScorerIdentity: ...

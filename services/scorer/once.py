@@ -86,7 +86,7 @@ def main() -> int:
     requests = [request_from(json.loads(line)) for line in sys.stdin if line.strip()]
     identity, *lines = asyncio.run(score_all(strategy, requests))
     if asked.judging:
-        identity["left_out"] = [part.text for part in spec.named if part.is_cost]
+        identity["left_out"] = [part.text for part in spec.strategies if part.is_cost]
     for line in (identity, *lines):
         sys.stdout.write(json.dumps(line) + "\n")
     return 0

@@ -51,14 +51,14 @@ class Spec:
     rule: Rule = "and"
 
     @property
-    def named(self) -> tuple[Part, ...]:
+    def strategies(self) -> tuple[Part, ...]:
         """All strategies."""
         return ((self.first,) if self.first else ()) + self.parts
 
     @property
     def looks_at_references(self) -> bool:
         """A registered scorer of somebody else's is taken to."""
-        return any(part.name not in WITHOUT_REFERENCE for part in self.named)
+        return any(part.name not in WITHOUT_REFERENCE for part in self.strategies)
 
     @property
     def judging(self) -> Spec:
@@ -83,7 +83,7 @@ class Spec:
 def parse_spec(text: str) -> Spec:
     """Weights are optional, but all or none; they are normalised. Raises ScorerError, with an example."""
     spec = _parse(text)
-    judging = [spec.named] if spec.rule == "and" else [spec.named[:1], spec.parts]
+    judging = [spec.strategies] if spec.rule == "and" else [spec.strategies[:1], spec.parts]
     if any(all(part.is_cost for part in parts) for parts in judging):
         raise _bad(text, "by its cost alone the best answer is none; name what judges it too")
     return spec

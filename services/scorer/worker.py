@@ -47,7 +47,7 @@ from services.scorer.strategies.strategy import (
 )
 
 WEIGHT = 1 / 16
-"""Of the newest scoring in the expected time."""
+"""The weight of the newest scoring in the expected time."""
 MARGIN = 1.25
 SETTLED_S = 0.5
 """From a score to the word to the user."""
@@ -203,9 +203,10 @@ class ScorerWorker:
         _count(response, scores, latencies)
 
     async def _reference_score(self, response: Response, work: Work) -> float | None:
-        """What the task's reference is worth as an answer that took nothing: one more answer a task to score.
+        """Score the task's reference as an answer that took nothing: one more answer a task to score. 0 where it can't
+        be scored.
 
-        0 where it can't be scored. None where it would not teach, where the scorer can't tell, or fails.
+        None where it would not tell anything.
         """
         teaches = self._references_teach and not is_own(work.arm.experiment_id)
         if work.reference is None or not teaches or not can_grade_references(self._strategy):
@@ -215,7 +216,7 @@ class ScorerWorker:
         return 0.0 if score.status == "unscorable" else score.score
 
     async def _score_samples(self, response: Response, work: Work, attempt: int) -> list[SampleScore]:
-        """Of each sample. In a deliberation nobody is asked about those that were lost or called off."""
+        """Score each sample. In a deliberation those that were lost or called off are not scored."""
         request = request_of(response, work)
         if work.select is None or not self._deliberates:
             return list(await self._scores(request, attempt))
@@ -227,7 +228,7 @@ class ScorerWorker:
         return [of_sample.get(number, LOST_ROLLOUT) for number in range(len(samples))]
 
     async def _score_and_order(self, request: ScoringRequest, work: Work, attempt: int) -> Sequence[SampleScore]:
-        """What is scored in time for the deadline, and, where the judge is to choose, its order."""
+        """Score in time for the deadline. Return also, where the judge is to choose, its order."""
 
         def left_s() -> float:
             return self._time.left_s(work.deadline, work.admitted_at) - SETTLED_S
@@ -236,7 +237,7 @@ class ScorerWorker:
         scores = await by_the_deadline(self.score, request, left_s())
         self._retry_failed(scores, attempt, left_s())
         if work.select == "judge" and self._order is not None:
-            scores = in_places(scores, await self._order.of(request, scores, left_s()))
+            scores = in_places(scores, await self._order.preferred_order(request, scores, left_s()))
         return scores
 
     async def score(self, request: ScoringRequest) -> Sequence[SampleScore]:
@@ -315,7 +316,7 @@ def spent_on(sample: Sample) -> Spent:
 
 
 def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> Sequence[SampleScore]:
-    """What a failure of ours ended, or what was called off, is no work of the model: it has no score."""
+    """Give no score to what a failure of ours ended or what was called off: it is no work of the model."""
     instead = {"lost": LOST_ROLLOUT, "cancelled": CALLED_OFF}
     if instead.keys().isdisjoint([sample.status for sample in response.samples]):
         return scores

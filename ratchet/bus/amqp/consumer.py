@@ -101,8 +101,8 @@ class Consumer:
         stands = self._progress.trouble(time.monotonic())
         return f"{self.queue!r}: {stands}" if stands else None
 
-    def stalled(self) -> str | None:
-        stalled = self._progress.stalled(time.monotonic())
+    def stall_reason(self) -> str | None:
+        stalled = self._progress.stall_reason(time.monotonic())
         return f"{self.queue!r}: {stalled}" if stalled else None
 
     async def stop_deliveries(self) -> None:

@@ -108,7 +108,7 @@ class Publisher:
         raw.add_on_return_callback(self._on_return)
         answered = self._loop.create_future()
         raw.confirm_delivery(_taken_by_short_path, callback=resolving(answered))
-        await channel.answered(answered)
+        await channel.wait_for_answer(answered)
         connection.confirms[channel.number] = self._on_confirm
         self._channel, self._connection, self._blocked = channel, connection, False
         self._frame_max = connection.frame_max

@@ -259,8 +259,8 @@ class RabbitBus:
         )
         return next((trouble for part in parts if (trouble := part.trouble())), None)
 
-    def stalled(self) -> str | None:
-        return next((stalled for consumer in self._consumers if (stalled := consumer.stalled())), None)
+    def stall_reason(self) -> str | None:
+        return next((stalled for consumer in self._consumers if (stalled := consumer.stall_reason())), None)
 
     @property
     def _open_publisher(self) -> Publisher:

@@ -90,7 +90,7 @@ class DeadLetterService:
         """
         places = self.dismissals.places()
         known = [(letter_id, places[letter_id]) for letter_id in letter_ids if letter_id in places]
-        letters = (self.dismissals.held(place) for _, place in known if place is not None)
+        letters = (self.dismissals.read_letter(place) for _, place in known if place is not None)
         with self._queue() as queue:
             sent, stayed = queue.restore(letters, lambda one: self.dismissals.note_restored(one, who, reason))
         return [*(letter_id for letter_id, place in known if place is None), *sent], stayed

@@ -84,7 +84,7 @@ class Dismissals:
             raise explain(error, self.path, "read") from error
         return found
 
-    def held(self, place: int) -> Held:
+    def read_letter(self, place: int) -> Held:
         """The letter of that line, with its properties as they came."""
         try:
             with self.path.open("rb") as file:

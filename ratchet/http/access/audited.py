@@ -46,7 +46,7 @@ class Refusals:
         self._window_s = window_s
         self._windows: dict[Key, _Window] = {}
 
-    def refused(self, entry: Entry) -> None:
+    def count_refusal(self, entry: Entry) -> None:
         """`entry` has `who` or, without a token that counts, `from`; and `status`."""
         key = (str(entry.get("who") or entry.get("from")), int(entry["status"]))
         if key not in self._windows and len(self._windows) >= MOST_CALLERS:
@@ -99,7 +99,7 @@ class AuditRefusals:
 
     def _note(self, scope: Scope, status: int) -> None:
         if status in REFUSED:
-            self._refusals.refused({**_who(scope), "status": status})
+            self._refusals.count_refusal({**_who(scope), "status": status})
 
 
 class AuditChanges:

@@ -25,7 +25,7 @@ BELOW_ONE = 1 - 1e-12
 class RowTensors:
     """Tensors whose first dimension is the rows of a batch."""
 
-    def at(self, rows: torch.Tensor) -> Self:
+    def select(self, rows: torch.Tensor) -> Self:
         return type(self)(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
 
     def plus(self, other: Self) -> Self:
@@ -35,8 +35,9 @@ class RowTensors:
 
 @dataclass(frozen=True, slots=True)
 class RowSampling(RowTensors):
-    """How each row is sampled. Temperature 0 takes the likeliest token; what is recorded for it is the model's own
-    log-probability (temperature 1), as vLLM does.
+    """The sampling of each row. Temperature 0 takes the likeliest token.
+
+    The log-probability recorded for it is the model's own (temperature 1), as in vLLM.
     """
 
     greedy: torch.Tensor
@@ -45,7 +46,7 @@ class RowSampling(RowTensors):
     top_k: torch.Tensor
 
     @classmethod
-    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> Self:
+    def from_samplings(cls, samplings: Sequence[Sampling], device: torch.device) -> Self:
         def column(values: list[float], dtype: torch.dtype) -> torch.Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
 
@@ -71,7 +72,7 @@ class RowSampler:
         """(rows, vocabulary) logits → log-probabilities to sample from; NaN throughout for a row that is not finite."""
         scaled = logits / self._rows.temperature[:, None] if self._scaled else logits
         if len(self._filtered):
-            some = self._rows.at(self._filtered)
+            some = self._rows.select(self._filtered)
             scaled = scaled.index_copy(0, self._filtered, _filter_top(scaled[self._filtered], some))
         return torch.log_softmax(scaled, dim=-1)
 
@@ -119,7 +120,7 @@ class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
     """
 
     def __init__(self, samplings: Sequence[Sampling], device: torch.device, *, end_id: int) -> None:
-        self._rows = RowSampling.of(samplings, device)
+        self._rows = RowSampling.from_samplings(samplings, device)
         self._sampler = RowSampler(self._rows)
         self._end_id = end_id
         self._broken = torch.zeros(len(samplings), dtype=torch.bool, device=device)
@@ -140,7 +141,7 @@ class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
 
     @property
     def broken(self) -> list[bool]:
-        """For each row, whether its logits were ever not finite."""
+        """Tells for each row whether its logits were ever not finite."""
         found: list[bool] = self._broken.tolist()
         return found
 

@@ -135,7 +135,7 @@ class TransformersEngine:
         )
 
     def _call_on_step(self) -> None:
-        """Whoever listens by now."""
+        """Call the callback that is set by now."""
         self.on_step()
 
     @property

@@ -18,7 +18,7 @@ from services.agent.engines.tokens import Answer, Completion, TokenRequest, cut,
 
 
 class WholeBatches:
-    """What DecodeLoop promises, but that no sample enters a batch that has begun; nobody is told of tokens."""
+    """Generates as DecodeLoop does, but no sample enters a batch that has begun; nobody is told of tokens."""
 
     rows = 0
 
@@ -66,7 +66,7 @@ class WholeBatches:
         return list(zip(numbers, self._answers(requests), strict=True)) if requests else []
 
     def _answers(self, requests: Sequence[TokenRequest]) -> list[Answer]:
-        """Where the batch as a whole fails, each is tried alone, so that only the guilty one fails."""
+        """Answer a batch. If it fails as a whole, each request is tried alone, so that only the guilty one fails."""
         try:
             return self._generate_token_answers(requests)
         except Exception as error:
@@ -110,7 +110,7 @@ class WholeBatches:
 
 
 def _stopping_criteria(rows: Sequence[TokenRequest], prompt_length: int) -> list[RowStops]:
-    """What ends rows at their stop strings; nothing where no row has any."""
+    """Return the criteria that end rows at their stop strings; nothing where no row has any."""
     stops = [row.stops() for row in rows]
     return [RowStops(prompt_length, stops)] if any(stops) else []
 

@@ -43,7 +43,7 @@ from services.orchestrator.promotion.arms import ReadRegistry
 MOVED = problems(404, 409, 422, 503)
 VERIFIED_FOR_S = 60.0
 HeldUps = Mapping[str, Sequence[HeldUp]]
-"""By agent."""
+"""Held-up candidates by agent."""
 V = TypeVar("V", bound=VersionView)
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -62,8 +62,10 @@ def adapters_router(
     verifier = Verifier(store, AdapterLimits(max_rank), threads)
 
     async def apply_move(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
-        """In effect when this returns. In other threads than what is read: a rollback waits for nobody who looks at
-        old tasks."""
+        """Apply a move; it is in effect when this returns.
+
+        It uses other threads than those that read: a rollback waits for nobody who looks at old tasks.
+        """
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         service = AdapterService(store, name, max_rank, recorded_name(caller))
         registry = await asyncio.to_thread(move, service)
@@ -139,7 +141,10 @@ def adapters_router(
 
     @router.get("/v1/decisions/verification", responses=problems(503))
     async def verification() -> Verification:
-        """Whether all is as it was decided, and signed: what `ratchet adapters verify` says. At most once a minute."""
+        """The check that `ratchet adapters verify` makes: is all as it was decided, and signed?
+
+        At most once a minute.
+        """
         return await verifier.verification()
 
     @router.get("/v1/decisions", responses=problems(422, 503))
@@ -149,7 +154,7 @@ def adapters_router(
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[Decision]:
-        """What was decided on the adapters: by whom, why, and on which evidence. The newest first."""
+        """The decisions on the adapters: by whom, why, and on which evidence. The newest first."""
         before = sequence_of(cursor)
         found = await threads.run(book.page, limit=limit + 1, before=before, agent_id=agent_id, version=version)
         following = cursor_of([found[limit - 1].sequence]) if len(found) > limit else None
@@ -207,6 +212,6 @@ def version_detail(
             "agent_id": agent_id,
             "card": report and report.card,
             "training": report and TrainingView(counts=report.counts, curves=report.curves),
-            "decisions": book.about(agent_id, version),
+            "decisions": book.decisions_on(agent_id, version),
         }
     )

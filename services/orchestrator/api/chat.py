@@ -61,7 +61,7 @@ def chat_router(service: ChatService) -> APIRouter:
             events = stream_answer(service, question, task_id, partial(_chunks, question), _error_line)
             return StreamingResponse(events, headers=headers, media_type="text/event-stream")
         lines = await while_connected(request, service.lines(task_id))
-        answer = service.answered(question, task_id, lines)
+        answer = service.completion_to_deliver(question, task_id, lines)
         return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
 
     @router.get("/v1/models", response_model=ModelList)
@@ -101,7 +101,7 @@ async def stream_answer(
         while not await service.is_closed(task_id, KEEP_ALIVE_S):
             yield ": not yet\n\n"
         lines = await service.lines(task_id)
-        answer = service.answered(question, task_id, lines)
+        answer = service.completion_to_deliver(question, task_id, lines)
     except RatchetError as error:
         yield failed(problem_of(error).openai())
         return

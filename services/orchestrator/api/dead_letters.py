@@ -47,7 +47,7 @@ def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRout
 
     @router.get("/v1/dead-letters", responses=problems(422, 503))
     async def dead_letters(limit: Limit = 50, cursor: Cursor = None) -> DeadLetters:
-        """What could not be handled, the oldest first. Nothing is taken out."""
+        """The messages that could not be handled, the oldest first. Nothing is taken out."""
         after = _place(cursor)
         listed = await in_broker.listing()
         letters, last = listed.page(after, limit)
@@ -132,7 +132,7 @@ class _DeadLetters:
         return await _to_its_end(read())
 
     async def change(self, made: Callable[[], T]) -> T:
-        """What takes letters out, or brings them back."""
+        """Take letters out, or bring them back."""
 
         async def make() -> T:
             async with self._turn:

@@ -36,7 +36,7 @@ from services.orchestrator.api.chat_answer import pieces
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
 
 MOST_KEPT_BYTES = 64 * 1024 * 1024
-"""Of responses, of all callers together, that a later request may name."""
+"""Bytes of responses, of all callers together, that a later request may name."""
 ASKED_FOR_NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
 READ = ("model", "stream", "temperature", "top_p", "tools", "tool_choice", "metadata")
 """Fields of both."""
@@ -194,7 +194,7 @@ async def _answer_request(
 
         lines = stream_answer(service, question, task_id, events, dialect.failed)
         return StreamingResponse(lines, headers=headers, media_type="text/event-stream")
-    answer = service.answered(question, task_id, await while_connected(request, service.lines(task_id)))
+    answer = service.completion_to_deliver(question, task_id, await while_connected(request, service.lines(task_id)))
     whole = keep(dialect.whole(body, answer.model, chosen_answer(answer)))
     return JSONResponse(whole | {"ratchet": answer.ratchet.model_dump()}, headers=headers)
 
@@ -262,7 +262,10 @@ async def growing(told: Chosen) -> AsyncGenerator[Chosen, None]:
 
 
 def _place(dialect: Dialect, where: tuple[Any, ...]) -> tuple[Any, ...]:
-    """In a chat request, as the dialect calls it. Its turns are not counted: they are others than those of the chat."""
+    """Return the place in a chat request by the dialect's name.
+
+    Turns are not counted: a dialect's are not those of the chat.
+    """
     first, *rest = where or ("",)
     name = dialect.names.get(first, first)
     return tuple(name.split(".")) if first in ("messages", "tools") else (*name.split("."), *rest)

@@ -104,7 +104,7 @@ def events_router(hub: EventHub) -> APIRouter:
         after: After = None,
         kinds: Kinds = "",
     ) -> EventStream:
-        """What happens, as it happens; a submitter is told of its own tasks.
+        """The events, as they happen; a submitter is told of its own tasks.
 
         A client that is too slow gets `gap`, and should read the lists again.
         """

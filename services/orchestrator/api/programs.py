@@ -23,7 +23,7 @@ from services.orchestrator.api.adapters import MOVED, recorded_name
 from services.orchestrator.promotion.arms import ReadRegistry
 
 Told = Callable[[str], Sequence[Mapping[str, str]]]
-"""Of an agent: what each runner says of its programs, name → revision."""
+"""Each runner's programs of an agent, name → revision."""
 
 
 def programs_router(
@@ -40,7 +40,7 @@ def programs_router(
         return {name for one in told(agent_id) for name in one}
 
     async def apply_move(agent_id: str, caller: Caller, move: Callable[[ProgramService], Registry]) -> ProgramsStanding:
-        """As with adapters: in effect when this returns, in other threads than what is read."""
+        """Apply a move; it is in effect when this returns, in other threads than those that read."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         service = ProgramService(store, name, recorded_name(caller))
         registry = await asyncio.to_thread(move, service)
@@ -59,7 +59,7 @@ def programs_router(
 
     @router.get("/v1/programs/{agent_id}", responses=problems(404, 422, 503))
     async def standing(agent_id: AgentId) -> ProgramsStanding:
-        """Which of an agent's programs answers by default, which is tried against it, and how experiments ended."""
+        """The program that answers an agent's tasks by default, the one that is tried, and how experiments ended."""
         registry = await threads.run(store.read)
         (name,) = chosen_agents(agents, registry, agent_id)
         return programs_standing(registry, name, told(name))

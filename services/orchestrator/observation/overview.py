@@ -204,7 +204,7 @@ def stage_figure(stage: str, now: Counted, before: Counted | None) -> StageFigur
 
 
 def scores() -> Iterator[ScoreFigure]:
-    """By agent and version."""
+    """Return the scores by agent and version."""
     counts: dict[tuple[str, str], float] = {}
     sums: dict[tuple[str, str], float] = {}
     for name, labels, value in _samples(metrics.sample_score):

@@ -66,7 +66,7 @@ class Watcher:
         self._looked_at = float("-inf")
 
     async def start(self) -> None:
-        """What was decided before is no news. Raises RegistryError."""
+        """Pass over the decisions so far: they are no news. Raises RegistryError."""
         await self._threads.run(self._book.read_on)
         self._adapters = {agent: promoter.arms.adapters for agent, promoter in self._promoters.items()}
         await self._look_at_runs()
@@ -81,7 +81,7 @@ class Watcher:
         if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
 
-    def settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
+    def publish_settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
         """A task was closed. Costs next to nothing while nobody listens."""
         if not self._hub.clients:
             self._hub.pass_over()
@@ -104,9 +104,9 @@ class Watcher:
             work.owner,
         )
 
-    def trained(self, message: AdapterTrained) -> None:
+    def publish_training_end(self, message: AdapterTrained) -> None:
         """A training has ended."""
-        if (moved := self._run_watch.ended(message)) is not None:
+        if (moved := self._run_watch.end_message(message)) is not None:
             self._publish("training", moved)
 
     async def _look_at_adapters(self) -> None:
@@ -212,7 +212,7 @@ class RunWatch:
         """How many ends came as messages: what was read before the last of them is older than what is known."""
         self._seen: dict[Name, Seen] | None = None
 
-    def ended(self, outcome: AdapterTrained) -> TrainingMoved | None:
+    def end_message(self, outcome: AdapterTrained) -> TrainingMoved | None:
         """A run's end as a message; None where reading was faster than the message."""
         self.messages += 1
         name, seen = (outcome.agent_id, outcome.request_id), (outcome.status, None, None)

@@ -51,7 +51,7 @@ def missing_tool(plan: Plan, *, has_proc: bool = True) -> str | None:
 
 
 def judged_files(plan: Plan, before: Files, after: Files) -> dict[str, TreeFile]:
-    """What an answer left, with what is to be restored as it was, and the task's own files over all."""
+    """Return the answer's files, with what is to be restored as it was, and the task's own files over all."""
     kept = {path: file for path, file in after.items() if not _is_restored(plan, path)}
     was = {path: file for path, file in before.items() if _is_restored(plan, path)}
     return {**_drop_conflicts(kept, (*was, *plan.files)), **was, **_own(plan.files)}
@@ -99,7 +99,7 @@ async def build_answer(plan: Plan, files: Files, run: Run) -> Built:
 
 
 async def _run_build(plan: Plan, command: Sequence[str], files: Files, own: Mapping[str, str], run: Run) -> Files:
-    """What a command of the task's makes of the files, with the task's own over it again."""
+    """Run the task's build command over the files; the task's own files are put over the result again."""
     result = await run(own_build(plan, command, files))
     if not result.succeeded:
         raise DoesNotBuild(_why(result))
@@ -121,7 +121,7 @@ def fault_of(case: Case, result: Result) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Of an answer: a share in [0, 1], and why, for people; it never says what was expected."""
+    """The worth of an answer: a share in [0, 1], and why, for people; it never says what was expected."""
 
     score: float
     reason: str
@@ -173,7 +173,7 @@ async def _fault_of_suite(plan: Plan, ready: Built, run: Run) -> str | None:
 
 
 class Place(NamedTuple):
-    """Where a test is run: the suite's own files or a control, and which build or control of several."""
+    """A place to run a test: the suite's own files or a control, and which build or control of several."""
 
     is_control: bool
     number: int
@@ -207,7 +207,7 @@ def _in_fours(asked: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _summarise(count: int, wrong: Mapping[str, str]) -> str:
-    """For people and the log: it names cases and what went wrong, never what was expected."""
+    """Summarise for people and the log: it names cases and what went wrong, never what was expected."""
     said = f"{count - len(wrong)} of {count} cases"
     return f"{said}; {_few(wrong)}" if wrong else said
 

@@ -9,8 +9,10 @@ from services.scorer.matching.json_schema import Schema, schema_of
 from services.scorer.matching.json_values import NoJson, Share, compare, find, read
 
 FLAW = 0.5
-"""What is kept of the score of an answer that is not as the schema asks; and of one with a fence or text around it,
-which a program that parses the answer could not use."""
+"""The share of the score kept by an answer that does not fit the schema, or has a fence or text around it.
+
+A program that parses the answer could not use it.
+"""
 
 SHOWN_FIELDS = 5
 

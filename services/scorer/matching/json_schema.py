@@ -29,7 +29,7 @@ ELSEWHERE = frozenset(("$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recu
 
 
 class Schema:
-    """Of an object schema each property can be checked alone."""
+    """A schema; each property of an object schema can be checked alone."""
 
     def __init__(self, schema: Any) -> None:
         self._whole = _validator(schema)

@@ -23,7 +23,7 @@ class NoJson(ValueError):
 
 
 class NotJsonAlone(NoJson):
-    """By its syntax; within it there may be JSON."""
+    """The text is no JSON by its syntax; within it there may be JSON."""
 
 
 class Found(NamedTuple):
@@ -164,7 +164,7 @@ def _escape(key: str | int) -> str:
 
 
 def _equal(given: Any, wanted: Any) -> bool:
-    """As JSON Schema has it: 1 equals 1.0 and not true; texts are equal by code point."""
+    """Compare as JSON Schema does: 1 equals 1.0 and not true; texts are equal by code point."""
     if isinstance(given, bool) or isinstance(wanted, bool):
         return given is wanted
     return bool(given == wanted)

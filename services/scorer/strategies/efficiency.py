@@ -38,8 +38,10 @@ MOST_CASES = 10
 """The first ones of a task are measured."""
 TOLERANCE = 1.1
 MEASURED_S = 0.2
-"""Of a run whose memory counts. Without a cgroup it is looked at every twentieth of a second: of a shorter run some
-moment of its start is all that is seen."""
+"""Seconds of a run whose memory counts.
+
+Without a cgroup memory is sampled every twentieth of a second: of a shorter run only its start would be seen.
+"""
 MIB = 1024 * 1024
 
 
@@ -85,7 +87,7 @@ class Efficiency(OnGround):
                 raise OwnFault(str(error)) from error
             return await self._compare(plan, own, ready)
 
-        return await self._ground.scored(request, place_of(plan, request), judge)
+        return await self._ground.score_answers(request, place_of(plan, request), judge)
 
     async def _compare(self, plan: Plan, own: Built, reference: Built) -> SampleScore:
         cases = plan.cases[:MOST_CASES]

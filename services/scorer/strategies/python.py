@@ -175,7 +175,7 @@ def load_function(name: str) -> Function:
 
 
 def source_sha256(function: Function) -> str:
-    """Of the file that defines it; of its name where there is no file to read."""
+    """Hash the file that defines it; its name where there is no file to read."""
     try:
         return hashlib.sha256(Path(inspect.getfile(inspect.unwrap(function))).read_bytes()).hexdigest()
     except (TypeError, OSError):

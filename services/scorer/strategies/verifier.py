@@ -21,7 +21,7 @@ INLINE_CHARS = 50_000
 
 Comparison = Callable[[str, str], float]
 Verdict = Callable[[str, ScoringRequest], SampleScore]
-"""Of one answer. Raises ScorerError for a task that can't be scored."""
+"""A verdict on one answer. Raises ScorerError for a task that can't be scored."""
 
 
 class Verifier(NothingToOpen):

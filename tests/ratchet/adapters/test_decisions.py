@@ -34,13 +34,13 @@ def test_what_was_appended_is_read_in_order_and_from_any_mark(tmp_path: Path) ->
 def test_a_decision_that_was_cut_off_from_outside_is_said_to_be(tmp_path: Path) -> None:
     ledger = written(tmp_path)
     *_, before, last = list(ledger.read())
-    assert ledger.after(before.end) == last.decision
+    assert ledger.next_decision(before.end) == last.decision
 
     with ledger.path.open("r+b") as file:
         file.truncate(before.end.bytes)
 
     with pytest.raises(RegistryError, match="ends after decision 3: another program cut off"):
-        ledger.after(before.end)
+        ledger.next_decision(before.end)
 
 
 def test_a_line_can_be_checked_without_this_program(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class House:
             content = {name: value for name, value in fields.items() if name not in ("key", "signature", "sha256")}
             if signer is not None:
                 content |= {"sequence": link.sequence + 1, "previous_sha256": link.sha256}
-                content = signer.signed(content)
+                content = signer.sign(content)
             elif "signature" in fields:
                 content |= {"key": fields["key"], "signature": fields["signature"]}
             link, line = chained(link, content)
@@ -97,7 +97,7 @@ def test_a_signature_can_be_checked_without_this_program(house: House) -> None:
     del line["sha256"]
     private = house.signing.signer()
     assert private is not None
-    assert private.signed({name: value for name, value in line.items() if name != "key"})["signature"] == signature
+    assert private.sign({name: value for name, value in line.items() if name != "key"})["signature"] == signature
     assert canonical(line) == json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -102,7 +102,7 @@ def test_a_demonstration_is_what_the_template_writes_of_it_and_one_segment(templ
         (segment,) = segments_of(conversation)
         ids = [*segment.prompt_ids, *segment.completion_ids]
         assert TOKENIZER.decode(ids) == text and TOKENIZER.encode(text) == ids
-        assert outcome(workspace.changed, said) == task.answer
+        assert outcome(workspace.changed_files, said) == task.answer
         assert conversation.breaks == {}
 
 

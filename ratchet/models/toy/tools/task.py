@@ -54,7 +54,7 @@ class ToolTask:
         return dict(self._draw[0])
 
     @property
-    def asked(self) -> tuple[str, str]:
+    def operands(self) -> tuple[str, str]:
         return self._draw[1]
 
     @property
@@ -64,7 +64,7 @@ class ToolTask:
     @property
     def question(self) -> str:
         """The question that the model is asked."""
-        first, second = self.asked
+        first, second = self.operands
         return f"{first}+{second}>{self.target}"
 
     @property
@@ -79,7 +79,7 @@ class ToolTask:
 
     @property
     def sum(self) -> str:
-        first, second = self.asked
+        first, second = self.operands
         return str(self.value(first) + self.value(second))
 
     @property
@@ -146,7 +146,7 @@ class Workspace:
         self.files = self.task.files
 
     @property
-    def changed(self) -> dict[str, str]:
+    def changed_files(self) -> dict[str, str]:
         before = self.task.files
         return {name: held for name, held in self.files.items() if before.get(name) != held}
 

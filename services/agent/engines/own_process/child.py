@@ -69,8 +69,8 @@ class Parent:
         except OSError as error:
             raise ParentGone from error
 
-    def received(self, *, wait: bool) -> Iterator[Any]:
-        """What it said since; with `wait`, at least a part of something. Raises ParentGone."""
+    def receive(self, *, wait: bool) -> Iterator[Any]:
+        """Yield what the parent sent since; with `wait`, at least a part of something. Raises ParentGone."""
         try:
             piece = self._end.recv(READ_BYTES, 0 if wait else socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -89,7 +89,7 @@ class Waiting:
 
 
 class WaitingRequests:
-    """What the child was asked and has not begun, until it is taken or taken back: by priority, then in order."""
+    """Requests that the child has not begun, until they are taken or taken back: by priority, then in order."""
 
     def __init__(self) -> None:
         self._numbers: set[int] = set()
@@ -170,7 +170,7 @@ class Child:
     def run(self) -> None:
         """Raises ParentGone."""
         while True:
-            for call in self._parent.received(wait=not self._continuous.busy):
+            for call in self._parent.receive(wait=not self._continuous.busy):
                 self._take(call)
             if not self._continuous.busy:
                 continue
@@ -216,7 +216,7 @@ class Child:
 
 
 def portable_result(result: Generation | Exception) -> Generation | RatchetError:
-    """As it travels to the parent."""
+    """Return the result in the form that travels to the parent."""
     return portable(result) if isinstance(result, Exception) else result
 
 
@@ -252,7 +252,7 @@ def serve(end: socket.socket, step_every_s: float = STEP_EVERY_S) -> None:
 def first_order(parent: Parent) -> list[Order]:
     orders: list[Order] = []
     while not orders:
-        orders.extend(parent.received(wait=True))
+        orders.extend(parent.receive(wait=True))
     return orders
 
 

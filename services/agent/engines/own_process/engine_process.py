@@ -79,7 +79,7 @@ class EngineProcess:
 
     @property
     def process_id(self) -> int | None:
-        """Of the child; None while there is none."""
+        """The child's id; None while there is none."""
         return self._child.pid if self._child is not None else None
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
@@ -189,7 +189,7 @@ class EngineProcess:
 
 
 def _sum_of(path: Path) -> str | None:
-    """Of an adapter's content; None for a folder that has none."""
+    """Return the hash of an adapter's content; None for a folder that has none."""
     try:
         return adapter_sha256(path)
     except (OSError, AdapterError):

@@ -65,7 +65,7 @@ class RecordedAgent:
             finally:
                 self._recorder.end(key)
         await rollout.wait_idle()
-        return sample_of(rollout.conversation, outcome(workspace.changed, said), status=status, program=PROGRAM)
+        return sample_of(rollout.conversation, outcome(workspace.changed_files, said), status=status, program=PROGRAM)
 
 
 def agent_s_client() -> httpx.AsyncClient:

@@ -211,7 +211,7 @@ async def test_a_child_that_can_t_be_understood_is_ended_and_its_calls_fail() ->
     ours, childs = socket.socketpair()
     child = await asyncio.create_subprocess_exec("sleep", "60")
     childs.sendall(encode_frame(Started("mute", None)))
-    process = await ChildProcess.ordered(child, await Pipe.open(ours), Order(ScriptedEngine, 1))
+    process = await ChildProcess.send_order(child, await Pipe.open(ours), Order(ScriptedEngine, 1))
     asked = asyncio.create_task(process.call("generate", ask("hello")))
 
     childs.sendall(LENGTH.pack(3) + b"???")
