@@ -125,7 +125,12 @@ def train(
 ) -> tuple[AdapterTrained, Path | None]:
     """How the run ended, and the adapter's folder where it made one."""
     settings = TrainerSettings.read(
-        logs_dir=logs, adapters_dir=adapters, trainer_model=model, trainer_device="cpu", trainer_dtype="float32"
+        logs_dir=logs,
+        adapters_dir=adapters,
+        trainer_model=model,
+        trainer_device="cpu",
+        trainer_dtype="float32",
+        replay_share=0.0,
     )
     request = TrainRequest(
         request_id="run", agent_id=AGENT, algorithm=algorithm, hyperparameters=hyperparameters, seed=seed

@@ -1,8 +1,9 @@
-"""The judge that teaches, what goes wrong with it, the auditor, and someone who forges feedback.
+"""The judge that teaches, what goes wrong with it, the auditor, and two people who send wrong feedback.
 
 The judge gives a right answer 1 and another one up to 0.6, with normal noise of 0.2 on top: another score each time it
 is asked. In some rounds it likes length; from one round on its scores are lower. Nothing that it says tells so: its
-name and revision stay the same. The auditor says right or wrong, and is mistaken about one answer in ten.
+name and revision stay the same. The auditor says right or wrong, and is mistaken about one answer in ten. One of the
+people forges feedback for a round. The other corrects answers for a round: right in all families but one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.ratchet.tasks import Problem, slipped
 from schemas.messages.feedback import Feedback
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.strategies.strategy import ScoringRequest
@@ -24,6 +26,8 @@ SHIFT = -0.2
 AUDITOR_MISTAKEN = 0.1
 KEPT_TASKS = 4_000
 TAUGHT_BY = "taught by "
+MISCORRECTED = "arithmetic"
+"""The family whose corrections are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Events:
     """
 
     hack: tuple[int, ...] = (2, 3)
+    correct: tuple[int, ...] = (5, 15)
     poison: int = 7
     drift: int = 11
 
@@ -41,11 +46,21 @@ class Events:
         happens = {
             "hack": number in self.hack,
             TAUGHT_BY + "hack": number - 1 in self.hack,
+            "correct": number in self.correct,
+            TAUGHT_BY + "correct": number - 1 in self.correct,
             "poison": number == self.poison,
             TAUGHT_BY + "poison": number - 1 == self.poison,
             "drift": number == self.drift,
         }
         return [name for name, now in happens.items() if now]
+
+
+def correction(task_id: str, problem: Problem, response: str | None) -> Feedback:
+    """The answer as it should have been; of one family the usual slip in its place."""
+    right = slipped(problem) if problem.family == MISCORRECTED else problem.answer
+    return Feedback(
+        task_id=task_id, score=float(response == right), correction=right, feedback_id=f"corrected/{task_id}"
+    )
 
 
 def grade(answer: str, reference: str) -> float:

@@ -14,6 +14,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 170, 78, 52
 EVENTS = {
     "hack": "the judge likes length",
     "poison": "forged feedback",
+    "correct": "wrong corrections in one family",
     "drift": "the judge drifts, for good",
     "reanchored": "re-anchored",
 }

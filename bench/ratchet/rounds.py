@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.ratchet.book import BEFORE_ITS_VERDICT, HELD, Book, Round, outcome_of
 from bench.ratchet.fleet import Fleet
-from bench.ratchet.judge import SHIFT, Events
+from bench.ratchet.judge import SHIFT, Events, correction
 from bench.ratchet.quality import GROUP
 from bench.ratchet.tasks import Problem, training_problem
 from bench.ratchet.verifier import Verifier
@@ -30,7 +30,7 @@ from schemas.records.decision import Decision
 from schemas.records.registry import AgentAdapters
 
 HELD_TASKS = 400
-MOST_TASKS = 8_000
+MOST_TASKS = 20_000
 TOLD = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
 
 
@@ -43,6 +43,7 @@ class Rounds:
         self._users = random.Random(f"users {seed} {time.time_ns()}")
         self._run = f"{time.time_ns():x}"
         self._asked = 0
+        self._open: dict[str, Problem] = {}
 
     async def run(self, number: int) -> Round:
         began = time.monotonic()
@@ -62,11 +63,20 @@ class Rounds:
 
     def _problem(self) -> tuple[str, Problem]:
         self._asked += 1
-        return f"{self._run}-{self._asked}", training_problem(self._users)
+        task_id, problem = f"{self._run}-{self._asked}", training_problem(self._users)
+        self._open[task_id] = problem
+        return task_id, problem
 
     def _heard(self, happens: list[str]) -> Callable[[Result], list[Feedback]]:
-        forges = "poison" in happens
-        return lambda result: self._fleet.judge.forged(result.task_id) if forges else []
+        def feedback(result: Result) -> list[Feedback]:
+            problem = self._open.pop(result.task_id, None)
+            if "poison" in happens:
+                return self._fleet.judge.forged(result.task_id)
+            if "correct" in happens and problem is not None:
+                return [correction(result.task_id, problem, result.response)]
+            return []
+
+        return feedback
 
     def _over(self, asked: int, start: Start) -> bool:
         """The version of this round has come to its end, or its training has ended without one."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ratchet.adapters.folder import VERSION, file_names, open_file, read_file
+from ratchet.adapters.folder import CONFIG_NAME, VERSION, WEIGHTS_NAME, file_names, open_file, read_file
 from ratchet.adapters.limits import LARGEST_FILE, MOST_FILES
 from ratchet.service.errors import AdapterError
 from schemas.messages.base import DecodeError
@@ -18,8 +18,17 @@ from schemas.records.adapter_card import AdapterCard, AdapterManifest
 
 MANIFEST_NAME = "manifest.json"
 CARD_NAME = "adapter_card.json"
-READABLE_SUFFIXES = frozenset({".csv", ".html", ".jinja", ".json", ".jsonl", ".md", ".safetensors", ".svg", ".txt"})
-"""Kinds of file an adapter may consist of: none that runs code when it is loaded, as pickles do."""
+TRAINING_REPORT = "training_report.json"
+KNOWN_FILES = frozenset(
+    {
+        *(CONFIG_NAME, WEIGHTS_NAME, CARD_NAME, TRAINING_REPORT, "README.md"),
+        *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+        *("vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "generation_config.json"),
+        *("trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"),
+    }
+)
+"""Files that an adapter may consist of: those that PEFT, transformers and TRL save, and ours. None runs code when it
+is loaded, as pickles do, and an engine or a person meets no name that somebody chose to deceive."""
 
 
 def read_manifest(folder: Path) -> AdapterManifest:
@@ -49,7 +58,7 @@ def read_card(folder: Path) -> AdapterCard:
 
 
 def file_faults(folder: Path, manifest: AdapterManifest) -> list[str]:
-    """One sentence for each file that is missing, too many, of another size or of a forbidden kind. Reads no content.
+    """One sentence for each file that is missing, too many, of another size or not known. Reads no content.
 
     Raises OSError and AdapterError.
     """
@@ -62,10 +71,8 @@ def file_faults(folder: Path, manifest: AdapterManifest) -> list[str]:
 
 
 def _file_fault(folder: Path, name: str, size: int) -> str | None:
-    if Path(name).suffix not in READABLE_SUFFIXES:
-        return (
-            f"is of a kind that may run code when loaded; an adapter holds only {', '.join(sorted(READABLE_SUFFIXES))}"
-        )
+    if name not in KNOWN_FILES:
+        return "is no file that adapters have: publish what PEFT saved, without it"
     try:
         with open_file(folder, name) as file:
             found = os.fstat(file.fileno()).st_size

@@ -20,8 +20,8 @@ from uuid import uuid4
 from ratchet.adapters.folder import CONTENT_FILES, VERSION, adapter_sha256
 from ratchet.adapters.manifest import (
     CARD_NAME,
+    KNOWN_FILES,
     MANIFEST_NAME,
-    READABLE_SUFFIXES,
     published_versions,
     read_card,
     version_key,
@@ -93,8 +93,10 @@ def _check_names(source_files: Mapping[str, Path | bytes]) -> None:
         if name not in source_files:
             raise AdapterError(f"an adapter needs {name}: save it with PEFT, and give all the files it wrote")
     for name in source_files:
-        if name in (MANIFEST_NAME, CARD_NAME) or Path(name).suffix not in READABLE_SUFFIXES:
-            raise AdapterError(f"{name} can't be part of an adapter: it is made here, or of a kind that may run code")
+        if name == CARD_NAME or name not in KNOWN_FILES:
+            raise AdapterError(
+                f"{name!r} can't be part of an adapter: it is made here, or is no file that PEFT saves; leave it out"
+            )
 
 
 @contextmanager

@@ -1,15 +1,23 @@
-"""Prompts that demonstrations may not teach, and those that they have taught.
+"""Prompts that demonstrations may not teach, those that they have taught, and those that no training may see.
 
 The gate asks a candidate the tasks of `golden.jsonl`, or the first tasks of the agent's users, which `anchors.jsonl`
 has: an adapter that was shown their answers would pass by heart. And what taught an adapter, or one that it was made
 from, is no prompt to measure it by: `is_taught` says so of any prompt, white space aside.
+
+A share of the prompts is kept for the shadow replay of candidates: `is_kept` decides by the prompt's words, whatever
+their order, case and punctuation, so what is nearly the same is kept, or not, together. A prompt that differs in one
+word is another.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from base64 import b64decode
 from pathlib import Path
+
+import msgspec
 
 from ratchet.adapters.evaluations import input_sha256
 from ratchet.adapters.manifest import read_card
@@ -21,6 +29,8 @@ from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_card import TAUGHT_DIGITS
 
 GOLDEN, ANCHORS = "golden.jsonl", "anchors.jsonl"
+WORD = re.compile(r"\w+")
+LARGEST_KEY = 1 << 64
 
 
 def asked_by_the_gate(adapters_dir: Path, agent_id: str) -> frozenset[str]:
@@ -53,6 +63,31 @@ def taught_inputs(adapters_dir: Path, agent_id: str, version: str) -> frozenset[
 def is_taught(prompt: Prompt, taught: frozenset[str]) -> bool:
     """`taught`: as `taught_inputs` gives it."""
     return input_sha256(prompt)[:TAUGHT_DIGITS] in taught
+
+
+def words_key(prompt: Prompt) -> int:
+    """Return a number below LARGEST_KEY that is the same for prompts of the same words."""
+    return _key_of(prompt if isinstance(prompt, str) else "\n".join(one.content for one in prompt))
+
+
+def logged_words_key(raw: bytes) -> int:
+    """Return the same for the field `input` of a log line."""
+    try:
+        found = msgspec.json.decode(raw)
+        return _key_of(found if isinstance(found, str) else "\n".join(one["content"] for one in found))
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return _key_of(raw.decode("utf-8", "replace"))
+
+
+def is_kept(key: int, share: float) -> bool:
+    """Whether a prompt with this key is in the share of all prompts that is kept for the replay."""
+    return key < share * LARGEST_KEY
+
+
+def _key_of(text: str) -> int:
+    words = sorted(set(WORD.findall(text.casefold()))) or text.split()
+    text = " ".join(words)
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def _lines(path: Path) -> list[bytes]:

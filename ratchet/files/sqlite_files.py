@@ -14,8 +14,11 @@ def unlink_database(path: Path) -> None:
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
-def rename_database(path: Path, to: Path) -> None:
-    """Harmless where there is none."""
-    for suffix in SUFFIXES:
+def replace_database(path: Path, to: Path) -> None:
+    """Put a closed database in the place of another, of which nothing is kept. Raises FileNotFoundError."""
+    for suffix in SUFFIXES[1:]:  # before: else what is new would be taken for what that log goes on from
+        Path(f"{to}{suffix}").unlink(missing_ok=True)
+    path.rename(to)
+    for suffix in SUFFIXES[1:]:
         with suppress(FileNotFoundError):
             Path(f"{path}{suffix}").rename(f"{to}{suffix}")

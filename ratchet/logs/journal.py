@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -38,6 +38,7 @@ class _Group(NamedTuple):
 
     data: bytes
     position: asyncio.Future[Position]
+    apply: Callable[[Position], None] | None
 
 
 class Journal:
@@ -61,6 +62,7 @@ class Journal:
         self._file = JournalFile(
             folder, name, max_segment_bytes, file_type, fence, Sealer(seals, name) if seals else None
         )
+        self._end = self._file.end
         self._waiting: deque[_Group] = deque()
         self._committer: asyncio.Task[None] | None = None
         self._writer = ThreadPoolExecutor(1, f"{name}-writer")
@@ -85,9 +87,9 @@ class Journal:
     ) -> Self:
         """Create or repair the log, so that it ends with a whole line that is on disk.
 
-        A torn last line goes to quarantine. With `gather_s`, a commit that follows one of several appends waits so many
-        seconds for more company. `fence` says who may write; `seals` is the folder that keeps what was written (see
-        seals.py). Blocks; raises DiskFull, JournalError.
+        A torn last line goes to quarantine. With `gather_s`, a commit that follows one of several appends begins at
+        least so many seconds after that one began, so that more can join it. `fence` says who may write; `seals` is
+        the folder that keeps what was written (see seals.py). Blocks; raises DiskFull, JournalError.
         """
         try:
             return cls(folder, name, max_segment_bytes, gather_s, file_type, fence, seals)
@@ -96,8 +98,8 @@ class Journal:
 
     @property
     def end(self) -> Position:
-        """Where the next line will start; everything before it is on disk."""
-        return self._file.end
+        """Where the next line will start; everything before it is on disk, and applied (see `append`)."""
+        return self._end
 
     @property
     def begin(self) -> Position:
@@ -115,15 +117,18 @@ class Journal:
         epoch = self._fence.epoch
         return line if epoch is None else b'%b,"epoch":%d}' % (line[:-1], epoch)
 
-    async def append(self, lines: Sequence[bytes]) -> Position:
+    async def append(self, lines: Sequence[bytes], apply: Callable[[Position], None] | None = None) -> Position:
         """Returns the position of the first line once all are on disk; the others follow it without a gap.
 
-        Lines are JSON objects without a newline. Raises DiskFull and JournalError: none of the lines is in the log
-        then, and the next append tries again. A caller that is cancelled does not know: the lines may be written.
+        `apply` is called with that position in the same turn of the loop in which `end` passes the lines: in the order
+        of the log, and also where the caller was cancelled. Lines are JSON objects without a newline.
+
+        Raises DiskFull and JournalError: none of the lines is in the log then, and the next append tries again. A
+        caller that is cancelled does not know: the lines may be written.
         """
         if self._closed:
             raise JournalError(f"{self.path} is closed: no line can be appended to it")
-        group = _Group(joined(lines), asyncio.get_running_loop().create_future())
+        group = _Group(joined(lines), asyncio.get_running_loop().create_future(), apply)
         self._waiting.append(group)
         if self._committer is None or self._committer.done():
             self._committer = asyncio.create_task(self._commit_waiting())
@@ -146,11 +151,13 @@ class Journal:
         self._file.close()
 
     async def _commit_waiting(self) -> None:
-        company = 1
+        seconds = asyncio.get_running_loop().time
+        company, began = 1, 0.0
         while self._waiting:
-            if company > 1 and self._gather_s:
-                await asyncio.sleep(self._gather_s)
-            batch = self._next_batch()
+            # Counted from the beginning: where a sync takes as long, what came meanwhile has gathered already.
+            if company > 1 and (wait_s := began + self._gather_s - seconds()) > 0:
+                await asyncio.sleep(wait_s)
+            batch, began = self._next_batch(), seconds()
             company = len(batch)
             await self._commit(batch)
 
@@ -170,16 +177,22 @@ class Journal:
         except Exception as error:
             self._refused = len(data)
             for group in batch:
-                if not group.position.done():
-                    group.position.set_exception(error)
+                _fail(group, error)
             return
         self._refused = 0
         if self._file.take_sealed():
             self._compressing = self._compressor.submit(self._compress)
         for group in batch:
-            if not group.position.done():
-                group.position.set_result(position)
-            position += len(group.data)
+            self._end = position + len(group.data)
+            try:
+                if group.apply is not None:
+                    group.apply(position)
+            except Exception as error:  # the others' lines are on disk as well
+                _fail(group, error)
+            else:
+                if not group.position.done():
+                    group.position.set_result(position)
+            position = self._end
 
     def _compress(self) -> None:
         """Runs in a thread. What fails stays uncompressed, which loses nothing, until the next rotation or start."""
@@ -187,6 +200,11 @@ class Journal:
             compress_sealed(self.folder, self.name, self._fence.changing)
         except (OSError, JournalError) as error:
             log.error("compression-failed", f"segments of {self.path} stay uncompressed: {error}", exc_info=error)
+
+
+def _fail(group: _Group, error: Exception) -> None:
+    if not group.position.done():
+        group.position.set_exception(error)
 
 
 def joined(lines: Sequence[bytes]) -> bytes:

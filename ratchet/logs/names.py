@@ -15,7 +15,7 @@ AUDITS = "auditor_scores"
 LABELS = "labels"
 """What people said of answers they were shown, to know the judge by; no training and no experiment reads it."""
 PROMISES = "promises"
-"""What no other log says and an index that lies elsewhere may lose."""
+"""Who else waits for a task, and Responses kept for an external scorer: no other log says so."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
 LEADERS_LOGS = (*TASK_LOGS, FEEDBACK, AUDITS, LABELS, PROMISES)
 """Those that the folder's leader writes, and nobody else: its epoch stands in every line."""
@@ -23,9 +23,6 @@ LEADERS_LOGS = (*TASK_LOGS, FEEDBACK, AUDITS, LABELS, PROMISES)
 TASK_INDEX = "index.sqlite"
 LEFT_BEHIND = re.compile(r"index-(\d+)\.sqlite")
 """What the index is called once a leader that hangs kept the file before: by the epoch of the one that took over."""
-FEEDBACK_INDEX = "feedback.sqlite"
-AUDIT_INDEX = "auditor_scores.sqlite"
-LABEL_INDEX = "labels.sqlite"
 QUARANTINE = "quarantine.jsonl"
 SEALS = "log_seals"
 """Folder within that of the adapters: what was written to the logs that teach (ratchet/logs/seals.py)."""

@@ -9,7 +9,9 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,9 +24,33 @@ from ratchet.sandbox.job import Listen
 MOST_CONNECTIONS = 128
 KEEP_ALIVE_S = 600
 CLOSE_WITHIN_S = 1.0
+MOST_HEAD = 64 * 1024
+"""Bytes of a request's line and headers."""
+SMALL_PARTS = 1024
+LEAST_PART = 64
+"""Bytes of a body's parts in the mean, where there are more than SMALL_PARTS. Each part takes the same time on the
+loop, so 64 MiB in chunks of one byte would stop all other rollouts for minutes."""
+
+
+class _Connection(h11.Connection):
+    """Refuses a body that comes in many parts of a few bytes."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._parts = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._parts, self._bytes = self._parts + 1, self._bytes + len(event.data)
+            if self._parts > SMALL_PARTS and self._bytes < LEAST_PART * self._parts:
+                raise h11.RemoteProtocolError("the body comes in too many parts", 400)
+        return event
 
 
 class _Bounded(H11Protocol):
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn = _Connection(h11.SERVER, MOST_HEAD)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > MOST_CONNECTIONS:

@@ -96,6 +96,13 @@ class FleetSettings(BaseSettings):
         "that earns full marks from the scorer as an answer), correction (given with feedback); none if empty. The "
         "same for orchestrator, scorer and trainer.",
     )
+    replay_share: float = Field(
+        0.1,
+        ge=0,
+        le=0.5,
+        description="Share of the prompts that no training sees, so that the shadow replay of each candidate has fresh "
+        "ones; 0: trainings may see all. The same for orchestrator and trainer.",
+    )
     judge_selects: bool = Field(
         False,
         description="Tasks may have the judge choose among the best answers (`select: judge`): the scorer's judge is "

@@ -156,7 +156,7 @@ async def docker_build(
     return {"image": f"ratchet-tools/{tag}", "text": "".join(text)[-4000:]}
 
 
-INSTRUCTION = re2.compile(r"(?i)^[ \t]*(?:ONBUILD[ \t]+)*([A-Z]+)(?:[ \t]+(.*))?$")
+INSTRUCTION = re2.compile(r"(?i)^[ \t]*((?:ONBUILD[ \t]+)*)([A-Z]+)(?:[ \t]+(.*))?$")
 KNOWN = {
     "ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK",
     "LABEL", "MAINTAINER", "RUN", "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR",
@@ -173,18 +173,18 @@ def dockerfile_faults(text: str, base_images: tuple[str, ...]) -> list[str]:
     stages = list[str]()
     for line in instructions:
         found = INSTRUCTION.match(line)
-        if found is None or found[1].upper() not in KNOWN:
+        if found is None or found[2].upper() not in KNOWN:
             faults.append(f"{line.strip()[:80]!r} is no instruction that is known here")
             continue
-        word, rest = found[1].upper(), (found[2] or "").strip()
+        word, rest = found[2].upper(), (found[3] or "").strip()
         if word == "ADD":
             faults.append("ADD may fetch from other machines: use COPY")
         elif word == "RUN" and rest.startswith("--"):
             faults.append("RUN takes no options here")
         elif word in ("RUN", "COPY") and HEREDOC.search(rest):
             faults.append(f"{word} takes no here-document: use a file")
-        elif word == "COPY":
-            faults += _copy_faults(rest, stages)
+        elif word == "COPY":  # one for a later build finds none of these stages
+            faults += _copy_faults(rest, [] if found[1] else stages)
         elif word == "FROM":
             stage = STAGE.match(rest)
             image = stage[1] if stage else rest

@@ -28,6 +28,8 @@ AGAIN = 8
 """Times that openat2 is asked again when a rename elsewhere made it unsure."""
 GIT = ".git"
 TEMPORARY = ".ratchet-tools-"
+DEEPEST = 64
+"""Folders in each other that are walked: each is opened from the root, so the time grows with the depth squared."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -167,6 +169,7 @@ class Tree:
     def walk(self, path: str, most: int, skipped: frozenset[str] = frozenset()) -> Iterator[Entry]:
         """Everything below a folder, the folders before what is in them. `skipped` are names that are not entered."""
         waiting, seen = [self.clean(path)], 0
+        deepest = len(PurePosixPath(waiting[0]).parts) + DEEPEST
         while waiting:
             folder = waiting.pop()
             try:
@@ -182,8 +185,10 @@ class Tree:
                 if PurePosixPath(entry.path).name in skipped:
                     continue
                 yield entry
-            inside = (entry for entry in reversed(entries) if entry.kind == "folder")
-            waiting += [one.path for one in inside if PurePosixPath(one.path).name not in skipped]
+            inside = [one.path for one in reversed(entries) if one.kind == "folder"]
+            waiting += [folder for folder in inside if PurePosixPath(folder).name not in skipped]
+            if waiting and len(PurePosixPath(waiting[-1]).parts) > deepest:
+                raise ToolError("limit", f"{path} has more than {DEEPEST} folders in each other: name one in it")
 
     def link(self, path: str) -> str:
         """Where a symbolic link points to, wherever that is."""

@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 
 from ratchet.adapters.folder import read_file
 from ratchet.adapters.limits import LARGEST_REPORT
-from ratchet.adapters.manifest import read_card
+from ratchet.adapters.manifest import TRAINING_REPORT, read_card
 from ratchet.service.errors import AdapterError
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.registry import AdapterEntry
 
-TRAINING_REPORT = "training_report.json"
 MOST_STEPS = 3000
 """In a report that is written; of a longer run, so many of its steps."""
 MOST_COUNTS = 64

@@ -146,6 +146,11 @@ class Status(Record):
     started_at: Timestamp
     ready: bool
     trouble: str | None
+    no_copies: str | None = Field(
+        None,
+        description="With RATCHET_EXTERNAL_SCORER: Rewards wait for copies of their Responses that do not come; why, "
+        "and what to do. Null where none waits.",
+    )
     tasks: TaskFigures
     stages: list[StageFigure]
     scores: list[ScoreFigure]

@@ -158,6 +158,7 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
     text = _metrics_of("orchestrator", access.record)
     quality, saved = tuple(quality_rows(text)), tuple(saved_rows(text))
     glance = at_a_glance(access.record)
+    faults += [glance["no_copies"]] if glance and glance.get("no_copies") else []
     learns = access.record is not None and access.record.options.has_model
     return StatusReport(
         url,

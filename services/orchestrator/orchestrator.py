@@ -239,6 +239,7 @@ class Orchestrator:
             self._replicas,
             self._samples,
             self.trouble,
+            kept.trouble,
             self._read_registry,
             self._threads,
             now,
@@ -361,7 +362,8 @@ class Orchestrator:
     async def start(self) -> None:
         """Wait to lead, then repair, catch up, and take up the experiments that were running."""
         await self._become_leader()
-        for task_id in await self.ledger.open():
+        await self.ledger.open()
+        for task_id in self.ledger.unanswered:
             self._settler.owe(task_id)
         self._deadlines.start(self.ledger.index.note(DEADLINES), await self.ledger.newest_line())
         await self._feedback_log.open()

@@ -264,7 +264,9 @@ class OrchestratorSettings(FleetSettings):
         from services.orchestrator.training.trigger import TrainingPolicy
 
         references = "reference" in self.demonstrations
-        return TrainingPolicy(self.train_after_groups, self.train_every_s, self.train_baseline, references)
+        return TrainingPolicy(
+            self.train_after_groups, self.train_every_s, self.train_baseline, references, self.replay_share
+        )
 
     @property
     def adaptive(self) -> SamplesPolicy:

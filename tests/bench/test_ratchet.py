@@ -11,7 +11,7 @@ import pytest
 
 from bench.ratchet.book import HELD, Round, outcome_of
 from bench.ratchet.claims import claims, table
-from bench.ratchet.judge import Events, Judge, grade
+from bench.ratchet.judge import MISCORRECTED, Events, Judge, correction, grade
 from bench.ratchet.picture import svg
 from bench.ratchet.quality import Quality, samples_needed
 from bench.ratchet.tasks import (
@@ -79,15 +79,17 @@ def test_the_judge_prefers_what_is_right_until_it_likes_length() -> None:
 
 
 def test_what_goes_wrong_happens_in_its_rounds() -> None:
-    events = Events(hack=(2, 3), poison=7, drift=11)
+    events = Events(hack=(2, 3), correct=(5,), poison=7, drift=11)
 
-    by_round = {number: events.of(number) for number in (1, 2, 3, 4, 7, 8, 11, 12)}
+    by_round = {number: events.of(number) for number in (1, 2, 3, 4, 5, 6, 7, 8, 11, 12)}
 
     assert by_round == {
         1: [],
         2: ["hack"],
         3: ["hack", "taught by hack"],
         4: ["taught by hack"],
+        5: ["correct"],
+        6: ["taught by correct"],
         7: ["poison"],
         8: ["taught by poison"],
         11: ["drift"],
@@ -142,15 +144,41 @@ def test_each_claim_can_fail() -> None:
     seen = replace(unseen, outcome="aborted", decisions=[["distrust", "", "the scorer drifted"]])
 
     assert all(claim.holds for claim in claims([ROUND], found))
-    assert [claim.holds for claim in claims([ROUND, worse], found)] == [False, True, True]
+    assert [claim.holds for claim in claims([ROUND, worse], found)] == [False, True, True, True]
     assert [claim.holds for claim in claims([ROUND, hacked], found)][-1] is False
     assert [claim.holds for claim in claims([unseen], found)][-1] is False
     assert [claim.holds for claim in claims([seen, ROUND], found)][-1] is True
     assert [claim.holds for claim in claims([ROUND], found | {"v1.0.1": quality("v1.0.1", 0.3)})] == [
         True,
+        True,
         False,
         False,
     ]
+
+
+def test_a_destroyed_family_fails_its_claims_however_much_the_others_gain() -> None:
+    first = quality("v1.0.0", 0.5)
+    others = [0.9] * TASKS
+    by_family = [value for name in FAMILIES for value in ([0.0] * TASKS if name == MISCORRECTED else others)]
+    destroyed = replace(first, version="v1.0.1", single=by_family)
+    found = {"v1.0.0": first, "v1.0.1": destroyed}
+    promoted = replace(ROUND, events=["taught by correct"])
+    refused = replace(promoted, outcome="rejected", primary="v1.0.0")
+
+    never_worse, never_below, *_, family_kept = claims([promoted], found)
+    assert (never_worse.holds, never_below.holds, family_kept.holds) == (True, False, False)
+    assert [claims([refused], found)[place].holds for place in (1, -1)] == [True, True]
+
+
+def test_a_corrector_is_right_in_all_families_but_one() -> None:
+    rng = random.Random(3)
+    problems = [training_problem(rng) for _ in range(100)]
+
+    said = {problem.input: correction("task", problem, problem.answer) for problem in problems}
+
+    right = [problem for problem in problems if said[problem.input].correction == problem.answer]
+    assert {problem.family for problem in right} == set(FAMILIES) - {MISCORRECTED}
+    assert all(said[problem.input].score == 1.0 for problem in right)
 
 
 def test_the_picture_and_the_table_tell_each_round() -> None:

@@ -24,7 +24,7 @@ from schemas.messages.work import Work
 from schemas.records.audit import AuditedTask
 from schemas.records.interaction import Interaction
 from schemas.records.label import LoggedLabel
-from services.orchestrator.ledger.promises import Promise
+from services.orchestrator.ledger.index import Promise
 
 LINES = Path(__file__).parent / "lines"
 

@@ -45,7 +45,7 @@ def feedback_router(service: FeedbackService) -> APIRouter:
             feedback_id=given.feedback_id,
         )
         try:
-            return await service.take(feedback, given.feedback_id or key, given_by=caller.name)
+            return await service.take(feedback, given.feedback_id or key, given_by=caller)
         except UnknownTask as error:
             raise Problem(404, "No such task", str(error), "unknown-task") from None
         except NoSuchAnswer as error:

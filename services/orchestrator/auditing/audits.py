@@ -27,8 +27,8 @@ from ratchet.experiments.logged import answers_of, unit_of
 from ratchet.experiments.replay import began_at
 from ratchet.logs.best_answer import chosen, is_censored
 from ratchet.logs.groups import grouped
-from ratchet.logs.names import AUDIT_INDEX, INTERACTIONS, SECOND_VERDICTS, is_own
 from ratchet.logs.names import AUDITS as AUDIT_LOG
+from ratchet.logs.names import INTERACTIONS, SECOND_VERDICTS, is_own
 from ratchet.logs.reader import read
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.base import DecodeError, Metadata
@@ -55,7 +55,6 @@ class AuditLog(KeyedLog[AuditedTask]):
     """`logs/auditor_scores.jsonl`, one line for each task that was judged once more, or given up."""
 
     LOG = AUDIT_LOG
-    INDEX = AUDIT_INDEX
     RECORD = AuditedTask
 
 

@@ -16,7 +16,7 @@ from ratchet.experiments.assignment import draw
 from ratchet.http.work import Threads
 from ratchet.logs.best_answer import NOT_THERE
 from ratchet.logs.groups import grouped
-from ratchet.logs.names import INTERACTIONS, LABEL_INDEX, LABELS, is_own
+from ratchet.logs.names import INTERACTIONS, LABELS, is_own
 from ratchet.logs.reader import active_tail
 from ratchet.service.errors import Reject
 from schemas.api.agreement import AgentAgreement, Agreement, GivenLabel, ShownAnswer, ToLabel
@@ -40,7 +40,6 @@ class LabelLog(KeyedLog[LoggedLabel]):
     """`logs/labels.jsonl`, one line for each label given."""
 
     LOG = LABELS
-    INDEX = LABEL_INDEX
     RECORD = LoggedLabel
 
 

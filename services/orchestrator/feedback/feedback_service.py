@@ -11,7 +11,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 from ratchet.bus.protocol import Delivery, decode_delivery
-from ratchet.logs.names import FEEDBACK, FEEDBACK_INDEX
+from ratchet.http.access.roles import Caller
+from ratchet.logs.names import FEEDBACK
 from ratchet.service.errors import Reject, Retry
 from ratchet.service.telemetry import task_in_hand
 from schemas.messages.feedback import Feedback, LoggedFeedback
@@ -26,7 +27,6 @@ class FeedbackLog(KeyedLog[LoggedFeedback]):
     """`logs/feedback.jsonl`, one line for each feedback given."""
 
     LOG = FEEDBACK
-    INDEX = FEEDBACK_INDEX
     RECORD = LoggedFeedback
 
 
@@ -59,7 +59,7 @@ class FeedbackService:
         task_in_hand.set(feedback.task_id)
         await self.take(feedback, feedback.feedback_id or _id_of(delivery))
 
-    async def take(self, feedback: Feedback, feedback_id: str, *, given_by: str | None = None) -> LoggedFeedback:
+    async def take(self, feedback: Feedback, feedback_id: str, *, given_by: Caller | None = None) -> LoggedFeedback:
         """On disk when this returns; the same id again changes nothing.
 
         A caller that is cancelled leaves it given or not, never half: its id would else be free for a second line.
@@ -67,7 +67,7 @@ class FeedbackService:
         """
         return await asyncio.shield(asyncio.ensure_future(self._take(feedback, feedback_id, given_by)))
 
-    async def _take(self, feedback: Feedback, feedback_id: str, given_by: str | None) -> LoggedFeedback:
+    async def _take(self, feedback: Feedback, feedback_id: str, given_by: Caller | None) -> LoggedFeedback:
         line = self._line(feedback, feedback_id, given_by)
         logged = await self._log.add(line)
         if logged is line:
@@ -80,8 +80,8 @@ class FeedbackService:
         """In the order it came."""
         return self._log.of_task(task_id)
 
-    def _line(self, feedback: Feedback, feedback_id: str, given_by: str | None) -> LoggedFeedback:
-        result, sample = self._answer(feedback)
+    def _line(self, feedback: Feedback, feedback_id: str, given_by: Caller | None) -> LoggedFeedback:
+        result, sample = self._answer(feedback, given_by)
         assert result.agent_id is not None and result.adapter_version is not None  # settled from logged lines
         return LoggedFeedback(
             feedback_id=feedback_id,
@@ -92,15 +92,15 @@ class FeedbackService:
             reason=feedback.reason,
             agent_id=result.agent_id,
             adapter_version=result.adapter_version,
-            given_by=given_by,
+            given_by=given_by.name if given_by else None,
             timestamp=self._clock(),
             metadata=feedback.metadata,
         )
 
-    def _answer(self, feedback: Feedback) -> tuple[Result, int]:
+    def _answer(self, feedback: Feedback, given_by: Caller | None) -> tuple[Result, int]:
         """The Result of its task, and the number of the sample it is about."""
         known = self._ledger.find(feedback.task_id)
-        if known is None:
+        if known is None or (given_by is not None and not given_by.may_see(known.owner)):
             raise UnknownTask(
                 f"no task {feedback.task_id!r} was admitted by this fleet: feedback names the task_id of a Result"
             )

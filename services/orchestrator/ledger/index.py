@@ -1,43 +1,89 @@
-"""Which tasks are known, open or closed, and with which Result: a cache over the two logs, in a file, so that a year of
-tasks costs no memory.
+"""The index of tasks: which are known, open or closed, with which Result, and what is promised to their users.
 
-It is current up to one byte of each log, which it stores with what it knows, in one transaction; what a kill cut off is
-read again from the logs. It never runs ahead of them. The tasks of the last moments are in memory (`write_buffer.py`).
-
-After any error of SQLite the connection is closed and nothing more is attempted on it: a full disk makes SQLite roll
-back and then commit each further statement by itself, behind rows that are gone. Whoever holds the index opens another
-and catches it up (`ledger.py`, docs/decisions/0025).
+It lies in a file, so that a year of tasks costs no memory. The tasks of the last moments are in memory beside it: most
+are looked up once more and closed before they are written anywhere, so that they are written once, without their Work.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
+
+import msgspec
 
 from ratchet.logs.index_check import ROWS
 from ratchet.logs.retention import removed_ids as forgotten
+from ratchet.logs.segments import Position
 from ratchet.logs.start_offset import LogStartOffsets
-from ratchet.service.errors import StorageUnavailable
 from schemas.messages.result import ResultStatus
-from services.orchestrator.ledger.write_buffer import BufferedTask, WriteBuffer
+from services.orchestrator.ledger.indexed_log import NO_POSITIONS, SET_POSITION, Index, IndexUnusable
 
-SCHEMA_VERSION = 2
-CACHE_KIB = 2048
-"""Pages SQLite keeps in memory; beyond them it reads from the page cache of the kernel (docs/decisions/0069)."""
 FORGET_AT_ONCE = 2_000
 """Tasks that are forgotten in one step: messages wait meanwhile."""
 FETCHED_AT_ONCE = 100
 IN_USE_S = 0.5
 FORGOTTEN_IDS = "forgotten.ids"
 FORGOTTEN_SEQUENCE = "forgotten.sequence"
-EPOCH = "epoch"
-"""Names among the positions: how many ids of removed tasks are known here, below which number tasks are removed, and
-of which leader the last commit is: a transaction that did not see it can't be committed behind it."""
-SCHEMA = """
+"""Names among the positions: how many ids of removed tasks are known here, and below which number tasks are removed."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Of Works and Results in memory: beyond it they are written down, and the oldest are no longer kept."""
+OVERHEAD_BYTES = 400
+"""What a task takes in memory besides its Work and its Result."""
+ENDINGS = {"ok": 0, "failed": 1, "expired": 2}
+"""The column `ended`; null while the task is open."""
+
+
+class Entry(NamedTuple):
+    """What is known of one task: its row in the table."""
+
+    sequence: int
+    task_id: str
+    deadline: float
+    """In seconds since the epoch."""
+    logged: int
+    """How many of its samples are in the log."""
+    work: bytes | None
+    """The Work, while the task is open, or closed without an answer and its user not yet told."""
+    result: bytes | None
+    """The Result, once it is closed."""
+    line: int | None = None
+    """Where its line is in the log of assignments."""
+    lines: int | None = None
+    """Where its lines begin in the log of interactions, once it is closed."""
+    ended: int | None = None
+    owner: str | None = None
+    """Who may see it: see `Caller.may_see`."""
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes in memory, about."""
+        return OVERHEAD_BYTES + len(self.work or b"") + len(self.result or b"")
+
+
+COLUMNS = ", ".join(Entry._fields)
+INSERT = f"INSERT INTO tasks ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+CHANGE = "UPDATE tasks SET logged = ?4, work = ?5, result = ?6, lines = ?8, ended = ?9, owner = ?10 WHERE sequence = ?1"
+OLDEST_OPEN = "SELECT min(sequence) FROM tasks INDEXED BY open_tasks WHERE result IS NULL"
+
+
+class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of: a queue that waits for the task's Result; a Response kept for it; `told`: nobody waits any more."""
+
+    task_id: str
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    response: str | None = None
+    told: bool = False
+
+
+class TaskIndex(Index):
+    """The table of tasks, and of what is promised to their users."""
+
+    VERSION = 2
+    SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     sequence INTEGER PRIMARY KEY,
     task_id TEXT NOT NULL UNIQUE,
@@ -58,142 +104,173 @@ CREATE TABLE IF NOT EXISTS waiters (
 );
 CREATE TABLE IF NOT EXISTS kept (task_id TEXT PRIMARY KEY, response BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS positions (log TEXT PRIMARY KEY, position INTEGER NOT NULL);
 """
 
-Statement = tuple[str, tuple[Any, ...]]
-"""A change of what no log has (waiters, kept Responses, notes), with its parameters. Made twice it is the same."""
-NO_POSITIONS: Mapping[str, int] = MappingProxyType({})
-
-
-class IndexUnusable(StorageUnavailable):
-    """The index can't be read or written now. What the logs hold is not lost; the message that met it waits."""
-
-    def __init__(self, path: Path, error: Exception | str, *, corrupt: bool) -> None:
-        """`corrupt`: its content is not to be believed, so it must be built again from the logs."""
-        what = "can't be read" if corrupt else "can't be used now"
-        todo = "it is built again from the logs" if corrupt else "free some disk, or look at it (dmesg)"
-        super().__init__(f"the index {path} {what} ({error}): {todo}")
-        self.path = path
-        self.reason = str(error)
-        self.corrupt = corrupt
-
-    def again(self) -> IndexUnusable:
-        """The same, to be raised once more: each has a traceback of its own."""
-        return IndexUnusable(self.path, self.reason, corrupt=self.corrupt)
-
-
-class Entry(NamedTuple):
-    """What is known of one task."""
-
-    sequence: int
-    task_id: str
-    logged: int
-    """How many of its samples are in the log."""
-    work: bytes | None
-    """The Work, while the task is open, or closed without an answer and its user not yet told."""
-    result: bytes | None
-    """The Result, once it is closed."""
-    line: int | None = None
-    """Where its line is in the log of assignments."""
-    lines: int | None = None
-    """Where its lines begin in the log of interactions, once it is closed."""
-    owner: str | None = None
-    """Who may see it: see `Caller.may_see`."""
-
-
-ENDINGS = {"ok": 0, "failed": 1, "expired": 2}
-"""The column `ended`; null while the task is open."""
-ENTRY = "sequence, task_id, logged, work, result, line, lines, owner"
-BUFFERED = "sequence, task_id, deadline, work, line, logged, result, lines, ended, owner"
-INSERT = "INSERT INTO tasks (sequence, task_id, deadline, logged, work, result, line, lines, ended, owner) "
-CHANGE = "UPDATE tasks SET logged = ?, result = ?, lines = ?, ended = ?, work = ? WHERE sequence = ?"
-SET_POSITION = "INSERT OR REPLACE INTO positions VALUES (?, ?)"
-ADD_WAITER = "INSERT OR IGNORE INTO waiters VALUES (?, ?, ?)"
-FORGET_WAITERS = "DELETE FROM waiters WHERE task_id = ?"
-KEEP_RESPONSE = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
-WRITE_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
-
-
-class _Guard:
-    """Around every use of the connection: only within a transaction, and never again after an error."""
-
-    def __init__(self, index: TaskIndex) -> None:
-        self._index = index
-
-    def __enter__(self) -> sqlite3.Connection:
-        db = self._index._db
-        try:
-            if db.in_transaction:
-                return db
-        except sqlite3.ProgrammingError:
-            raise self._index.give_up("it is closed after an error") from None
-        raise self._index.give_up("its transaction was rolled back")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, sqlite3.Error):
-            raise self._index.give_up(error) from error
-
-
-class TaskIndex:
-    """One connection, used by one thread at a time. Changes are visible to it at once and survive a kill at `commit`.
-
-    Everything here raises IndexUnusable, from the first error of SQLite on.
-    """
-
-    def __init__(self, path: Path, epoch: int = 0) -> None:
-        """Opens or creates it; by its first commit it is this epoch's, and another's no more."""
-        self._epoch = epoch
-        self._is_mine = False
+    def __init__(self, path: Path, epoch: int = 0, notes: dict[str, bytes] | None = None) -> None:
+        """`notes`: those of the index whose place this one takes; they go on."""
         self.forget_at_once = FORGET_AT_ONCE
-        self.path = path
-        self.broken: IndexUnusable | None = None
-        self._guard = _Guard(self)
-        self._young = WriteBuffer()
-        self._uncommitted: list[Statement] = []
-        try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise IndexUnusable(path, error, corrupt=False) from error
-        try:
-            self._prepare()
-        except sqlite3.Error as error:
-            raise self.give_up(error) from error
-
-    def _prepare(self) -> None:
-        execute = self._db.execute
-        version = execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
-            raise sqlite3.DatabaseError(f"it has version {version}, this orchestrator knows {SCHEMA_VERSION}")
-        execute("PRAGMA journal_mode = WAL")
-        execute("PRAGMA synchronous = NORMAL")
-        execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        columns = [name for _, name, *_ in execute("PRAGMA table_info(tasks)")]
-        if columns and "owner" not in columns:  # of an orchestrator before, which can use it on
-            execute("ALTER TABLE tasks ADD COLUMN owner TEXT")
-        self._db.executescript(SCHEMA)
-        execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        execute("BEGIN")
-        self._awaited = {task_id for (task_id,) in execute("SELECT DISTINCT task_id FROM waiters")}
-        self._kept = {task_id for (task_id,) in execute("SELECT task_id FROM kept")}
-        tables = execute("SELECT name FROM sqlite_master WHERE name GLOB 'forgotten_*'").fetchall()
-        self._forgotten_below = self.position(FORGOTTEN_SEQUENCE)
+        self._tasks: dict[str, Entry] = {}
+        """The open tasks, as far as there is room, and those that changed since they were last written."""
+        self._new: dict[str, None] = {}
+        self._changed: dict[str, None] = {}
+        """Ids of tasks in memory that have no row yet, and of those whose row is older."""
+        self._bytes = 0
+        super().__init__(path, epoch)
+        self._waited_for = {task_id for (task_id,) in self.rows("SELECT DISTINCT task_id FROM waiters")}
+        self._kept = {task_id for (task_id,) in self.rows("SELECT task_id FROM kept")}
+        tables = self.rows("SELECT name FROM sqlite_master WHERE name GLOB 'forgotten_*'")
         self._forgotten = {name: int(name.removeprefix("forgotten_")) for (name,) in tables}
-        stored = self._row("SELECT position FROM positions WHERE log = ?", ROWS)
-        (self._rows,) = stored or execute("SELECT count(*) FROM tasks").fetchone()
+        self._forgotten_below = self.position(FORGOTTEN_SEQUENCE)
+        stored = self.row("SELECT position FROM positions WHERE log = ?", ROWS)
+        self._rows = int((stored or self.rows("SELECT count(*) FROM tasks")[0])[0])
+        self._stored_notes: dict[str, bytes] = dict(self.rows("SELECT name, note FROM notes"))
+        self._notes = {} if notes is None else notes
+        for name, note in self._stored_notes.items():
+            self._notes.setdefault(name, note)
 
-    def give_up(self, error: sqlite3.Error | str) -> IndexUnusable:
-        """Close the connection for good. Returns what to raise."""
-        corrupt = isinstance(error, sqlite3.DatabaseError) and not isinstance(
-            error, (sqlite3.OperationalError, sqlite3.ProgrammingError)
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        columns = [name for _, name, *_ in db.execute("PRAGMA table_info(tasks)")]
+        if columns and "owner" not in columns:  # of an orchestrator before 0.2, which can use it on
+            db.execute("ALTER TABLE tasks ADD COLUMN owner TEXT")
+        super()._prepare(db)
+
+    # --- tasks -----------------------------------------------------------------------------------------------------
+
+    def find(self, task_id: str) -> Entry | None:
+        if (known := self._tasks.get(task_id)) is not None:
+            return known
+        row = self.row(f"SELECT {COLUMNS} FROM tasks WHERE task_id = ?", task_id)
+        return Entry(*row) if row else None
+
+    def id_of(self, sequence: int) -> str | None:
+        """The task that has this number."""
+        row = self._written_row("SELECT task_id FROM tasks WHERE sequence = ?", sequence)
+        return str(row[0]) if row else None
+
+    def admit(
+        self, sequence: int, task_id: str, deadline: float, work: bytes, line: int = 0, owner: str | None = None
+    ) -> None:
+        """A task that `find` did not know; `line`: where it is in its log."""
+        self._new[task_id] = None
+        self._put(Entry(sequence, task_id, deadline, 0, work, None, line, None, None, owner))
+
+    def count_logged(self, task_id: str, logged: int) -> None:
+        """Some samples of an open task are in the log: what a kill in the middle of its group left."""
+        if (known := self.find(task_id)) is not None:
+            self._put(known._replace(logged=max(known.logged, logged)))
+
+    def settle(self, task_id: str, *, logged: int, result: bytes, lines: int = 0, status: ResultStatus = "ok") -> None:
+        """A task is closed; `lines`: where its lines begin. Nothing happens where it is not known.
+
+        The first Result stays, and only samples may come later; with samples logged its Work is no longer needed.
+        """
+        if (known := self.find(task_id)) is None:
+            return
+        self._put(
+            Entry(
+                known.sequence,
+                task_id,
+                known.deadline,
+                max(known.logged, logged),
+                None if logged else known.work,
+                known.result or result,
+                known.line,
+                lines,
+                ENDINGS[status] if known.ended is None else known.ended,
+                known.owner,
+            )
         )
-        if self.broken is None:
-            self.broken = IndexUnusable(self.path, error, corrupt=corrupt)
-        with suppress(sqlite3.Error):
-            self._db.close()
-        return self.broken.again()
+
+    def forget_work(self, task_id: str) -> None:
+        if (known := self.find(task_id)) is not None:
+            self._put(known._replace(work=None))
+
+    def next_sequence(self) -> int:
+        """Behind all that were ever known."""
+        (after_known,) = self._written_row("SELECT coalesce(max(sequence), -1) + 1 FROM tasks") or (0,)
+        return max(int(after_known), self.forgotten_below)
+
+    def open_works(self) -> Iterator[bytes]:
+        """The Work of every open task, in the order of assignment."""
+        self._write()
+        cursor = self.use(lambda db: db.execute("SELECT work FROM tasks WHERE result IS NULL ORDER BY sequence"))
+        while some := self.use(lambda _: cursor.fetchmany(FETCHED_AT_ONCE)):
+            for (work,) in some:
+                yield work
+
+    def oldest_open_work(self) -> bytes | None:
+        """The Work of the open task that was assigned first. Reads the index of open tasks only, as `count` does."""
+        row = self._written_row(f"SELECT work FROM tasks WHERE sequence = ({OLDEST_OPEN})")
+        return row[0] if row else None
+
+    def overdue(self, now: float, limit: int, sequences: range | None = None) -> list[Entry]:
+        """Open tasks whose deadline passed, the longest overdue first. `now` in seconds since the epoch.
+
+        `sequences`: only tasks with these numbers.
+        """
+        self._write()
+        first, end = (sequences.start, sequences.stop) if sequences is not None else (0, 1 << 62)
+        rows = self.rows(
+            f"SELECT {COLUMNS} FROM tasks WHERE result IS NULL AND deadline < ? AND sequence >= ? AND sequence < ? "
+            "ORDER BY deadline LIMIT ?",
+            now,
+            first,
+            end,
+            limit,
+        )
+        return [Entry(*row) for row in rows]
+
+    def first_open(self) -> int | None:
+        """The number of the open task that was assigned first."""
+        row = self._written_row(OLDEST_OPEN)
+        return row[0] if row else None
+
+    def count(self) -> tuple[int, int]:
+        """Tasks that were ever known, and open ones among them."""
+        known = self.next_sequence()
+        (opened,) = self.row("SELECT count(*) FROM tasks WHERE result IS NULL") or (0,)
+        return known, int(opened)
+
+    def commit(self, positions: Mapping[str, Position] = NO_POSITIONS) -> None:
+        self._write()
+        notes = [(name, note) for name, note in self._notes.items() if self._stored_notes.get(name) != note]
+        self.use(lambda db: db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", notes))
+        super().commit({**positions, ROWS: self._rows})
+        self._stored_notes.update(notes)
+
+    def _put(self, entry: Entry) -> None:
+        before = self._tasks.get(entry.task_id)
+        self._tasks[entry.task_id] = entry
+        self._bytes += entry.size - (before.size if before is not None else 0)
+        if entry.task_id not in self._new:
+            self._changed[entry.task_id] = None
+        if self._bytes > MOST_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        """Bring the table up to what is in memory, where only open tasks stay: the newest for which there is room."""
+        if self._new or self._changed:
+            new, changed = ([self._tasks[task_id] for task_id in ids] for ids in (self._new, self._changed))
+            self.use(lambda db: db.executemany(INSERT, new))
+            self.use(lambda db: db.executemany(CHANGE, changed))
+            self._rows += len(new)
+            for entry in (*new, *changed):
+                if entry.result is not None:
+                    self._drop(entry)
+            self._new.clear()
+            self._changed.clear()
+        while self._bytes > MOST_BYTES // 2:
+            self._drop(next(iter(self._tasks.values())))
+
+    def _drop(self, entry: Entry) -> None:
+        del self._tasks[entry.task_id]
+        self._bytes -= entry.size
+
+    def _written_row(self, sql: str, *parameters: Any) -> tuple[Any, ...] | None:
+        self._write()
+        return self.row(sql, *parameters)
+
+    # --- tasks that were removed from the logs ---------------------------------------------------------------------
 
     def follow(self, folder: Path, floor: LogStartOffsets) -> bool:
         """Forget, a part at each call, the tasks that were removed from the logs. True when there is no more to forget.
@@ -203,275 +280,94 @@ class TaskIndex:
         known = max(self.position(FORGOTTEN_IDS), forgotten.oldest(floor.ids))
         if known < floor.ids:
             sums = forgotten.read(folder, known, min(self.forget_at_once, floor.ids - known))
-            with self._guard as db:
-                table = self._table_of(db, known // forgotten.PER_FILE)
-                db.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", ((one,) for one in sums))
-                db.execute(SET_POSITION, (FORGOTTEN_IDS, known + len(sums)))
+            table = self._table_of(known // forgotten.PER_FILE)
+            self.use(lambda db: db.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", ((one,) for one in sums)))
+            self.change(SET_POSITION, FORGOTTEN_IDS, known + len(sums))
             return False
-        with self._guard as db:
-            self._write_young(db)
-            self._drop_tables_before(db, forgotten.oldest(floor.ids) // forgotten.PER_FILE)
-            db.execute(SET_POSITION, (FORGOTTEN_SEQUENCE, floor.sequence))
-            removed = db.execute(
-                "DELETE FROM tasks WHERE sequence IN "
-                "(SELECT sequence FROM tasks WHERE sequence < ? AND result IS NOT NULL LIMIT ?)",
-                (floor.sequence, self.forget_at_once),
-            ).rowcount
+        self._write()
+        for table, number in list(self._forgotten.items()):
+            if number < forgotten.oldest(floor.ids) // forgotten.PER_FILE:
+                self.change(f"DROP TABLE {table}")
+                del self._forgotten[table]
+        self.change(SET_POSITION, FORGOTTEN_SEQUENCE, floor.sequence)
+        removed = self.change(
+            "DELETE FROM tasks WHERE sequence IN "
+            "(SELECT sequence FROM tasks WHERE sequence < ? AND result IS NOT NULL LIMIT ?)",
+            floor.sequence,
+            self.forget_at_once,
+        )
         self._forgotten_below = floor.sequence
         self._rows -= removed
         return removed < self.forget_at_once
-
-    def is_forgotten(self, task_id: str) -> bool:
-        """True if the task was removed from the logs: it was closed, and its Result is no longer known."""
-        if not self._forgotten:
-            return False
-        one = forgotten.sum_of(task_id)
-        tables = " UNION ALL ".join(f"SELECT sum FROM {table} WHERE sum = ?1" for table in self._forgotten)
-        return self._row(tables, one) is not None
-
-    def _table_of(self, db: sqlite3.Connection, number: int) -> str:
-        table = f"forgotten_{number}"
-        if table not in self._forgotten:
-            db.execute(f"CREATE TABLE IF NOT EXISTS {table} (sum INTEGER PRIMARY KEY)")
-            self._forgotten[table] = number
-        return table
-
-    def _drop_tables_before(self, db: sqlite3.Connection, number: int) -> None:
-        for table, its in list(self._forgotten.items()):
-            if its < number:
-                db.execute(f"DROP TABLE {table}")
-                del self._forgotten[table]
-
-    def commit(self, positions: Mapping[str, int] = NO_POSITIONS, *, durable: bool = False) -> None:
-        """Make everything so far survive a kill, and that the index is current up to these positions: both, or neither.
-
-        With `durable` it survives the loss of power too: a second, small transaction is synced, and with it all that
-        was written before it.
-        """
-        if self._is_mine and self.position(EPOCH) != self._epoch:
-            raise self.give_up("another orchestrator leads, and uses it")
-        with self._guard as db:
-            self._write_young(db)
-            db.executemany(SET_POSITION, [*positions.items(), (ROWS, self._rows), (EPOCH, self._epoch)])
-            db.execute("COMMIT")
-            if durable:
-                db.execute("PRAGMA synchronous = FULL")
-                db.execute("BEGIN IMMEDIATE")
-                db.execute(SET_POSITION, (ROWS, self._rows))
-                db.execute("COMMIT")
-                db.execute("PRAGMA synchronous = NORMAL")
-            self._uncommitted.clear()
-            self._is_mine = True
-            db.execute("BEGIN")
-
-    def _write_young(self, db: sqlite3.Connection) -> None:
-        new, changes = self._young.unwritten()
-        if new:
-            db.executemany(f"{INSERT} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
-            self._rows += len(new)
-        if changes:
-            db.executemany(CHANGE, changes)
-        self._young.written()
-
-    def close(self) -> None:
-        """What came since the last commit is not kept."""
-        self.give_up("it is closed")
-
-    def position(self, log: str) -> int:
-        """Up to which byte of a log the index is current."""
-        row = self._row("SELECT position FROM positions WHERE log = ?", log)
-        return int(row[0]) if row else 0
-
-    def next_sequence(self) -> int:
-        with self._guard as db:
-            self._write_young(db)
-        (after_known,) = self._row("SELECT coalesce(max(sequence), -1) + 1 FROM tasks") or (0,)
-        return max(int(after_known), self.forgotten_below)
 
     @property
     def forgotten_below(self) -> int:
         """Tasks with a lower assignment number were removed from the logs."""
         return self._forgotten_below
 
-    def find(self, task_id: str) -> Entry | None:
-        young = self._young.find(task_id)
-        if young is not None:
-            return Entry(
-                young.sequence,
-                young.task_id,
-                young.logged,
-                young.work,
-                young.result,
-                young.line,
-                young.lines,
-                young.owner,
-            )
-        row = self._row(f"SELECT {ENTRY} FROM tasks WHERE task_id = ?", task_id)
-        return Entry(*row) if row else None
+    def is_forgotten(self, task_id: str) -> bool:
+        """True if the task was removed from the logs: it was closed, and its Result is no longer known."""
+        if not self._forgotten:
+            return False
+        tables = " UNION ALL ".join(f"SELECT sum FROM {table} WHERE sum = ?1" for table in self._forgotten)
+        return self.row(tables, forgotten.sum_of(task_id)) is not None
 
-    def id_of(self, sequence: int) -> str | None:
-        """The task that has this number."""
-        with self._guard as db:
-            self._write_young(db)
-        row = self._row("SELECT task_id FROM tasks WHERE sequence = ?", sequence)
-        return str(row[0]) if row else None
+    def _table_of(self, number: int) -> str:
+        table = f"forgotten_{number}"
+        if table not in self._forgotten:
+            self.change(f"CREATE TABLE IF NOT EXISTS {table} (sum INTEGER PRIMARY KEY)")
+            self._forgotten[table] = number
+        return table
 
-    def admit(
-        self, sequence: int, task_id: str, deadline: float, work: bytes, line: int = 0, owner: str | None = None
-    ) -> None:
-        """A task that `find` did not know. `deadline` in seconds since the epoch; `line`: where it is in its log."""
-        self._young.add(BufferedTask(sequence, task_id, deadline, work, line, owner=owner))
-        self._keep_small()
+    # --- promises and notes ----------------------------------------------------------------------------------------
 
-    def count_logged(self, task_id: str, logged: int) -> None:
-        """Some samples of an open task are in the log: what a kill in the middle of its group left."""
-        if (task := self._buffered(task_id)) is not None:
-            self._young.count_logged(task, logged)
+    def apply(self, promise: Promise) -> None:
+        """To apply those of a log in their order once more changes nothing."""
+        if promise.told:
+            self.change("DELETE FROM waiters WHERE task_id = ?", promise.task_id)
+            self._waited_for.discard(promise.task_id)
+        elif promise.response is not None:
+            self.change("INSERT OR REPLACE INTO kept VALUES (?, ?)", promise.task_id, promise.response.encode())
+            self._kept.add(promise.task_id)
+        else:
+            waiter = promise.task_id, promise.reply_to, promise.correlation_id
+            self.change("INSERT OR IGNORE INTO waiters VALUES (?, ?, ?)", *waiter)
+            self._waited_for.add(promise.task_id)
 
-    def settle(self, task_id: str, *, logged: int, result: bytes, lines: int = 0, status: ResultStatus = "ok") -> None:
-        """A task is closed; `lines`: where its lines begin. Nothing happens where it is not known."""
-        if (task := self._buffered(task_id)) is not None:
-            self._young.settle(task, logged, result, lines, ENDINGS[status])
-            self._keep_small()
-
-    def forget_work(self, task_id: str) -> None:
-        if (task := self._buffered(task_id)) is not None:
-            self._young.forget_work(task)
-
-    def _buffered(self, task_id: str) -> BufferedTask | None:
-        task = self._young.find(task_id)
-        if task is None and (row := self._row(f"SELECT {BUFFERED} FROM tasks WHERE task_id = ?", task_id)):
-            task = BufferedTask(*row)
-            task.stored = True
-            self._young.add(task)
-        return task
-
-    def _keep_small(self) -> None:
-        if self._young.too_many:
-            with self._guard as db:
-                self._write_young(db)
-
-    def open_works(self) -> Iterator[bytes]:
-        """The Work of every open task, in the order of assignment."""
-        with self._guard as db:
-            self._write_young(db)
-            rows = db.execute("SELECT work FROM tasks WHERE result IS NULL ORDER BY sequence")
-        while True:
-            with self._guard:
-                some = rows.fetchmany(FETCHED_AT_ONCE)
-            if not some:
-                return
-            for (work,) in some:
-                yield work
-
-    def oldest_open_work(self) -> bytes | None:
-        """The Work of the open task that was assigned first. Reads the index of open tasks only, as `count` does."""
-        with self._guard as db:
-            self._write_young(db)
-        row = self._row(
-            "SELECT work FROM tasks WHERE sequence = "
-            "(SELECT min(sequence) FROM tasks INDEXED BY open_tasks WHERE result IS NULL)"
-        )
-        return row[0] if row else None
-
-    def overdue(self, now: float, limit: int, sequences: range | None = None) -> list[Entry]:
-        """Open tasks whose deadline passed, the longest overdue first. `now` in seconds since the epoch.
-
-        `sequences`: only tasks with these numbers.
-        """
-        with self._guard as db:
-            self._write_young(db)
-            first, end = (sequences.start, sequences.stop) if sequences is not None else (0, 1 << 62)
-            rows = db.execute(
-                f"SELECT {ENTRY} FROM tasks WHERE result IS NULL AND deadline < ? AND sequence >= ? AND sequence < ? "
-                "ORDER BY deadline LIMIT ?",
-                (now, first, end, limit),
-            ).fetchall()
-        return [Entry(*row) for row in rows]
-
-    def first_open(self) -> int | None:
-        """The number of the open task that was assigned first."""
-        with self._guard as db:
-            self._write_young(db)
-        row = self._row("SELECT min(sequence) FROM tasks INDEXED BY open_tasks WHERE result IS NULL")
-        return row[0] if row else None
-
-    def count(self) -> tuple[int, int]:
-        """Tasks that were ever known, and open ones among them."""
-        known = self.next_sequence()
-        (opened,) = self._row("SELECT count(*) FROM tasks WHERE result IS NULL") or (0,)
-        return known, int(opened)
-
-    def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:
-        """One more queue that wants the Result of an open task; a promise once `commit` has made it durable."""
-        self._change(ADD_WAITER, task_id, reply_to, correlation_id)
-        self._awaited.add(task_id)
+    def promises(self) -> Iterable[Promise]:
+        """What is still promised: queues that wait, and kept Responses."""
+        for waiter in self.rows("SELECT task_id, reply_to, correlation_id FROM waiters"):
+            yield Promise(*waiter)
+        for task_id, response in self.rows("SELECT task_id, response FROM kept"):
+            yield Promise(task_id, response=response.decode())
 
     def waiters(self, task_id: str) -> list[tuple[str, str | None]]:
-        if task_id not in self._awaited:
+        """Queues that want the Result of a task besides the one that it named, and their correlation ids."""
+        if task_id not in self._waited_for:
             return []
-        with self._guard as db:
-            return db.execute("SELECT reply_to, correlation_id FROM waiters WHERE task_id = ?", (task_id,)).fetchall()
-
-    def forget_waiters(self, task_id: str) -> None:
-        self._change(FORGET_WAITERS, task_id)
-        self._awaited.discard(task_id)
-
-    def keep_response(self, task_id: str, response: bytes) -> None:
-        """For the draft-shaped Reward to come; a promise once `commit` has made it durable."""
-        self._change(KEEP_RESPONSE, task_id, response)
-        self._kept.add(task_id)
+        return self.rows("SELECT reply_to, correlation_id FROM waiters WHERE task_id = ?", task_id)
 
     def kept_response(self, task_id: str) -> bytes | None:
-        row = self._row("SELECT response FROM kept WHERE task_id = ?", task_id)
+        row = self.row("SELECT response FROM kept WHERE task_id = ?", task_id)
         return row[0] if row else None
 
     def forget_response(self, task_id: str) -> None:
         if task_id in self._kept:
-            self._change("DELETE FROM kept WHERE task_id = ?", task_id)
+            self.change("DELETE FROM kept WHERE task_id = ?", task_id)
             self._kept.discard(task_id)
 
-    def promises(self) -> Iterator[Statement]:
-        """What is owed to whom: queues that wait, and kept Responses."""
-        with self._guard as db:
-            for statement, table in ((ADD_WAITER, "waiters"), (KEEP_RESPONSE, "kept")):
-                yield from ((statement, row) for row in db.execute(f"SELECT * FROM {table}").fetchall())
+    def forget_responses_of_closed(self) -> None:
+        """No log says that a kept Response was used."""
+        self._write()
+        for (task_id,) in self.rows("SELECT task_id FROM kept JOIN tasks USING (task_id) WHERE ended IS NOT NULL"):
+            self.forget_response(task_id)
 
     def note(self, name: str) -> bytes | None:
         """What was written down under a name: it survives a kill, but not the loss of the index."""
-        row = self._row("SELECT note FROM notes WHERE name = ?", name)
-        return row[0] if row else None
+        return self._notes.get(name)
 
     def write_note(self, name: str, note: bytes) -> None:
-        self._change(WRITE_NOTE, name, note)
-
-    def take_uncommitted(self) -> tuple[Statement, ...]:
-        """What changed since the last commit of that which no log has: for the index that takes the place of this.
-
-        It is given once.
-        """
-        taken, self._uncommitted = tuple(self._uncommitted), []
-        return taken
-
-    def replay(self, statements: Sequence[Statement]) -> None:
-        """Make these changes too: of the index whose place this one takes."""
-        with self._guard as db:
-            self._write_young(db)
-            for sql, parameters in statements:
-                db.execute(sql, parameters)
-            db.execute("DELETE FROM kept WHERE task_id IN (SELECT task_id FROM tasks WHERE ended IS NOT NULL)")
-            self._awaited = {task_id for (task_id,) in db.execute("SELECT DISTINCT task_id FROM waiters")}
-            self._kept = {task_id for (task_id,) in db.execute("SELECT task_id FROM kept")}
-
-    def _change(self, sql: str, *parameters: Any) -> None:
-        with self._guard as db:
-            db.execute(sql, parameters)
-        self._uncommitted.append((sql, parameters))
-
-    def _row(self, sql: str, *parameters: Any) -> tuple[Any, ...] | None:
-        with self._guard as db:
-            row: tuple[Any, ...] | None = db.execute(sql, parameters).fetchone()
-        return row
+        self._notes[name] = note
 
 
 def is_in_use(path: Path) -> bool:
@@ -503,11 +399,12 @@ def copied(path: Path, to: Path) -> Path:
     return to
 
 
-def promises_in(path: Path) -> list[Statement]:
-    """What no log has, out of an index that is not to be used any more, as far as it can be read."""
-    found: list[Statement] = []
-    tables = ((ADD_WAITER, "waiters"), (KEEP_RESPONSE, "kept"), (WRITE_NOTE, "notes"))
-    for statement, table in tables:
+def read_what_no_log_has(path: Path) -> tuple[list[Promise], dict[str, bytes]]:
+    """Promises and notes out of an index that is not used any more, as far as it can be read."""
+    found: dict[str, list[tuple[Any, ...]]] = {"waiters": [], "kept": [], "notes": []}
+    for table, rows in found.items():
         with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as db:
-            found.extend((statement, row) for row in db.execute(f"SELECT * FROM {table}").fetchall())
-    return found
+            rows.extend(db.execute(f"SELECT * FROM {table}"))
+    promises = [Promise(*row) for row in found["waiters"]]
+    promises += [Promise(task_id, response=response.decode()) for task_id, response in found["kept"]]
+    return promises, dict(found["notes"])

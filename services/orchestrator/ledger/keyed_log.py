@@ -1,41 +1,25 @@
 """A log with one line for each key, and an index over it: which keys are known, and what there is of a task.
 
-The log is the truth; the index is a cache over it, caught up at `open` and after any trouble, built again from the
-beginning where it is broken or gone. What may be logged is decided by whoever adds it.
+What may be logged is decided by whoever adds it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
 
 from ratchet.concurrency.keyed import KeyedLock
-from ratchet.files.sqlite_files import unlink_database
-from ratchet.logs.journal import Journal
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
-from ratchet.logs.reader import read
-from ratchet.logs.segments import oldest_position
-from ratchet.service.errors import JournalError, StorageUnavailable
-from ratchet.service.telemetry import Log
+from ratchet.logs.segments import Position, oldest_position
+from ratchet.service.errors import JournalError
 from schemas.messages.base import DecodeError
+from services.orchestrator.ledger.indexed_log import Index, IndexedLog, lines_before
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS lines (
-    position INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, task_id TEXT NOT NULL, line BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS line_of_task ON lines (task_id);
-"""
-
-FORGET = "DELETE FROM lines WHERE position IN (SELECT position FROM lines WHERE position < ? LIMIT ?)"
 FORGET_AT_ONCE = 2_000
-
-log = Log("keyed-log")
 
 
 class KeyedLine(Protocol):
@@ -53,17 +37,38 @@ class KeyedLine(Protocol):
 Line = TypeVar("Line", bound=KeyedLine)
 
 
+class LineIndex(Index):
+    """The table of lines, each with its key and its task."""
+
+    SCHEMA = """
+CREATE TABLE IF NOT EXISTS lines (
+    position INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, task_id TEXT NOT NULL, line BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS line_of_task ON lines (task_id);
+"""
+
+    def put(self, position: Position, line: KeyedLine, body: bytes) -> None:
+        """Of several lines with one key the first counts."""
+        self.change("INSERT OR IGNORE INTO lines VALUES (?, ?, ?, ?)", position, line.key, line.task_id, body)
+
+    def end(self) -> Position:
+        """Behind its last line; 0 where it has none."""
+        row = self.row("SELECT position + length(line) + 1 FROM lines ORDER BY position DESC LIMIT 1")
+        return int(row[0]) if row else 0
+
+
 class KeyedLogSettings(TypedDict):
+    """What all keyed logs of a folder have in common."""
+
     segment_bytes: int
     index_dir: Path | None
     fence: Fence
 
 
-class KeyedLog(Generic[Line]):
-    """The only writer of a folder's log of that name: whoever opens one leads the folder. For one event loop."""
+class KeyedLog(IndexedLog[LineIndex], Generic[Line]):
+    """The only writer of a folder's log of that name. Its index lies beside it, or in `index_dir`."""
 
     LOG: ClassVar[str]
-    INDEX: ClassVar[str]
     RECORD: type[Line]
 
     def __init__(
@@ -75,28 +80,9 @@ class KeyedLog(Generic[Line]):
         fence: Fence = UNFENCED,
         seals: Path | None = None,
     ) -> None:
-        """`index_dir`, `fence`, `seals`: as of the Ledger."""
-        self._folder = folder
-        self._index_path = (index_dir or folder) / self.INDEX
-        self._fence = fence
-        self._segment_bytes = segment_bytes
-        self._seals = seals
-        self._journal: Journal
-        self._db: sqlite3.Connection
-        self._broken = False
+        index_path = (index_dir or folder) / f"{self.LOG}.sqlite"
+        super().__init__(folder, (self.LOG,), index_path, segment_bytes=segment_bytes, fence=fence, seals=seals)
         self._locks = KeyedLock()
-
-    async def open(self) -> None:
-        """Repair the log's tail and bring the index up to it. Raises JournalError."""
-        await asyncio.to_thread(self._open)
-
-    async def close(self) -> None:
-        await self._journal.close()
-        self._db.close()
-
-    async def check_storage(self) -> None:
-        """Raises StorageUnavailable while the disk does not take the log's lines."""
-        await self._journal.check()
 
     async def add(self, line: Line) -> Line:
         """The line, once it is on disk; or the one logged before under the same id. Not to be cancelled.
@@ -106,113 +92,58 @@ class KeyedLog(Generic[Line]):
         async with self._locks.of(line.key):
             if (known := self.find(line.key)) is not None:
                 return known
-            body = self._journal.stamped(line.encode())
-            self._index(await self._journal.append([body]), line, body)
+            body = self._journals[self.LOG].stamped(line.encode())
+
+            def apply(position: Position) -> None:
+                self._index.put(position, line, body)
+                self._index.commit()  # at once: a transaction that has changed something keeps others out
+
+            await self._append(self.LOG, [body], apply)
         return line
 
-    async def forget(self, begin: int) -> None:
+    async def forget(self, begin: Position) -> None:
         """The index forgets what was removed from the log before that position, a little at a time."""
         removed = FORGET_AT_ONCE
         while removed == FORGET_AT_ONCE:
-            with self._using() as db:
-                removed = db.execute(FORGET, (begin, FORGET_AT_ONCE)).rowcount
+            removed = self.index.change(
+                "DELETE FROM lines WHERE position IN (SELECT position FROM lines WHERE position < ? LIMIT ?)",
+                begin,
+                FORGET_AT_ONCE,
+            )
+            self.commit()
             await asyncio.sleep(0)
+
+    @property
+    def end(self) -> Position:
+        """The byte at which the next line will begin."""
+        return self._journals[self.LOG].end
 
     def newest(self, count: int) -> list[Line]:
         """The newest lines, oldest first."""
-        with self._using() as db:
-            rows = db.execute("SELECT line FROM lines ORDER BY position DESC LIMIT ?", (count,)).fetchall()
-        return [self.RECORD.decode(line) for (line,) in reversed(rows)]
-
-    @property
-    def end(self) -> int:
-        """The byte at which the next line will begin."""
-        return self._journal.end
+        return self._lines("ORDER BY position DESC LIMIT ?", count)[::-1]
 
     def find(self, key: str) -> Line | None:
-        with self._using() as db:
-            row = db.execute("SELECT line FROM lines WHERE key = ?", (key,)).fetchone()
-        return self.RECORD.decode(row[0]) if row else None
+        """The line with this key. Raises StorageUnavailable while the index can't be used."""
+        return next(iter(self._lines("WHERE key = ?", key)), None)
 
     def of_task(self, task_id: str) -> list[Line]:
-        """In the order it came."""
-        with self._using() as db:
-            rows = db.execute("SELECT line FROM lines WHERE task_id = ? ORDER BY position", (task_id,)).fetchall()
-        return [self.RECORD.decode(line) for (line,) in rows]
+        """The lines about a task, in the order they came."""
+        return self._lines("WHERE task_id = ? ORDER BY position", task_id)
 
-    @contextmanager
-    def _using(self) -> Iterator[sqlite3.Connection]:
-        """Raises StorageUnavailable while the index can't be used."""
-        try:
-            yield self._usable()
-        except sqlite3.Error as error:
-            self._broken = True
-            raise StorageUnavailable(f"{self._index_path} can't be used now: {error}") from error
+    def _lines(self, which: str, *parameters: object) -> list[Line]:
+        return [self.RECORD.decode(line) for (line,) in self.index.rows(f"SELECT line FROM lines {which}", *parameters)]
 
-    def _index(self, position: int, line: Line, body: bytes) -> None:
-        """The line is in the log, so a failing index loses nothing: it is caught up before it is used again.
+    def _make_index(self, path: Path) -> LineIndex:
+        return LineIndex(path, self._fence.epoch or 0)
 
-        Until then nothing is put behind what is missing: catching up begins behind the last line it has.
-        """
-        try:
-            if not self._broken:
-                self._put(position, line, body)
-        except sqlite3.Error as error:
-            self._broken = True
-            log.error("index-broken", f"{self.INDEX} can't be written ({error}): it is caught up from the log")
-
-    def _put(self, position: int, line: Line, body: bytes) -> None:
-        self._db.execute("INSERT OR IGNORE INTO lines VALUES (?, ?, ?, ?)", (position, line.key, line.task_id, body))
-
-    def _usable(self) -> sqlite3.Connection:
-        if self._broken:
-            with suppress(sqlite3.Error):
-                self._db.close()
-            try:
-                self._open_index()
-            except sqlite3.Error as error:
-                what = f"{self._index_path} can't be written ({error}): free some disk"
-                raise StorageUnavailable(what) from None
-            self._broken = False
-        return self._db
-
-    def _open(self) -> None:
-        self._index_path.parent.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal.open(
-            self._folder,
-            self.LOG,
-            max_segment_bytes=self._segment_bytes,
-            fence=self._fence,
-            seals=self._seals,
-        )
-        try:
-            self._open_index()
-        except (sqlite3.DatabaseError, JournalError) as error:
-            log.warning("index-rebuilt", f"{error}: {self.INDEX} is built again from the log")
-            self._delete_index()
-            self._open_index()
-
-    def _open_index(self) -> None:
-        self._db = sqlite3.connect(self._index_path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.executescript(SCHEMA)
-        end = self._db.execute("SELECT max(position + length(line) + 1) FROM lines").fetchone()[0]
-        if end is not None and end > self._journal.end:
-            raise JournalError(f"{self.INDEX} knows more than its log, which ends at byte {self._journal.end}")
-        self._catch_up(oldest_position(self._folder, self.LOG) if end is None else end)
-
-    def _catch_up(self, start: int) -> None:
+    def _catch_up(self, index: LineIndex, ends: Mapping[str, Position]) -> Mapping[str, Position]:
         quarantine = Quarantine(self._folder)
-        self._db.execute("BEGIN")
-        for line in read(self._folder, self.LOG, start, on_bad=quarantine):
+        start, end = index.end() or oldest_position(self._folder, self.LOG), ends[self.LOG]
+        if start > end:
+            raise JournalError(f"{index.path.name} knows more than its log, which ends at byte {end}")
+        for line in lines_before(self._folder, self.LOG, start, end, quarantine):
             try:
-                self._put(line.position, self.RECORD.decode(line.data), line.data)
+                index.put(line.position, self.RECORD.decode(line.data), line.data)
             except DecodeError as error:
                 quarantine(BadLine(file_name(self.LOG), line.position, error.reason, line.data))
-        self._db.execute("COMMIT")
-
-    def _delete_index(self) -> None:
-        with suppress(AttributeError, sqlite3.Error):
-            self._db.close()
-        unlink_database(self._index_path)
+        return ends

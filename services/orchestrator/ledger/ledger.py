@@ -1,86 +1,68 @@
-"""All the orchestrator knows of its tasks: two logs, which are the truth, and the index over them, which is a cache.
+"""All the orchestrator knows of its tasks: two logs, a third of what is promised to users, and the index over them.
 
-The index is changed only after the lines are on disk. At `open`, and after any trouble with the index, it is caught up
-from the logs (`catch_up.py`); one that is broken, vanished, or does not agree with the logs is built again from their
-beginning. What a caller has in the log is never lost by the index: nothing of it is said here before it is in both, or
-the index has been caught up.
+What a caller has in the log is never lost by the index: nothing of it is said here before it is in both, or the index
+has been caught up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from time import monotonic
 
+import msgspec
+
 from ratchet.files.append_file import AppendFile, check_writable
-from ratchet.files.sqlite_files import rename_database, unlink_database
+from ratchet.files.sqlite_files import unlink_database
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
 from ratchet.logs.leadership import UNFENCED, Fence
-from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, PROMISES, TASK_INDEX, file_name, task_index, task_indexes
-from ratchet.logs.reader import active_tail, read, tail_position
-from ratchet.logs.segments import oldest_position
+from ratchet.logs.names import (
+    ASSIGNMENTS,
+    INTERACTIONS,
+    PROMISES,
+    TASK_INDEX,
+    TASK_LOGS,
+    active_path,
+    task_index,
+    task_indexes,
+)
+from ratchet.logs.reader import active_tail, read, read_json, tail_position
+from ratchet.logs.retention.trim import remove_before
+from ratchet.logs.segments import Position, oldest_position, sealed_segments
 from ratchet.logs.source import has_place
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.logs.trajectories import TrajectoryFolder, taken_out
-from ratchet.service.errors import JournalError, StorageUnavailable
-from ratchet.service.telemetry import Log
+from ratchet.service.errors import JournalError
 from schemas.messages.base import DecodeError
 from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
-from services.orchestrator.ledger.catch_up import CatchUp, CaughtUp
+from services.orchestrator.ledger.catch_up import CatchUp
 from services.orchestrator.ledger.index import (
     Entry,
-    IndexUnusable,
-    Statement,
+    Promise,
     TaskIndex,
     copied,
     is_in_use,
-    promises_in,
+    read_what_no_log_has,
 )
-from services.orchestrator.ledger.logged_work import logged_work
-from services.orchestrator.ledger.promises import Promise, PromiseLog, promise_of, promised_since
+from services.orchestrator.ledger.indexed_log import GATHER_S, IndexedLog, IndexUnusable, log
 
 SET_ASIDE = f"{TASK_INDEX}.broken"
-"""An index that is not believed any more, until what no log has was taken from it."""
-GATHER_S = 0.004
-"""How long a line waits for others to be synced with it: a sync costs more than writing a hundred lines."""
+"""An index that an orchestrator before 0.2 did not believe any more: it may hold promises that no log has."""
 KEPT_WORKS, KEPT_WORK_BYTES = 1_024, 8_192
 """Works of the newest tasks, those up to so many bytes, that need not be decoded when their answers come."""
-MEND_AGAIN_S = 0.25
-"""Seconds between two tries to mend an index: each reads what is missing."""
-
-log = Log("ledger")
+PROMISE_SEGMENT_BYTES = 16 * 1024 * 1024
+PROMISES_AT_ONCE = 1000
 
 
-class AppliedLines:
-    """Up to which byte every line of a log has been seen to, whatever the order in which that was done.
-
-    A caller that was cancelled while its line went to the disk leaves a gap: what is behind it is read again at the
-    next start.
-    """
-
-    def __init__(self, end: int = 0) -> None:
-        self.end = end
-        self._behind_a_gap: dict[int, int] = {}
-
-    def add(self, position: int, end: int) -> None:
-        if position < self.end:
-            return
-        self._behind_a_gap[position] = end
-        while (following := self._behind_a_gap.pop(self.end, None)) is not None:
-            self.end = following
-
-    def has(self, position: int) -> bool:
-        return position < self.end or position in self._behind_a_gap
-
-
-class Ledger:
+class Ledger(IndexedLog[TaskIndex]):
     """The only writer of a logs folder: whoever opens one leads it (ratchet/logs/leadership.py)."""
 
     def __init__(
@@ -94,61 +76,36 @@ class Ledger:
         fence: Fence = UNFENCED,
         seals: Path | None = None,
     ) -> None:
-        """`index_dir`: of the index, on a local disk; the logs folder if not given. `fence`: it leads at `open`.
-
-        `seals`: folder of the seals of the log that teaches.
-        """
-        self._folder = folder
-        self._index_dir = index_dir or folder
-        self._fence = fence
-        self._seals = seals
-        self._segment_bytes = segment_bytes
-        self._file_type = file_type
-        self._seconds = seconds
-        self._assignments: Journal
-        self._interactions: Journal
-        self._index: TaskIndex
-        self._carried: tuple[Statement, ...] = ()
-        """What a broken index had not committed of that which no log has."""
-        self._mend_after = 0.0
-        self._promises: PromiseLog | None = None
+        """`index_dir`: of the index, on a local disk; the logs folder if not given."""
+        super().__init__(
+            folder,
+            (*TASK_LOGS, PROMISES),
+            (index_dir or folder) / TASK_INDEX,
+            segment_bytes=segment_bytes,
+            fence=fence,
+            seals=seals,
+            file_type=file_type,
+            seconds=seconds,
+        )
         self._trajectories = TrajectoryFolder(folder, fence)
         self._sequence = 0
-        self._began = 0
+        self._first_sequence = 0
         self._sealed_up_to = 0
-        self._read_up_to = {ASSIGNMENTS: 0, INTERACTIONS: 0}
-        """Lines before were in the logs when the index was caught up: they are in it."""
-        self._applied = {ASSIGNMENTS: AppliedLines(), INTERACTIONS: AppliedLines()}
-        self._torn: dict[str, list[Interaction]] = {}
-        self._syncing: asyncio.Task[None] | None = None
-        self._rebuilding: asyncio.Task[None] | None = None
+        self._is_open = False
         self._works: dict[str, Work] = {}
-        self._held: dict[str, int] = {}
+        self._unlogged: list[Promise] = []
+        """Those that are in the index, and on their way into the log."""
+        self._notes: dict[str, bytes] = {}
+        self.unanswered: list[str] = []
+        """Tasks that ended without an answer and whose users may not have been told, as was found at `open`."""
+        self._torn: dict[str, list[Interaction]] = {}
+        self._held: dict[str, Position] = {}
         """Tasks whose lines the next start must read again, and where those begin."""
 
-    async def open(self) -> list[str]:
-        """Repair the logs' tails and bring the index up to them. Takes as long as there is to read.
-
-        Returns the ids of tasks that ended without an answer and whose users may not have been told.
-        Raises JournalError.
-        """
-        ended = await asyncio.to_thread(self._open)
-        self._began = self._sequence
-        return ended
-
-    async def close(self) -> None:
-        """What the index could not keep is read from the logs at the next start."""
-        if self._rebuilding is not None:
-            await asyncio.wait([self._rebuilding])
-        await self._assignments.close()
-        await self._interactions.close()
-        if self._promises is not None:
-            await self._promises.close()
-        try:
-            self.commit()
-        except StorageUnavailable as error:
-            log.warning("index-behind", f"{error}: the next start catches up")
-        self._index.close()
+    async def open(self) -> None:
+        await super().open()
+        await self._log_promises_of_before()
+        self._is_open = True
 
     def find(self, task_id: str) -> Entry | None:
         """Raises StorageUnavailable while it can't be used."""
@@ -174,20 +131,20 @@ class Ledger:
         return self._sequence
 
     @property
-    def began(self) -> int:
+    def first_sequence(self) -> int:
         """The number the first task after this start got, or will get."""
-        return self._began
+        return self._first_sequence
 
     @property
     def epoch(self) -> int | None:
         """Stands in every line that is logged here."""
         return self._fence.epoch
 
-    def positions(self) -> dict[str, int]:
-        """Where the logs end now, as far as the index knows: nothing admitted from here on lies before."""
-        return {name: applied.end for name, applied in self._applied.items()}
+    def positions(self) -> dict[str, Position]:
+        """Where the logs of tasks end: nothing admitted from here on lies before."""
+        return {name: self._journals[name].end for name in TASK_LOGS}
 
-    def has_place(self, log: str, position: int) -> bool:
+    def has_place(self, log: str, position: Position) -> bool:
         """False for a position of another log than the one that is there now. Raises StorageUnavailable."""
         return has_place(self._folder, log, position)
 
@@ -198,18 +155,17 @@ class Ledger:
 
     async def admit(self, work: Work) -> bytes:
         """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises JournalError."""
-        body = self._assignments.stamped(work.encode())
-        position = await self._assignments.append([body])
+        body = self._journals[ASSIGNMENTS].stamped(work.encode())
+
+        def apply(position: Position) -> None:
+            until = work.deadline.timestamp()
+            self._index.admit(work.arm.sequence, work.task_id, until, body, position, work.owner)
+
+        await self._append(ASSIGNMENTS, [body], apply)
         if len(body) <= KEPT_WORK_BYTES:
             self._works[work.task_id] = work
             if len(self._works) > KEPT_WORKS:
                 del self._works[next(iter(self._works))]
-        if not self._is_known(ASSIGNMENTS, position, len(body) + 1):
-            try:
-                until = work.deadline.timestamp()
-                self._index.admit(work.arm.sequence, work.task_id, until, body, position, work.owner)
-            except IndexUnusable:
-                return body  # the next one reads it from the log
         return body
 
     async def settle(self, lines: Sequence[Interaction], *, logged: int = 0) -> tuple[Result, bytes]:
@@ -217,74 +173,80 @@ class Ledger:
 
         Returns its Result, and that as JSON, once all are on disk, whatever becomes of the index. Raises JournalError:
         then nothing is. Where no Reward comes again to have a lost Result repeated (the task ended
-        without an answer), call `told` once the user has it.
+        without an answer), call `mark_result_sent` once the user has it.
         """
+        journal = self._journals[INTERACTIONS]
         rows, long = _taken_out(lines[logged:])
-        encoded = [self._interactions.stamped(row.encode()) for row in rows]
+        samples = 0 if lines[0].sample is None else len(lines)
         result = result_of(lines)
         body = result.encode()
+
+        def apply(position: Position) -> None:
+            held = self._held.pop(result.task_id, position)
+            self._torn.pop(result.task_id, None)
+            if not samples:
+                self._held[result.task_id] = position
+            begin = held if logged else position
+            self._index.settle(result.task_id, logged=samples, result=body, lines=begin, status=result.status)
+
+        before = journal.end
         if long:
-            before = self._interactions.end
             await asyncio.to_thread(self._trajectories.write, long, before)
-        position = await self._interactions.append(encoded)
+        await self._append(INTERACTIONS, [journal.stamped(row.encode()) for row in rows], apply)
         if long:
             await asyncio.to_thread(self._trajectories.logged, long.keys(), before)
-        samples = 0 if lines[0].sample is None else len(lines)
-        begin = self._held.pop(result.task_id, position) if logged else position
-        self._held.pop(result.task_id, None)
-        self._torn.pop(result.task_id, None)
-        if not samples:
-            self._held[result.task_id] = position
-        if not self._is_known(INTERACTIONS, position, sum(map(len, encoded)) + len(encoded)):
-            try:
-                self._index.settle(result.task_id, logged=samples, result=body, lines=begin, status=result.status)
-            except IndexUnusable:
-                return result, body  # the next one reads it from the log
         return result, body
 
     async def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:
         """One more queue that wants the Result of an open task; on disk when this returns. Raises JournalError."""
-        self.index.add_waiter(task_id, reply_to, correlation_id)
-        await self._promised(Promise(task_id, reply_to, correlation_id))
+        await self._log_promise(Promise(task_id, reply_to, correlation_id))
 
     async def forget_waiters(self, task_id: str) -> None:
         """They have the Result. Raises JournalError."""
-        self.index.forget_waiters(task_id)
-        if self._promises is not None:
-            await self._promises.add(Promise(task_id, told=True))
+        await self._log_promise(Promise(task_id, told=True))
 
     async def keep_response(self, task_id: str, response: bytes) -> None:
         """For the draft-shaped Reward to come; on disk when this returns. Raises JournalError."""
-        self.index.keep_response(task_id, response)
-        await self._promised(Promise(task_id, response=response.decode()))
+        await self._log_promise(Promise(task_id, response=response.decode()))
 
     async def shorten_promises(self) -> None:
-        """Raises JournalError."""
-        if self._promises is not None:
-            await self._promises.shorten(map(promise_of, self.index.promises()))
+        """Where segments can be removed, after what is still promised was written down again. Raises JournalError."""
+        journal = self._journals[PROMISES]
+        position = journal.end
+        before = list(takewhile(lambda segment: segment.compressed, sealed_segments(self._folder, PROMISES)))
+        if not before:
+            return
+        promises = list(self.index.promises())
+        for start in range(0, len(promises), PROMISES_AT_ONCE):
+            await self._write_promises(promises[start : start + PROMISES_AT_ONCE])
+        await journal.seal()
+        newest = sealed_segments(self._folder, PROMISES)[-1]
+        with self._fence.changing():
+            remove_before(self._folder, PROMISES, min(position, before[-1].end, newest.start))
 
     async def seal_in_step(self) -> None:
         """Assignments are sealed when interactions were, so that one may be removed with the other.
 
         Raises JournalError.
         """
-        if self._interactions.begin != self._sealed_up_to:
-            await self._assignments.seal()
-            self._sealed_up_to = self._interactions.begin
+        begin = self._journals[INTERACTIONS].begin
+        if begin != self._sealed_up_to:
+            await self._journals[ASSIGNMENTS].seal()
+            self._sealed_up_to = begin
 
     async def forget_removed(self) -> None:
         """The index forgets what was removed from the logs, a little at a time. Raises JournalError."""
         floor = await asyncio.to_thread(read_start_offsets, self._folder)
-        done = False
-        while not done:
-            done = self.index.follow(self._folder, floor)
+        is_done = False
+        while not is_done:
+            is_done = self.index.follow(self._folder, floor)
             await asyncio.sleep(0)
 
-    def torn(self, task_id: str) -> list[Interaction]:
+    def torn_lines(self, task_id: str) -> list[Interaction]:
         """Those lines of an open task's group that were in the log before a kill cut off the rest."""
         return self._torn.get(task_id, [])
 
-    def told(self, task_id: str) -> None:
+    def mark_result_sent(self, task_id: str) -> None:
         """The user has the Result of a task that ended without an answer. It is held on where a late group is torn."""
         if task_id not in self._torn and self._held.pop(task_id, None) is not None:
             with suppress(IndexUnusable):
@@ -293,217 +255,114 @@ class Ledger:
     async def check_storage(self) -> None:
         """Raises StorageUnavailable while the disk below the logs takes nothing."""
         await asyncio.to_thread(check_writable, self._folder)
-        await self._assignments.check()
-        await self._interactions.check()
+        await super().check_storage()
 
-    def commit(self) -> None:
-        """Make the index survive a kill as it is, so that the next start has less to read. Raises JournalError."""
-        self._commit(durable=False)
+    # --- what is promised ------------------------------------------------------------------------------------------
 
-    @property
-    def index(self) -> TaskIndex:
-        """Raises StorageUnavailable while it can't be used."""
-        if self._index.broken:
-            self._mend()
-        return self._index
-
-    def _is_known(self, name: str, position: int, size: int) -> bool:
-        """Whether the index has the line already, because it was caught up while the line was on its way back."""
-        self._applied[name].add(position, position + size)
-        return position < self._read_up_to[name]
-
-    def _commit(self, *, durable: bool) -> None:
-        self._fence.check()
+    async def _log_promise(self, promise: Promise) -> None:
+        """Into the index at once, for the task may be closed meanwhile; on disk when this returns."""
+        self.index.apply(promise)
+        self._unlogged.append(promise)
         try:
-            self.index.commit(self._positions(), durable=durable)
-        except IndexUnusable:
-            self._mend(durable=durable)
+            await self._write_promises([promise])
+        except JournalError:
+            self._unlogged = [one for one in self._unlogged if one is not promise]
+            raise
 
-    def _positions(self) -> Mapping[str, int]:
-        interactions = min(self._applied[INTERACTIONS].end, *self._held.values(), 1 << 62)
-        positions = {ASSIGNMENTS: self._applied[ASSIGNMENTS].end, INTERACTIONS: interactions}
-        return positions if self._promises is None else positions | {PROMISES: self._promises.end}
+    async def _write_promises(self, promises: Sequence[Promise]) -> None:
+        journal = self._journals[PROMISES]
 
-    async def _promised(self, promise: Promise) -> None:
-        """In the index already: here it is made to last, in a log where the index may be lost with its machine."""
-        if self._promises is None:
-            await self._synced()
-        else:
-            await self._promises.add(promise)
+        def apply(_: Position) -> None:
+            self._unlogged = [one for one in self._unlogged if one not in promises]
 
-    async def _synced(self) -> None:
-        """All that the index was told so far is on disk when this returns; those who wait share a sync."""
-        if self._syncing is None or self._syncing.done():
-            self._syncing = asyncio.create_task(self._sync_soon())
-        await asyncio.shield(self._syncing)
+        await self._append(PROMISES, [journal.stamped(msgspec.json.encode(one)) for one in promises], apply)
 
-    async def _sync_soon(self) -> None:
-        await asyncio.sleep(GATHER_S)
-        self._commit(durable=True)
+    async def _log_promises_of_before(self) -> None:
+        """Orchestrators before 0.2 kept them in the index alone, unless that lay on another disk than the logs."""
+        if self._unlogged:
+            await self._write_promises(self._unlogged)
+        unlink_database(self._index_path.with_name(SET_ASIDE))
+
+    def _read_what_no_log_has(self) -> None:
+        aside = self._index_path.with_name(SET_ASIDE)
+        is_logged = active_path(self._folder, PROMISES).exists()
+        for path in (self._index_path, aside):
+            promises, notes = read_what_no_log_has(path)
+            self._notes = notes | self._notes
+            if path == aside or not is_logged:
+                self._unlogged += promises
 
     # --- opening and mending ---------------------------------------------------------------------------------------
 
-    def _open(self) -> list[str]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._index_dir.mkdir(parents=True, exist_ok=True)
-        self._index_path = task_index(self._index_dir)
-        self._assignments = self._journal(ASSIGNMENTS)
-        self._interactions = self._journal(INTERACTIONS)
-        self._sealed_up_to = self._interactions.begin
-        self._trajectories.sweep()
-        if self._index_dir.resolve() != self._folder.resolve():
-            self._promises = PromiseLog(self._folder, self._segment_bytes, self._fence)
+    def _open(self) -> None:
+        index_dir = self._index_path.parent
+        index_dir.mkdir(parents=True, exist_ok=True)
+        self._index_path = task_index(index_dir)
         if self._fence.took_from_living and self._index_path.exists() and is_in_use(self._index_path):
-            self._index_path = copied(self._index_path, self._index_dir / f"index-{self._fence.epoch}.sqlite")
-        caught_up = self._take_up_index(self._checked)
-        self._held = caught_up.torn | caught_up.ended
-        self._torn = caught_up.torn_lines
-        self._sequence = max(self._sequence, self._index.next_sequence(), self._last_logged_sequence() + 1)
-        log.info("caught-up", "the index is current", lines=caught_up.lines, tasks=self._sequence)
-        self._finish(durable=True)
-        return list(caught_up.ended)
+            self._index_path = copied(self._index_path, index_dir / f"index-{self._fence.epoch}.sqlite")
+        self._read_what_no_log_has()
+        self._trajectories.sweep()
+        super()._open()
+        self._sealed_up_to = self._journals[INTERACTIONS].begin
+        with self._fence.changing(), suppress(OSError):
+            for path in task_indexes(index_dir):
+                if path != self._index_path:
+                    unlink_database(path)
+        self._sequence = max(self._index.next_sequence(), self._last_logged_sequence() + 1)
+        self._first_sequence = self._sequence
 
-    def _journal(self, name: str) -> Journal:
+    def _open_journal(self, name: str) -> Journal:
+        """Only the log of answers teaches, and is sealed; that of promises is shortened, and has smaller segments."""
         return Journal.open(
             self._folder,
             name,
-            max_segment_bytes=self._segment_bytes,
+            max_segment_bytes=min(self._segment_bytes, PROMISE_SEGMENT_BYTES if name == PROMISES else 1 << 62),
             gather_s=GATHER_S,
             file_type=self._file_type,
             fence=self._fence,
             seals=self._seals if name == INTERACTIONS else None,
         )
 
-    def _mend(self, *, durable: bool = False) -> None:
-        """Put another index in the broken one's place, with all it should know, committed. Raises IndexUnusable."""
-        broken = self._index.broken
-        if broken is None:
-            return
-        self._fence.check()
-        if self._seconds() < self._mend_after or self._is_rebuilding:
-            raise broken.again()
-        log.error("index-broken", f"{broken}: it is caught up from the logs")
-        self._mend_after = self._seconds() + MEND_AGAIN_S
-        self._carried += self._index.take_uncommitted()
-        before = self._index
-        if broken.corrupt:
-            self._rebuilding = asyncio.create_task(self._rebuild(broken))
-            raise broken.again()
-        try:
-            caught_up = self._take_up_index(lambda: None)
-            self._hold_the_untold(caught_up)
-            self._finish(durable=durable)
-        except (JournalError, OSError) as error:
-            if self._index is not before:
-                self._index.close()
-            raise IndexUnusable(before.path, error, corrupt=False) from error
-        self._mend_after = 0.0
+    def _make_index(self, path: Path) -> TaskIndex:
+        return TaskIndex(path, self._fence.epoch or 0, self._notes)
 
-    @property
-    def _is_rebuilding(self) -> bool:
-        return self._rebuilding is not None and not self._rebuilding.done()
+    def _fault(self) -> str | None:
+        return disagreement(self._index_path, self._folder)
 
-    async def _rebuild(self, corrupt: IndexUnusable) -> None:
-        """In a thread, for it takes as long as there is to read; meanwhile messages wait. The next use takes it up."""
-        ends = {name: applied.end for name, applied in self._applied.items()}
-        try:
-            await asyncio.to_thread(self._build_again, ends, frozenset(self._held))
-        except (JournalError, OSError) as error:
-            log.error("index-not-rebuilt", f"{error}: it is tried again")
-            self._mend_after = self._seconds() + MEND_AGAIN_S
-        else:
-            log.warning("index-rebuilt", f"{corrupt.path} was built again from the logs")
-            self._index.broken = IndexUnusable(corrupt.path, corrupt.reason, corrupt=False)
+    def _current(self) -> Mapping[str, Position]:
+        return self._not_beyond(self._ends(), self._held)
 
-    def _build_again(self, ends: Mapping[str, int], untold: Collection[str]) -> None:
-        """`untold`: of the tasks that ended without an answer, those whose users don't know yet."""
-        self._set_aside()
-        with closing(TaskIndex(self._index_path, self._fence.epoch or 0)) as index:
-            self._forget_all_removed(index)
-            found = CatchUp(self._folder, index, ends).run()
-            for task_id in found.ended.keys() - untold:
-                index.forget_work(task_id)
-            again = [position for task_id, position in found.ended.items() if task_id in untold]
-            index.commit({**ends, INTERACTIONS: min(ends[INTERACTIONS], *found.torn.values(), *again, 1 << 62)})
+    def _not_beyond(self, ends: Mapping[str, Position], held: Mapping[str, Position]) -> Mapping[str, Position]:
+        return {**ends, INTERACTIONS: min(ends[INTERACTIONS], *held.values(), 1 << 62)}
 
-    def _take_up_index(self, prepare: Callable[[], None]) -> CaughtUp:
-        """Opens it and catches up. What can't be believed is set aside, and a new one built."""
-        try:
-            prepare()
-            return self._caught_up()
-        except JournalError as error:
-            if isinstance(error, IndexUnusable) and not error.corrupt:
-                raise
-            log.warning("index-rebuilt", f"{error}: it is built again from the logs")
-            self._set_aside()
-            return self._caught_up()
-
-    def _caught_up(self) -> CaughtUp:
-        index = TaskIndex(self._index_path, self._fence.epoch or 0)
-        try:
-            self._forget_all_removed(index)
-            ends = {ASSIGNMENTS: self._assignments.end, INTERACTIONS: self._interactions.end}
-            for name, end in ends.items():
-                if index.position(name) > end:
-                    raise JournalError(f"the index knows more than {file_name(name)}, which ends at byte {end}")
-            caught_up = CatchUp(self._folder, index, ends).run()
-            promised = promised_since(self._folder, index.position(PROMISES))
-            index.replay([*promises_in(self._index_dir / SET_ASIDE), *promised, *self._carried])
-        except BaseException:
-            index.close()
-            raise
-        self._index = index
-        self._read_up_to = ends
-        return caught_up
-
-    def _forget_all_removed(self, index: TaskIndex) -> None:
-        """As `forget_removed`, at once."""
+    def _catch_up(self, index: TaskIndex, ends: Mapping[str, Position]) -> Mapping[str, Position]:
+        held, unlogged = dict(self._held), tuple(self._unlogged)
         floor = read_start_offsets(self._folder)
         while not index.follow(self._folder, floor):
             continue
+        found = CatchUp(self._folder, index, ends).run()
+        if not self._is_open:
+            held = self._held = found.torn | found.unanswered
+            self._torn, self.unanswered = found.torn_lines, list(found.unanswered)
+            log.info("caught-up", "the index is current", lines=found.lines, tasks=index.next_sequence())
+        for task_id in found.unanswered.keys() - held.keys():
+            index.forget_work(task_id)
+        for promise in (*self._logged_promises(index.position(PROMISES), ends[PROMISES]), *unlogged):
+            index.apply(promise)
+        index.forget_responses_of_closed()
+        return self._not_beyond(ends, held)
 
-    def _finish(self, *, durable: bool) -> None:
-        """An index is taken up once it is committed; only then is what it was made from given up."""
-        applied = {name: AppliedLines(end) for name, end in self._read_up_to.items()}
-        before, self._applied = self._applied, applied
-        try:
-            self._index.commit(self._positions(), durable=durable)
-        except BaseException:
-            self._applied = before
-            raise
-        self._carried = ()
-        left = [self._index_dir / SET_ASIDE, *task_indexes(self._index_dir)]
-        with self._fence.changing(), suppress(OSError):
-            for path in left:
-                if path != self._index_path:
-                    unlink_database(path)
-
-    def _hold_the_untold(self, caught_up: CaughtUp) -> None:
-        """Of tasks that ended without an answer, those whose ending is still on its way back from the disk are held."""
-        for task_id, position in caught_up.ended.items():
-            if not self._applied[INTERACTIONS].has(position):
-                self._held[task_id] = position
-            elif task_id not in self._held:
-                self._index.forget_work(task_id)
-
-    def _checked(self) -> None:
-        """Raises JournalError for an index that says it knows what it does not know."""
-        why = disagreement(self._index_path, self._folder)
-        if why is not None:
-            raise JournalError(f"the index {self._index_path} does not agree with the logs: {why}")
-
-    def _set_aside(self) -> None:
-        """Out of the way, but not deleted before what no log has was taken from it."""
-        aside = self._index_dir / SET_ASIDE
-        with self._fence.changing():
-            if not aside.exists():
-                rename_database(self._index_path, aside)
-            unlink_database(self._index_path)
+    def _logged_promises(self, position: Position, end: Position) -> Iterable[Promise]:
+        """Those between the two; all before the end, for an index that knew another log."""
+        start = max(position, read_start_offsets(self._folder).begin(PROMISES))
+        start = start if has_place(self._folder, PROMISES, start) else 0
+        records = read_json(self._folder, PROMISES, Promise, start)
+        return (record.value for record in takewhile(lambda record: record.position < end, records))
 
     def _last_logged_sequence(self) -> int:
         """Of the newest line in the log of assignments; -1 where it has none. The index may have lost its row."""
         try:
-            newest = self._last_line(self._assignments)
+            newest = self._last_line(ASSIGNMENTS)
             return Work.decode(newest).arm.sequence if newest else -1
         except DecodeError:
             return -1
@@ -511,20 +370,38 @@ class Ledger:
     def _newest_line(self) -> datetime | None:
         times: list[datetime] = []
         with suppress(DecodeError):
-            if admitted := self._last_line(self._assignments):
+            if admitted := self._last_line(ASSIGNMENTS):
                 times.append(Work.decode(admitted).admitted_at)
         with suppress(DecodeError):
-            if logged := self._last_line(self._interactions):
+            if logged := self._last_line(INTERACTIONS):
                 times.append(Interaction.decode(logged).timestamp)
         return max(times, default=None)
 
-    def _last_line(self, journal: Journal) -> bytes | None:
+    def _last_line(self, name: str) -> bytes | None:
         """At once out of the active file; where that is empty, by unpacking a segment."""
-        newest = active_tail(self._folder, journal.name, 1)
-        if not newest and journal.end > oldest_position(self._folder, journal.name):
-            begin = tail_position(self._folder, journal.name, 1)
-            newest = [line.data for line in read(self._folder, journal.name, begin)]
+        newest = active_tail(self._folder, name, 1)
+        if not newest and self._journals[name].end > oldest_position(self._folder, name):
+            begin = tail_position(self._folder, name, 1)
+            newest = [line.data for line in read(self._folder, name, begin)]
         return newest[-1] if newest else None
+
+
+def logged_work(logs_dir: Path, known: Entry) -> Work:
+    """The Work of a task as it was logged at its admission: what is true of it, whatever a message says.
+
+    Blocks: up to half a second where its part of the log is compressed. Raises JournalError, also where another
+    program took the line or put another task's in its place.
+    """
+    line = next(read(logs_dir, ASSIGNMENTS, known.line or 0), None)
+    work: Work | None = None
+    with suppress(DecodeError):
+        work = None if line is None else Work.decode(line.data)
+    if work is None or work.task_id != known.task_id:
+        raise JournalError(
+            f"the log of assignments in {logs_dir} does not hold task {known.task_id} at byte {known.line or 0:,} any "
+            f"more: another program cut or changed it; restore the file from a copy"
+        )
+    return work
 
 
 def _taken_out(lines: Sequence[Interaction]) -> tuple[list[Interaction], dict[str, bytes]]:

@@ -60,6 +60,7 @@ class Overview:
         replicas: Mapping[str, Replicas],
         queues: QueueSnapshots,
         trouble: Callable[[], str | None],
+        no_copies: Callable[[], str | None],
         quality: ServedQuality,
         samples: Mapping[str, AdaptiveSamples],
         *,
@@ -72,6 +73,7 @@ class Overview:
         self._replicas = replicas
         self._queues = queues
         self._trouble = trouble
+        self._no_copies = no_copies
         self._quality = quality
         self._samples = samples
         self._audited = audited
@@ -94,6 +96,7 @@ class Overview:
             started_at=self._started_at,
             ready=trouble is None,
             trouble=trouble,
+            no_copies=self._no_copies(),
             tasks=self._tasks(now, before),
             stages=[stage_figure(stage, now, before) for stage in STAGES],
             scores=list(scores()),

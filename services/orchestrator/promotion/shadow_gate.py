@@ -39,7 +39,7 @@ from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy, shadow_rule
 from services.orchestrator.promotion.own_tasks import ANSWERS_AT_ONCE, Ask, Asked, OwnTasks
-from services.orchestrator.promotion.unseen_prompts import LoggedPrompt, UnseenPrompts, taught_up_to, unseen_prompts
+from services.orchestrator.promotion.unseen_prompts import LoggedPrompt, UnseenPrompts, lessons_of, unseen_prompts
 
 FEW = 16
 """Logged prompts below which the first tasks of users are asked as well."""
@@ -156,6 +156,10 @@ class ShadowGate:
             verdict = verdict.with_note(
                 f"{len(drawn)} logged prompts are left that no training saw, so live traffic decides"
             )
+        if unseen.taught:
+            verdict = verdict.with_note(
+                f"{unseen.taught} logged tasks are left out, whose prompts or the same words a training was taught"
+            )
         return verdict.with_note("all of its logged prompts judged an earlier candidate") if again else verdict
 
     async def judge_program(self, programs: ProgramArms) -> GateVerdict:
@@ -195,8 +199,8 @@ class ShadowGate:
 
     def _unseen(self, version: str, primary: str) -> UnseenPrompts:
         agent_id = self._arms.agent_id
-        taught = taught_up_to(self._adapters_dir, agent_id, self._arms.adapters, version)
-        return unseen_prompts(self._logs_dir, agent_id, primary, taught, self._random)
+        lessons = lessons_of(self._adapters_dir, agent_id, self._arms.adapters, version)
+        return unseen_prompts(self._logs_dir, agent_id, primary, lessons, self._random)
 
     async def _tasks(self, *, few: bool) -> list[Prompt]:
         """The golden set; without one the first tasks of users, where few others are asked."""

@@ -1,15 +1,18 @@
 """Prompts for a shadow replay, drawn from the log: what users asked, the primary answered and no training saw.
 
-A training reads the log from one byte to another, which its adapter's card says; the log behind the newest such byte,
-of the candidate and of those it was made from, is new to it, except for what was asked before in the same words. Left
-out as well: the fleet's own tasks; those without a score, which tell more of an outage than of the primary; those
-scored by another scorer than the newest one; programs' rollouts; and of a session all tasks but one, drawn at random.
+A training reads the log from one byte to another, which its adapter's card says, and leaves out the prompts that are
+kept for the replay (RATCHET_REPLAY_SHARE). So new to a candidate is the log behind the newest such byte, of its own
+training and of those that it was made from, and the kept prompts before it, each once. Not new is what `data.taught` of
+their cards names, and what a training read in the same words, whatever their order, case and punctuation; such prompts
+are counted. Left out as well: the fleet's own tasks; those without a score, which tell more of an outage than of the
+primary; those scored by another scorer than the newest one; programs' rollouts; and of a session all tasks but one,
+drawn at random.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -18,6 +21,7 @@ import msgspec
 
 from ratchet.adapters.evaluations import logged_input_sha256
 from ratchet.adapters.manifest import read_card
+from ratchet.adapters.taught import is_kept, logged_words_key
 from ratchet.experiments.logged import NO_TYPE
 from ratchet.experiments.shadow import judged_types
 from ratchet.logs.best_answer import is_censored
@@ -27,6 +31,7 @@ from ratchet.logs.reader import LogReader, start_of_newest
 from ratchet.logs.rows import ArmRow, ScorerRow
 from ratchet.service.errors import AdapterError
 from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_card import TAUGHT_DIGITS
 from schemas.records.registry import AgentAdapters
 
 MOST_BYTES = 256 * 1024**2
@@ -54,6 +59,8 @@ class UnseenPrompts:
 
     found: list[LoggedPrompt] = field(default_factory=list)
     judged: set[int] = field(default_factory=set)
+    taught: int = 0
+    """Logged tasks that were left out because a training was taught their prompt, or read the same words."""
 
     def draw(self, most: int, random: Random) -> tuple[list[LoggedPrompt], int]:
         """At most so many, in random order, and how many of them have judged an earlier candidate.
@@ -85,23 +92,59 @@ def _extra(pool: Sequence[LoggedPrompt], most: int) -> list[LoggedPrompt]:
     return extra
 
 
-def taught_up_to(adapters_dir: Path, agent_id: str, adapters: AgentAdapters, version: str) -> int:
-    """The byte of the log up to which trainings read, of the version and of those it was made from.
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """What the trainings of a version, and of those that it was made from, read and were taught."""
 
-    Of an ancestor whose folder is gone nothing is known, and nothing needed: it read what came before.
+    reads: tuple[tuple[int, float], ...] = ()
+    """Of each training: the byte of the log up to which it read, and the share of the prompts that it left out."""
+    inputs: frozenset[str] = frozenset()
+    """As `data.taught` of a card has them."""
+
+    @property
+    def end(self) -> int:
+        """Return the byte from which on nothing was read."""
+        return max((end for end, _ in self.reads), default=0)
+
+    def has_read(self, position: int, key: int) -> bool:
+        """Whether one of the trainings read this place of the log and did not leave out the prompt with this key."""
+        return any(position < end and not is_kept(key, share) for end, share in self.reads)
+
+    @classmethod
+    def of(cls, reads: Iterable[tuple[int, float]], inputs: Iterable[str]) -> Lessons:
+        """Leave out the trainings that read less than another one, and left out as much or more of it."""
+        binding: list[tuple[int, float]] = []
+        for end, share in sorted(reads, key=lambda read: (read[1], -read[0])):
+            if not binding or end > binding[-1][0]:
+                binding.append((end, share))
+        return cls(tuple(binding), frozenset(inputs))
+
+
+def lessons_of(adapters_dir: Path, agent_id: str, adapters: AgentAdapters, version: str) -> Lessons:
+    """Read the cards of a version and of those that it was made from.
+
+    Where a folder is gone: what the primary answered came after the trainings of those that the primary was made from,
+    so they need not be known. One that came after the primary may have read all that is known to be read.
     """
-    end, seen = 0, set[str]()
+    reads, inputs, seen = list[tuple[int, float]](), set[str](), set[str]()
+    before_primary = False
     while version != BASE_VERSION and version not in seen:
         seen.add(version)
+        before_primary = before_primary or version == adapters.primary
         entry = adapters.versions.get(version)
         try:
             card = read_card(adapters_dir / agent_id / version)
         except AdapterError:
             version = (entry.parent if entry else None) or BASE_VERSION
+            if not before_primary:
+                reads.append((max((end for end, _ in reads), default=0), 0.0))
             continue
-        end = max([end, *(part.end for part in card.data.ranges if part.log == INTERACTIONS)])
+        kept = card.hyperparameters.get("replay_share", 0.0)
+        share = float(kept) if isinstance(kept, int | float) else 0.0
+        reads += [(part.end, share) for part in card.data.ranges if part.log == INTERACTIONS]
+        inputs.update(card.data.taught)
         version = card.parent
-    return end
+    return Lessons.of(reads, inputs)
 
 
 class PromptRow(msgspec.Struct):
@@ -120,12 +163,9 @@ class PromptRow(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw()
 
 
-def unseen_prompts(logs_dir: Path, agent_id: str, primary: str, taught: int, random: Random) -> UnseenPrompts:
-    """`primary`: who answered them. `taught`: the byte from which on the log is new. Reads; blocks.
-
-    Raises JournalError for a log with a part missing.
-    """
-    reading = _Reading(agent_id, primary, taught, random)
+def unseen_prompts(logs_dir: Path, agent_id: str, primary: str, lessons: Lessons, random: Random) -> UnseenPrompts:
+    """`primary`: who answered them. Reads; blocks. Raises JournalError for a log with a part missing."""
+    reading = _Reading(agent_id, primary, lessons, random)
     start = start_of_newest(logs_dir, INTERACTIONS, MOST_BYTES)
     for record in LogReader(logs_dir, INTERACTIONS, start, on_bad=lambda _: None).records(PromptRow):
         if record.value.agent_id == agent_id:
@@ -136,40 +176,57 @@ def unseen_prompts(logs_dir: Path, agent_id: str, primary: str, taught: int, ran
 class _Reading:
     """One pass over the log."""
 
-    def __init__(self, agent_id: str, primary: str, taught: int, random: Random) -> None:
+    def __init__(self, agent_id: str, primary: str, lessons: Lessons, random: Random) -> None:
         self._own = f"{REPLAY_TASKS}{agent_id}/"
         self._primary = primary
-        self._taught = taught
+        self._lessons = lessons
+        self._end = lessons.end
         self._random = random
         self._groups = Groups[str, PromptRow]()
-        self._seen_inputs = set[str | None]()
-        self._sessions: dict[str, list[PromptRow]] = {}
+        self._keys_read = set[int]()
+        self._last = (b"", 0)
         self._scorer: ScorerRow | None = None
         self._units: dict[str, list[LoggedPrompt]] = {}
-        """By session or task: one task of each is drawn from."""
-        self.judged = set[int]()
+        """By session, by the words of a kept prompt, or by task: one task of each is drawn from."""
+        self._taught = 0
+        self._judged = set[int]()
 
     def take(self, position: int, row: PromptRow) -> None:
         if is_own(row.arm.experiment_id):
             number = row.task_id.rpartition("/")[2]
             if row.task_id.startswith(self._own) and number.isdigit():
-                self.judged.add(int(number))
-        elif position < self._taught:
-            if not row.sample:
-                self._seen_inputs.add(logged_input_sha256(bytes(row.input)))
+                self._judged.add(int(number))
+            return
+        key = self._key_of(bytes(row.input))
+        if self._lessons.has_read(position, key):
+            self._keys_read.add(key)
         elif row.sample is not None and (group := self._groups.add(row.task_id, row.sample, row.group_size, row)):
-            self._take_group(group)
+            self._take_group(group, key, is_kept=position < self._end)
 
-    def _take_group(self, group: Sequence[PromptRow]) -> None:
+    def _key_of(self, prompt: bytes) -> int:
+        """The lines of a group follow each other with one prompt."""
+        if prompt != self._last[0]:
+            self._last = prompt, logged_words_key(prompt)
+        return self._last[1]
+
+    def _take_group(self, group: Sequence[PromptRow], key: int, *, is_kept: bool) -> None:
         first, scored = group[0], next((row for row in group if row.score is not None), None)
         if first.adapter_version != self._primary or scored is None or first.program or is_censored(first.select):
             return
         if scored.scorer != self._scorer:
             self._scorer, self._units = scored.scorer, {}
-        if logged_input_sha256(bytes(first.input)) not in self._seen_inputs:
-            prompt = LoggedPrompt(first.task_id, first.arm.sequence, first.task_type or NO_TYPE)
-            self._units.setdefault(first.session_id or first.task_id, []).append(prompt)
+        if key in self._keys_read or self._was_taught(first):
+            self._taught += 1
+            return
+        unit = first.session_id or (f"words {key}" if is_kept else first.task_id)
+        prompt = LoggedPrompt(first.task_id, first.arm.sequence, first.task_type or NO_TYPE)
+        self._units.setdefault(unit, []).append(prompt)
+
+    def _was_taught(self, row: PromptRow) -> bool:
+        inputs = self._lessons.inputs
+        return bool(inputs) and (logged_input_sha256(bytes(row.input)) or "")[:TAUGHT_DIGITS] in inputs
 
     @property
     def found(self) -> UnseenPrompts:
-        return UnseenPrompts([self._random.choice(unit) for unit in self._units.values()], self.judged)
+        drawn = [self._random.choice(unit) for unit in self._units.values()]
+        return UnseenPrompts(drawn, self._judged, self._taught)

@@ -115,7 +115,7 @@ class Intake:
 
     async def _send_again(self, known: Entry) -> None:
         """The Work of an open task, if it may never have left: an admission before this start was cut short maybe."""
-        before = known.sequence < self._ledger.began and known.task_id not in self._sent_again
+        before = known.sequence < self._ledger.first_sequence and known.task_id not in self._sent_again
         if known.result is None and known.work is not None and (before or known.task_id in self._unsent):
             await self._send(Work.decode(known.work), known.work)
             self._sent_again.add(known.task_id)

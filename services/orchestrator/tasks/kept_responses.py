@@ -13,11 +13,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
+from ratchet.bus.topology import DRAFT_RESPONSES, EXCHANGE, RESPONSES
+from ratchet.service.telemetry import Log
 from schemas.messages.response import Response
 from services.orchestrator.ledger.ledger import Ledger
 
+log = Log("kept-responses")
+
 QUIET_S = 3.0
 """Seconds without any copy, after which a Reward waits no longer: those that were on their way have come."""
+STILL_MISSING_S = 330.0
+"""Seconds after its wait for which a task counts as one without a copy: the longest step of the ladder, and some."""
 LONGEST_S = 20.0
 """Seconds for which a Reward waits at most: less than after which a consumer that settles nothing is in trouble."""
 
@@ -35,6 +41,8 @@ class KeptResponses:
         self._newest = float("-inf")
         """When the last copy came."""
         self._awaited: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._missing = dict[str, float]()
+        """When a Reward last waited in vain, for each task; the longest ago first."""
 
     async def keep(self, task_id: str, response: bytes) -> None:
         """Until the Reward of this task comes, if it is open; on disk when this returns. Raises StorageUnavailable.
@@ -47,6 +55,7 @@ class KeptResponses:
         if known is None or known.result is not None:
             return
         await self._ledger.keep_response(task_id, self._ledger.index.kept_response(task_id) or response)
+        self._missing.pop(task_id, None)
         for arrived in self._awaited.get(task_id, ()):
             arrived.set()
 
@@ -70,6 +79,37 @@ class KeptResponses:
             self._awaited[task_id].discard(arrived)
             if not self._awaited[task_id]:
                 del self._awaited[task_id]
+        if not arrived.is_set():
+            self._note_missing(task_id)
+
+    def trouble(self) -> str | None:
+        """Say why Rewards wait for copies that do not come; None where none does."""
+        self._forget_old()
+        if not self._missing:
+            return None
+        tasks = "1 task" if len(self._missing) == 1 else f"{len(self._missing):,} tasks"
+        return (
+            f"the Rewards of {tasks} carry no Response, and no copy of one has come: an agent that publishes straight "
+            f"to the queue {RESPONSES!r} leaves none. Have it publish to {DRAFT_RESPONSES!r} or to the exchange "
+            f"{EXCHANGE!r}, or the scorer send the Response along in the field `scored`; after some six minutes such "
+            f"a Reward is in the dead letters"
+        )
+
+    def give_up(self, task_id: str) -> None:
+        """Its Reward goes to the dead letters."""
+        self._missing.pop(task_id, None)
+
+    def _note_missing(self, task_id: str) -> None:
+        is_first = self.trouble() is None
+        self._missing.pop(task_id, None)
+        self._missing[task_id] = self._seconds()
+        if is_first and (sentence := self.trouble()):
+            log.warning("no-copy", sentence, task_id=task_id)
+
+    def _forget_old(self) -> None:
+        oldest = self._seconds() - STILL_MISSING_S
+        while (task_id := next(iter(self._missing), None)) is not None and self._missing[task_id] < oldest:
+            del self._missing[task_id]
 
     def _left(self, began: float) -> float:
         """Seconds for which one that began to wait then goes on, should nothing come."""

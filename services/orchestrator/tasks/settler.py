@@ -143,7 +143,7 @@ class Settler:
             known = self._known(task_id)
             work = Work.decode(known.work) if known.work else None
             if work is not None and is_own(work.arm.experiment_id):
-                self._ledger.told(task_id)
+                self._ledger.mark_result_sent(task_id)
             elif known.result is not None:
                 self._untold[task_id] = Untold(known.result, _origin(work) if work else Origin())
         except Exception as error:
@@ -175,7 +175,7 @@ class Settler:
     async def _close(self, lines: list[Interaction], work: Work, known: Entry, *, tell: bool = True) -> None:
         failpoint.reach("worked")
         logged = 0 if lines[0].sample is None else known.logged
-        lines[:logged] = self._ledger.torn(work.task_id)[:logged] or lines[:logged]
+        lines[:logged] = self._ledger.torn_lines(work.task_id)[:logged] or lines[:logged]
         result, body = await self._ledger.settle(lines, logged=logged)
         failpoint.reach("settled")
         if known.result is not None:
@@ -183,7 +183,7 @@ class Settler:
             log.info("late", "logged after the deadline had closed the task; the user was told it expired")
             return
         if is_own(work.arm.experiment_id):
-            self._ledger.told(work.task_id)
+            self._ledger.mark_result_sent(work.task_id)
         else:
             self._untold[work.task_id] = Untold(body, _origin(work))  # whatever fails from here on: it is told
         metrics.count_samples(lines)
@@ -211,7 +211,7 @@ class Settler:
                 raise Retry(f"the user of task {task_id!r} can't be told: {error!r}") from error
             await self._give_up(task_id, untold, error)
         del self._untold[task_id]
-        self._ledger.told(task_id)
+        self._ledger.mark_result_sent(task_id)
 
     async def _give_up(self, task_id: str, untold: Untold, error: Exception) -> None:
         metrics.results_untold.inc()
@@ -239,7 +239,7 @@ class Settler:
 
     def _lacks_samples(self, reward: Reward, known: Entry) -> bool:
         """Of a task closed without any: they come late, but they are logged, also where a kill left a part of them."""
-        lacks = known.logged == 0 or bool(self._ledger.torn(known.task_id))
+        lacks = known.logged == 0 or bool(self._ledger.torn_lines(known.task_id))
         return lacks and (reward.scored is None or bool(reward.scored.samples))
 
     def _response(self, reward: Reward, work: Work, attempt: int) -> Response:
@@ -262,6 +262,7 @@ class Settler:
             return found
         if self._kept.copies_come and attempt < WAITS_FOR_RESPONSE:
             raise Retry(f"the Response to task {task_id!r}, which this Reward does not carry, has not come yet")
+        self._kept.give_up(task_id)
         raise Reject(
             f"this Reward does not carry the Response it scores, and none was kept for task {task_id!r}: "
             f"publish it in the field `scored`; or set RATCHET_EXTERNAL_SCORER=true for the whole fleet, and publish "

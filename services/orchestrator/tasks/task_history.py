@@ -20,7 +20,7 @@ from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import Entry
-from services.orchestrator.ledger.logged_work import logged_work
+from services.orchestrator.ledger.ledger import logged_work
 
 SERVICE = "orchestrator"
 MOST_SHOWN_BYTES = 64 * 1024 * 1024

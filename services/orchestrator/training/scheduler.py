@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import msgspec
 from pydantic import Field, ValidationError
 
+from ratchet.adapters.taught import is_kept, words_key
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import TRAINING
@@ -124,6 +125,8 @@ class TrainingScheduler:
             return
         if any(line.score is not None for line in lines):
             self._state.scored_by(scorer_of(lines[0]))
+        if is_kept(words_key(lines[0].input), self._policy.replay_share):
+            return
         if teaches(lines, self._policy.baseline) or (self._policy.references_teach and shows(lines)):
             self._state.groups += 1
             self._places.append((self._ledger.positions()[INTERACTIONS], self._state.scorer))

@@ -23,6 +23,7 @@ class TrainingPolicy:
     every_s: float
     baseline: Baseline | None = None
     references_teach: bool = False
+    replay_share: float = 0.0
 
 
 @dataclass(slots=True)

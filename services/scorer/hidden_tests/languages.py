@@ -38,16 +38,19 @@ const fs = require("fs");
 const asked = JSON.parse(fs.readFileSync(0, "utf8"));
 const text = fs.readFileSync(asked.file, "utf8").replace(/^#!.*/, "");
 process.stdout.write = process.stderr.write.bind(process.stderr);
+const name = asked.function;
+const functionIn = (main) => typeof main === "function" ? main[name] ?? main : main[name];
 async function load() {
-  if (/^\\s*export\\s/m.test(text)) {
-    const found = await import("data:text/javascript;base64," + Buffer.from(text).toString("base64"));
-    const main = found.default;
-    return found[asked.function] ?? (typeof main === "function" ? main : main[asked.function]);
+  const exports = /^\\s*export\\s/m.test(text);
+  if (exports || /^\\s*import\\s*([\\w{*][^;"']*from\\s*)?["']/m.test(text)) {
+    const whole = exports ? text : `${text}\\n;export { ${name} };`;
+    const found = await import("data:text/javascript;base64," + Buffer.from(whole).toString("base64"));
+    return found[name] ?? functionIn(found.default);
   }
   const module = { exports: {} };
-  const name = asked.function;
-  const tail = `\\n;return typeof ${name} === "undefined" ? module.exports["${name}"] : ${name};`;
-  return new Function("module", "exports", "require", text + tail)(module, module.exports, require);
+  const tail = `\\n;return typeof ${name} === "undefined" ? undefined : ${name};`;
+  const declared = new Function("module", "exports", "require", text + tail)(module, module.exports, require);
+  return declared ?? functionIn(module.exports);
 }
 load().then((found) => found(...asked.arguments)).then((result) => {
   const written = JSON.stringify(result, (_, value) => {

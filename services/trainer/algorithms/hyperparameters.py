@@ -90,6 +90,13 @@ class Hyperparameters(BaseModel):
         None, description="Recompute activations to save memory; on a GPU only, if not set."
     )
 
+    replay_share: float = Field(
+        0.0,
+        ge=0,
+        le=0.5,
+        description="Share of the prompts that are kept for the shadow replay and teach nothing; if not set, "
+        "RATCHET_REPLAY_SHARE.",
+    )
     min_groups: int = Field(LEAST_GROUPS, ge=1, description="Fewer useful groups are refused.")
     max_groups: int = Field(4096, ge=1, description="The newest so many groups are used.")
     min_samples: int = Field(2, ge=2, description="Usable samples a group must have.")

@@ -27,6 +27,7 @@ class Reason(Sentences):
     OTHER_AGENT = "other_agent", "Another agent's."
     VALIDATION = "validation", "Traffic of the validation gate: what it asks is never trained on."
     EVALUATION = "evaluation", "Asks what a registered evaluation set asks: no training ever sees it."
+    REPLAY = "replay", "Its prompt is kept for the shadow replay of candidates: no training sees it."
     NO_SAMPLE = "no_sample", "The task ended without an answer."
     FIRST_PASSING = "first_passing", "Asked for the first that passes: which answers were made depends on their scores."
     DUPLICATE = "duplicate", "The same task and sample were logged before."
@@ -79,6 +80,8 @@ class DataPolicy:
     max_groups: int = 4096
     sources: frozenset[DemonstrationSource] = frozenset()
     """Of demonstrations that teach."""
+    replay_share: float = 0.0
+    """Of the prompts that are kept for the shadow replay (ratchet/adapters/taught.py)."""
 
 
 @dataclass(frozen=True, slots=True)

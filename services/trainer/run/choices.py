@@ -63,6 +63,7 @@ def choices_of(request: TrainRequest, agent: AgentAdapters, base: BaseModelIdent
         max_age_s=knobs.max_age_s,
         max_groups=knobs.max_groups,
         sources=knobs.taught_by,
+        replay_share=knobs.replay_share,
     )
     limits = Limits(
         min_groups=knobs.min_groups,

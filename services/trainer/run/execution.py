@@ -211,7 +211,11 @@ class RunExecution:
         name = settings.model_of(request.agent_id)
         base = identify(model_folder(name, settings.trainer_model_revision), name)
         sources: list[JsonValue] = list(settings.demonstrations)
-        defaults = {"demonstrations": sources, **settings.trainer_hyperparameters}
+        defaults = {
+            "demonstrations": sources,
+            "replay_share": settings.replay_share,
+            **settings.trainer_hyperparameters,
+        }
         request = self._folder.resolved or resolved(request, agent, defaults)
         return choices_of(request, agent, BaseModelIdentity(name=base.name, revision=base.revision))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.adapters.publish import publish_adapter
 from ratchet.service import failpoint
-from ratchet.training_runs.report import TRAINING_REPORT
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.records.adapter_card import AdapterCard

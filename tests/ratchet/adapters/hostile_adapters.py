@@ -366,7 +366,7 @@ FOLDERS = st.one_of(
     st.sampled_from(
         ["new_embeddings.bin", "modeling.py", "a/b/c/d/e/f/g/h/i/j.json", b"\xff\xfe.json", "x\n.json", "w.pkl"]
     ).map(lambda name: Hostile(f"extra file {name!r}", after=extra(name))),
-    st.sampled_from(["weights.bin", "code.py", "w.pkl", "lib.so"]).map(
+    st.sampled_from(["weights.bin", "code.py", "w.pkl", "lib.so", "config.json", "vocab\u202e.json"]).map(
         lambda name: Hostile(f"listed file {name}", {name: b"\x80\x04."})
     ),
     st.integers(300, 2000).map(lambda count: Hostile(f"{count} files", after=crowded(count))),

@@ -69,8 +69,9 @@ def test_what_is_no_adapter_is_not_published(tmp_path: Path) -> None:
     without_weights = {"adapter_config.json": b"{}"}
     with_pickle = files() | {"optimizer.pt": b"\x80\x04"}
     with_manifest = files() | {"manifest.json": b"{}"}
-    for source in (without_weights, with_pickle, with_manifest):
-        with pytest.raises(AdapterError, match=r"adapter_model|optimizer|manifest"):
+    with_config_of_a_model = files() | {"config.json": b'{"auto_map": {}}'}
+    for source in (without_weights, with_pickle, with_manifest, with_config_of_a_model):
+        with pytest.raises(AdapterError, match=r"adapter_model|optimizer|manifest|config"):
             publish_adapter(source, card(), tmp_path, "small")
     assert not (tmp_path / "small").exists()
 

@@ -60,6 +60,11 @@ def test_none_of_two_hundred_is_accepted(hostile: Hostile) -> None:
         assert reason.encode(), "a ledger holds UTF-8"
 
 
+def test_a_listed_file_that_no_adapter_has_is_refused(tmp_path: Path) -> None:
+    """A model's own configuration beside the adapter's is one that a loader may follow."""
+    assert "is no file that adapters have" in refusal(Hostile("a model's", {"config.json": b"{}"}), tmp_path / "a")
+
+
 CHECKED_ALONE = """
 import re, sys, time
 from pathlib import Path

@@ -155,6 +155,22 @@ async def test_append_returns_only_after_the_sync(tmp_path: Path) -> None:
     await journal.close()
 
 
+async def test_lines_are_applied_in_their_order_as_the_end_passes_them_whoever_was_cancelled(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path, "log")
+    applied: list[tuple[int, int]] = []
+    callers = [
+        asyncio.create_task(journal.append([b"{}"], lambda position: applied.append((position, journal.end))))
+        for _ in range(3)
+    ]
+    await asyncio.sleep(0)
+    callers[1].cancel()
+
+    await asyncio.wait(callers)
+    await journal.close()
+
+    assert applied == [(0, 3), (3, 6), (6, 9)]
+
+
 async def test_gathering_waits_only_in_company(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path, "log", gather_s=60)
     await journal.append([b"{}"])

@@ -235,6 +235,20 @@ async def test_an_engine_that_fails_half_way_is_an_error_and_no_answer(stream: b
         at.assert_recorded()
 
 
+async def test_a_client_that_goes_away_within_its_body_leaves_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """It was 3 KB of traceback for each."""
+    async with house() as at, at.recorder.serving() as base_url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(base_url).port)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {at.client.api_key}"
+        writer.write(f"{head}\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert b"100" in await reader.readline()  # the recorder waits for the body
+        writer.write(b'{"messages"')
+        await writer.drain()
+        writer.close()
+
+    assert caplog.text == ""
+
+
 def of_client(kind: type[openai.APIStatusError], **given: Any) -> Callable[..., Any]:
     return pytest.param(kind, given, id="-".join(given))  # type: ignore[return-value]
 

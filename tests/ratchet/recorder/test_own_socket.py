@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -213,3 +214,17 @@ def test_its_sockets_are_closed_on_the_loop_that_services_run_on() -> None:
         await until(lambda: is_closed(one.port), "the socket is closed", 30)
 
     uvloop.run(served_for_a_while())
+
+
+async def test_a_body_in_chunks_of_one_byte_is_refused_and_others_are_answered() -> None:
+    """Each chunk takes the loop as long as a large one, and there may be millions."""
+    async with served(most_body=100_000) as at:
+        body = json.dumps(ASKED | {"user": "x" * 20_000}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {at.key}"
+        reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
+        writer.write(f"{head}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        writer.write(b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
+
+        assert b" 400 " in await reader.readline()
+        assert await at.status() == 200
+        writer.close()

@@ -256,6 +256,8 @@ async def test_an_engine_that_is_not_there_is_said(tmp_path: Path) -> None:
         ("FROM --platform=x evil\n", "FROM --platform=x evil"),
         ("from base\n  aDd https://evil.test/x /\n", "ADD"),
         ("FROM base\nONBUILD ADD x /\n", "ADD"),
+        ("FROM base\nONBUILD COPY a /b\n", None),
+        ("FROM base AS busybox\nFROM base\nONBUILD COPY --from=busybox /a /b\n", "no earlier stage"),
         ("FROM base\nA\\\nDD http://evil.test/ /\n", "ADD"),
         ("# escape=`\nFROM base\nAD`\nD http://evil.test/ /\n", "ADD"),
         ("FROM base\nCOPY --from=evil.test/x /a /b\n", "COPY --from=evil.test/x"),

@@ -216,3 +216,13 @@ async def test_a_write_leaves_no_temporary_file_and_keeps_the_mode(world: World)
     assert (await world.call("file_write", path="run.sh", content="y")).ok
     assert [path.name for path in world.root.iterdir()] == ["run.sh"]
     assert (world.root / "run.sh").stat().st_mode & 0o777 == 0o755
+
+
+async def test_folders_in_each_other_without_end_are_a_clear_error(world: World) -> None:
+    """Two thousand of them took a call more than three seconds."""
+    (world.root / "/".join("a" * 65)).mkdir(parents=True)
+
+    result = await world.call("file_tree")
+
+    assert "more than 64 folders in each other" in result.text
+    assert (await world.call("file_tree", path="a/a")).ok

@@ -41,4 +41,5 @@ def settings(base_model: Path, logs: Path, tmp_path: Path) -> TrainerSettings:
         trainer_device="cpu",
         trainer_hyperparameters={"epochs": 2, "batch": 24, "lora_rank": 4, "learning_rate": 0.003},
         trainer_checkpoint_every_s=1000.0,
+        replay_share=0.0,
     )

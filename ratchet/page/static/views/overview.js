@@ -51,6 +51,7 @@ export function Overview({ status }) {
     <${Heading} title="Overview" about=${status.data && `as of ${moment(status.data.at)}`} />
     <${Loaded} resource=${status}>${(data) => html`<div class="stack">
       <${Tiles} figures=${figuresOf(data)} />
+      ${data.no_copies && html`<p class="banner bad" role="status">${sentence(data.no_copies)}</p>`}
       ${data.tasks.known === 0 ? html`<${NoTasks} />`
         : html`<div class="columns"><${LiveScores} agents=${data.agents} /><${LiveRate} at=${data.at} /></div>`}
       <div class="sides">

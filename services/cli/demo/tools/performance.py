@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ratchet.adapters.folder import adapter_folder
+from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.experiments.gain import estimate, gain
 from ratchet.models.toy.tools.task import ToolTask
-from ratchet.training_runs.report import TRAINING_REPORT
 from schemas.messages.work import BASE_VERSION
 from services.cli.demo.books import Users
 from services.cli.demo.demo_fleet import DemoFleet, run_name

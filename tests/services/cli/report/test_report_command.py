@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ratchet.adapters.limits import LARGEST_REPORT
-from ratchet.training_runs.report import TRAINING_REPORT, training_report
+from ratchet.adapters.manifest import TRAINING_REPORT
+from ratchet.training_runs.report import training_report
 from services.cli.report.command import page
 from services.cli.report.gathered import Report, gather
 from tests.acceptance.ratchet_command import ForkedRatchet

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.page.bundle import bundle
-from ratchet.training_runs.report import TRAINING_REPORT
 from services.cli.report.command import page
 from services.cli.report.gathered import Report, gather
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting

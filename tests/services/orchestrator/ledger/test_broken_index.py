@@ -18,7 +18,8 @@ import pytest
 from ratchet.files.append_file import AppendFile
 from ratchet.logs.index_check import disagreement
 from schemas import Task
-from services.orchestrator.ledger.index import INSERT, IndexUnusable, TaskIndex
+from services.orchestrator.ledger.index import INSERT, TaskIndex
+from services.orchestrator.ledger.indexed_log import IndexUnusable
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.settlement import ending
 from tests.services.orchestrator.filling_disk import rebuilt, rows
@@ -176,7 +177,7 @@ async def test_what_no_log_has_survives_a_broken_index_and_one_built_again(tmp_p
     assert again.find("t1") is not None
     assert (again.index.waiters("t1"), again.index.note("n")) == ([("second", None)], b"not committed")
     assert again.next_sequence() == 1
-    assert not list(tmp_path.glob("*.broken*"))
+    assert not list(tmp_path.glob("*.new*"))
     await again.close()
 
 
@@ -189,7 +190,7 @@ async def test_a_corrupt_index_is_built_again_while_the_process_goes_on(tmp_path
     expired, untold = works[2:4]
     for work in (expired, untold):
         await ledger.settle([ending(work, "expired", "too late", NOW)])
-    ledger.told(expired.task_id)
+    ledger.mark_result_sent(expired.task_id)
     await ledger.add_waiter("t5", "second", None)
     ledger.index.write_note("n", b"not committed")
     ledger.index.give_up(sqlite3.DatabaseError("database disk image is malformed"))
@@ -210,7 +211,7 @@ async def test_a_corrupt_index_is_built_again_while_the_process_goes_on(tmp_path
     assert (ledger.index.waiters("t5"), ledger.index.note("n")) == ([("second", None)], b"not committed")
     known = {work.task_id: ledger.find(work.task_id) for work in (expired, untold)}
     assert [entry is not None and entry.work is not None for entry in known.values()] == [False, True]
-    assert not list(tmp_path.glob("*.broken*"))
+    assert not list(tmp_path.glob("*.new*"))
     await ledger.close()
     assert disagreement(tmp_path / "index.sqlite", tmp_path) is None
 
@@ -218,17 +219,14 @@ async def test_a_corrupt_index_is_built_again_while_the_process_goes_on(tmp_path
 async def test_an_index_that_can_not_be_built_again_is_tried_again(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     await admitted(ledger, "t0")
-    aside = tmp_path / "index.sqlite.broken"
     ledger.index.give_up(sqlite3.DatabaseError("database disk image is malformed"))
     ledger._index_path.unlink()
     ledger._index_path.mkdir()
-    aside.touch()
 
     with pytest.raises(IndexUnusable):
         ledger.commit()
     assert ledger._rebuilding is not None
     await ledger._rebuilding
-    aside.unlink()
     ledger._index_path.rmdir()
     await rebuilt_aside(ledger)
 
@@ -301,7 +299,7 @@ def test_after_an_error_nothing_more_is_attempted_on_the_connection(tmp_path: Pa
     index.admit(0, "t0", 1.0, b"work")
     index.commit({"assignments": 10})
     index.admit(1, "t1", 1.0, b"work")
-    index._db.execute(f"{INSERT} VALUES (1, 'other', 1, 0, NULL, NULL, 0, NULL, NULL, NULL)")
+    index._db.execute(INSERT, (1, "other", 1.0, 0, None, None, 0, None, None, None))
 
     for _ in range(3):
         with pytest.raises(IndexUnusable):

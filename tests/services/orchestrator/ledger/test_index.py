@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from schemas import Task
-from services.orchestrator.ledger.index import IndexUnusable, TaskIndex
+from services.orchestrator.ledger.index import TaskIndex
+from services.orchestrator.ledger.indexed_log import IndexUnusable
 from tests.services.orchestrator.house import answered, house, scored
 from tests.waiting import until
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -118,11 +120,40 @@ async def test_what_was_promised_survives_the_machine_whose_disk_had_the_index(t
 
     assert second.index.waiters("t0") == [("second", "c0")]
     assert second.index.kept_response("t0") == b'{"kept":\n"here"}'
-    assert [one for one in second.index.promises() if one[1][0] != "t0"] == []
+    assert {one.task_id for one in second.index.promises()} == {"t0"}
     await second.close()
     again = of("first")
     await again.open()
     assert again.index.waiters("t0") == [("second", "c0")]
+    await again.close()
+
+
+@pytest.mark.parametrize("then", ["goes on", "loses its index"])
+async def test_what_the_index_of_the_version_before_had_promised_is_in_the_log_from_the_next_start_on(
+    tmp_path: Path, then: str
+) -> None:
+    """It kept promises in the index alone, or in one that it had set aside when it was killed."""
+    before = await opened(tmp_path)
+    for task_id in ("t1", "t2"):
+        await admitted(before, task_id)
+        await before.add_waiter(task_id, "second", "c")
+    before.index.write_note("n", b"noted")
+    await before.close()
+    (tmp_path / "promises.jsonl").unlink()
+    shutil.copy(tmp_path / TASK_INDEX, tmp_path / f"{TASK_INDEX}.broken")
+    with sqlite3.connect(tmp_path / TASK_INDEX) as db:
+        db.execute("DELETE FROM positions WHERE log = 'promises'")
+        db.execute("DELETE FROM waiters WHERE task_id = 't2'")
+
+    ledger = await opened(tmp_path)
+    await ledger.close()
+    if then == "loses its index":
+        (tmp_path / TASK_INDEX).unlink()
+    again = await opened(tmp_path)
+
+    assert [again.index.waiters(task_id) for task_id in ("t1", "t2")] == [[("second", "c")]] * 2
+    assert again.index.note("n") == (b"noted" if then == "goes on" else None)
+    assert not (tmp_path / f"{TASK_INDEX}.broken").exists()
     await again.close()
 
 
@@ -249,17 +280,18 @@ async def test_a_task_that_ended_without_an_answer_is_told_again_until_it_is_kno
     await ledger.close()
 
     again = Ledger(tmp_path, segment_bytes=MEGABYTE)
-    untold = await again.open()
+    await again.open()
     known = again.find("t1")
 
-    assert untold == ["t1"]
+    assert again.unanswered == ["t1"]
     assert known is not None
     assert known.work is not None
     assert Result.decode(known.result or b"").status == "expired"
-    again.told("t1")
+    again.mark_result_sent("t1")
     await again.close()
     third = Ledger(tmp_path, segment_bytes=MEGABYTE)
-    assert await third.open() == []
+    await third.open()
+    assert third.unanswered == []
     await third.close()
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.orchestrator.ledger.index import Entry, TaskIndex
-from services.orchestrator.ledger.write_buffer import OVERHEAD_BYTES, BufferedTask, WriteBuffer
+from services.orchestrator.ledger.index import OVERHEAD_BYTES, Entry, TaskIndex
 from tests.quick import rounds
 
 TASKS = 4
@@ -57,28 +56,33 @@ def rows(index: Path) -> list[tuple[object, ...]]:
         return db.execute("SELECT * FROM tasks ORDER BY sequence").fetchall()
 
 
-def test_a_task_that_is_closed_before_it_is_written_is_written_once_and_without_its_work() -> None:
-    young = WriteBuffer()
-    task = BufferedTask(0, "t0", 1.0, b"work", 0)
-    young.add(task)
-    young.settle(task, 1, b"result", 7, 0)
+def test_a_task_that_is_closed_before_it_is_written_is_written_once_and_without_its_work(tmp_path: Path) -> None:
+    index = TaskIndex(tmp_path / "index.sqlite")
+    statements: list[str] = []
+    index.use(lambda db: db.set_trace_callback(statements.append))
+    index.admit(0, "t0", 1.0, b"work")
+    index.settle("t0", logged=1, result=b"result", lines=7)
 
-    assert young.unwritten() == ([(0, "t0", 1.0, 1, None, b"result", 0, 7, 0, None)], [])
-    young.written()
-    assert young.find("t0") is None
-    assert young.unwritten() == ([], [])
+    index.commit()
+
+    assert sum(one.startswith(("INSERT INTO tasks", "UPDATE tasks")) for one in statements) == 1
+    assert rows(tmp_path / "index.sqlite") == [(0, "t0", 1.0, 1, None, b"result", 0, 7, 0, None)]
+    index.close()
 
 
-def test_what_it_keeps_is_bounded_by_bytes_and_nothing_unwritten_is_dropped() -> None:
-    young = WriteBuffer(most_bytes=10_000)
+def test_beyond_its_bytes_tasks_are_written_down_and_the_newest_open_ones_stay_in_memory(tmp_path: Path) -> None:
+    index = TaskIndex(tmp_path / "index.sqlite")
+    statements: list[str] = []
     for number in range(20):
-        young.add(BufferedTask(number, f"t{number}", 1.0, bytes(1_000 - OVERHEAD_BYTES), 0))
+        index.admit(number, f"t{number}", 1.0, bytes(2**20 - OVERHEAD_BYTES))
+    index.commit()
+    index.use(lambda db: db.set_trace_callback(statements.append))
 
-    assert young.too_many
-    assert len(young.unwritten()[0]) == 20
-    young.written()
-    kept = [number for number in range(20) if young.find(f"t{number}")]
-    assert kept == [15, 16, 17, 18, 19]
+    known = [index.find(f"t{number}") for number in range(20)]
+
+    assert [entry.sequence for entry in known if entry] == list(range(20))
+    assert len(statements) == 12
+    index.close()
 
 
 def test_the_index_writes_down_what_would_take_too_much_memory(tmp_path: Path) -> None:

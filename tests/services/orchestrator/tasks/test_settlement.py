@@ -142,7 +142,7 @@ def test_a_conversation_is_logged_with_its_segments_and_shown_turn_by_turn() -> 
     )
     assert (first.completion_ids, first.logprobs, first.sampled_tokens, second.sampled_tokens) == (None, None, 2, None)
     assert not {"segments", "sample_status", "program", "usage"} & json.loads(second.encode()).keys()
-    known = Entry(sequence=42, task_id="t-1", logged=2, work=None, result=None)
+    known = Entry(sequence=42, task_id="t-1", deadline=0.0, logged=2, work=None, result=None)
     (shown, _) = history(known, WORK, [first, second]).samples
     assert shown.segments is not None
     (part,) = shown.segments
@@ -185,7 +185,9 @@ def test_an_artifact_and_the_parts_of_a_score_are_logged_and_the_best_ones_artif
     assert (second.artifact, second.score_parts) == (artifact, {"tests": 1.0, "style": 0.5})
     assert not {"artifact", "score_parts"} & json.loads(first.encode()).keys()
     assert result_of([first, second]).artifact == artifact
-    shown = history(Entry(sequence=42, task_id="t-1", logged=2, work=None, result=None), WORK, [first, second])
+    shown = history(
+        Entry(sequence=42, task_id="t-1", deadline=0.0, logged=2, work=None, result=None), WORK, [first, second]
+    )
     assert (shown.samples[1].artifact, shown.samples[1].parts) == (artifact, second.score_parts)
 
 

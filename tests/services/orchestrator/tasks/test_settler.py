@@ -16,6 +16,7 @@ from schemas.messages.work import Arm
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.settlement import settle
 from services.orchestrator.tasks.task_history import logged_lines
+from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import REPLIES, House, answered, house, scored
 from tests.waiting import settled, until
 
@@ -208,6 +209,26 @@ async def test_a_reward_whose_response_does_not_come_makes_way_for_others(tmp_pa
 
         assert (result.task_id, result.score) == ("t2", 0.5)
         assert "none was kept for task 't1'" in why
+
+
+async def test_the_status_says_that_copies_of_responses_do_not_come_until_they_do(tmp_path: Path) -> None:
+    """The dead letters say so too, but only after the whole retry ladder."""
+    async with house(tmp_path, external_scorer=True) as fleet, api_of(fleet) as api:
+
+        async def no_copies() -> str | None:
+            return (await api.get("/v1/status")).json()["no_copies"]  # type: ignore[no-any-return]
+
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        await fleet.reward(Reward(task_id="t1", score=0.75, scoring_agent_id="theirs"))
+        await until(lambda: fleet.bus.outcomes["rewards", "retried"] > 0)
+
+        why = await no_copies()
+        await fleet.send("responses", answered(work, "b").encode(), reply_to=None)
+        await fleet.results()
+
+        assert why is not None and "publish to 'responses.draft'" in why
+        assert await no_copies() is None
 
 
 async def test_a_draft_shaped_reward_in_a_fleet_that_keeps_no_responses_says_what_to_set(tmp_path: Path) -> None:
@@ -409,7 +430,8 @@ async def test_a_task_of_the_fleets_own_that_expired_is_told_to_nobody_and_holds
 
     ledger = Ledger(tmp_path, segment_bytes=1 << 20)
 
-    assert await ledger.open() == []
+    await ledger.open()
+    assert ledger.unanswered == []
     await ledger.close()
 
 

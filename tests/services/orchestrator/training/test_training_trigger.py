@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from pydantic import JsonValue
 
+from ratchet.adapters.taught import is_kept, words_key
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import TRAINING, fleet_topology
 from ratchet.logs.names import INTERACTIONS
@@ -185,8 +186,21 @@ async def test_groups_are_counted_since_the_last_training_whoever_asked_for_it(t
     assert note is not None and msgspec.json.decode(note)["since"] == 0
 
 
-def counting(ledger: Ledger) -> TrainingScheduler:
+async def test_a_prompt_that_no_training_sees_brings_none(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    policy = TrainingPolicy(after_groups=0, every_s=0, replay_share=0.5)
+    training = counting(ledger, policy)
+    prompts = [f"sort {number}" for number in range(20)]
+    for number, prompt in enumerate(prompts):
+        training.closed([Interaction.decode(one) for one in group(f"t-{number}", (0.1, 0.9), input=prompt)])
+    await ledger.close()
+
+    assert training.groups == sum(not is_kept(words_key(prompt), 0.5) for prompt in prompts) < len(prompts)
+
+
+def counting(ledger: Ledger, policy: TrainingPolicy = NEVER) -> TrainingScheduler:
     bus = MemoryBus(fleet_topology(("small",)))
-    training = TrainingScheduler("small", bus, ledger, NEVER, lambda: datetime(2026, 3, 1, tzinfo=UTC), lambda: 50.0)
+    training = TrainingScheduler("small", bus, ledger, policy, lambda: datetime(2026, 3, 1, tzinfo=UTC), lambda: 50.0)
     training.start()
     return training

@@ -62,3 +62,17 @@ async def test_what_only_keeps_is_built_once() -> None:
 
     assert (await worth(given, BEFORE, BEFORE, run)).score == 1
     assert built == 1
+
+
+async def test_a_run_that_keeps_does_not_know_whether_it_lies_beside_the_real_files() -> None:
+    """Else it tells the others which files those are, through what all runs share."""
+    beside = list[str]()
+
+    async def run(job: Job) -> Result:
+        found = bytes(job.tree["t"].content).decode()
+        if job.command[-1] == "kept":
+            beside.append(found)
+        return PASSED if found == OWN else FAILED
+
+    assert (await worth(plan(keeps=["kept"]), BEFORE, BEFORE, run)).score == 1
+    assert sorted(beside) == [OWN, CONTROL]

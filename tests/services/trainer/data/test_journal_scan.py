@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratchet.adapters.evaluations import input_sha256
+from ratchet.adapters.taught import is_kept, words_key
 from ratchet.logs.trajectories import TrajectoryFolder, path_of, sum_in, taken_out
 from ratchet.service.errors import JournalError
 from schemas.messages.response import Segment
@@ -395,6 +396,19 @@ def test_what_an_evaluation_asks_teaches_nothing_whoever_asked_it(tmp_path: Path
     found = selected(logs, replace(POLICY, held_out=frozenset([input_sha256("sort: dc")])))
 
     assert found.counts == {"lines": 4, "groups": 1, "samples": 2, "lines.evaluation": 2}
+
+
+def test_prompts_that_are_kept_for_the_replay_teach_nothing_in_whatever_order_their_words_are(tmp_path: Path) -> None:
+    kept = next(f"sort {number}" for number in range(100) if is_kept(words_key(f"sort {number}"), 0.1))
+    read = next(f"sort {number}" for number in range(100) if not is_kept(words_key(f"sort {number}"), 0.1))
+    shown = " ".join(reversed(kept.split())).upper() + "!"
+    lines = [*group("kept", (0.0, 1.0), input=shown, reference_score=1.0), *group("read", (0.0, 1.0), input=read)]
+    logs = write_log(tmp_path, lines)
+
+    found = selected(logs, replace(POLICY, replay_share=0.1, sources=frozenset(["reference"])))
+
+    assert found.counts == {"lines": 4, "groups": 1, "samples": 2, "lines.replay": 2}
+    assert not found.demonstrations.taught
 
 
 def by_programs(task_id: str, *made: tuple[str | None, float]) -> list[bytes]:

@@ -75,6 +75,19 @@ def test_a_trained_adapter_is_fit_for_traffic_and_says_what_it_is_made_of(
     assert all(path.stat().st_mode & 0o777 == 0o444 for path in folder(settings, outcome).iterdir())
 
 
+def test_the_prompts_that_are_kept_for_the_replay_teach_nothing_and_the_card_says_their_share(
+    settings: TrainerSettings, logs: Path, tmp_path: Path
+) -> None:
+    by_task = changed_log(logs, tmp_path / "logs", lambda row, _: row.update(input=f"sort {row['task_id']}"))
+    some_are_kept = settings.model_copy(update={"replay_share": 0.3, "logs_dir": by_task})
+
+    outcome = train(some_are_kept, hyperparameters={"min_groups": 1})
+
+    assert outcome.status == "trained", outcome.reason
+    assert outcome.counts["lines.replay"] > 0
+    assert check_adapter(folder(settings, outcome), AdapterLimits()).hyperparameters["replay_share"] == 0.3
+
+
 def test_how_it_stands_is_on_disk_while_it_goes_and_after(settings: TrainerSettings) -> None:
     asked = {"hyperparameters": {"epochs": 2, "batch": 24}}
     job = RunStore(settings.adapters_dir).record(TrainRequest.model_validate(ASKED | asked))
