@@ -1,8 +1,8 @@
-"""Ends a process that gets nowhere, so that whoever supervises it starts it again: the one rule, wherever it runs.
+"""Ends a process that gets nowhere, so that its supervisor starts it again: the one rule, wherever it runs.
 
-Two things are nowhere: work in hand that has been stalled (`Bus.stall_reason`) for so long, and an event loop that has not
-turned for so long. For the first the process ends in order; a thread ends it where that does not come to an end, and
-for the second. Nothing is lost: what was not settled goes back to its queue. A process that was frozen (SIGSTOP, a
+Two things are nowhere: work in hand that has been stalled (`Bus.stall_reason`) for so long, and an event loop that has
+not turned for so long. For the first the process ends in order; a thread ends it where that does not come to an end,
+and for the second. Nothing is lost: what was not settled goes back to its queue. A process that was frozen (SIGSTOP, a
 paused machine) has not been nowhere for that time: only seconds in which it ran are counted.
 """
 
