@@ -136,6 +136,13 @@ class FleetSettings(BaseSettings):
     adapter_max_rank: int = Field(
         64, ge=1, description="Largest LoRA rank that is taken: at most the max-lora-rank of a vllm server."
     )
+    own_share: float = Field(
+        0.1,
+        gt=0,
+        le=0.9,
+        description="Share of an agent's or a runner's samples that the fleet's own tasks (gate, `ratchet eval`) get "
+        "while users' tasks fill it; at other times they begin at once.",
+    )
     http_host: str = Field(
         "127.0.0.1",
         description="Address the HTTP server listens on; beyond loopback it needs the public keys.",

@@ -15,6 +15,8 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
+from ratchet.concurrency.own_share import OwnShare
+from ratchet.logs.names import is_own
 from ratchet.recorder.programs import agents_with_programs
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
@@ -95,6 +97,7 @@ class AgentWorker:
             max_rank=settings.adapter_max_rank,
         )
         self._recent = RecentAnswers()
+        self._own_share = OwnShare(settings.own_share, min(settings.agent_max_batch, settings.agent_prefetch))
         self._rewards = RewardListener(self._agent_id, bus)
         self._sync: AdapterSync | None = None
         self._waited_at = NEVER
@@ -155,12 +158,14 @@ class AgentWorker:
         """Publish the Response to one Work. A Work seen before gets the answer it got before."""
         work = self._read(delivery)
         task_in_hand.set(work.task_id)
-        if not await self._in_time(work):
-            metrics.expired.inc()
-            log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
-            return
-        key = f"{work.arm.sequence} {work.task_id}"
-        body = await self._recent.answer(key, lambda: self._respond(work, delivery))
+        left_s = self._time.left_s(work.deadline, work.admitted_at)
+        async with self._own_share.turn(work.sampling.n, own=is_own(work.arm.experiment_id), within_s=left_s):
+            if not await self._in_time(work):
+                metrics.expired.inc()
+                log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
+                return
+            key = f"{work.arm.sequence} {work.task_id}"
+            body = await self._recent.answer(key, lambda: self._respond(work, delivery))
         failpoint.reach("worked")
         await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=derived_id(work.task_id, "response"))
 

@@ -18,7 +18,9 @@ from ratchet.bus.in_hand import NEVER
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 from ratchet.concurrency.keyed import KeyedLock
+from ratchet.concurrency.own_share import OwnShare
 from ratchet.logs.best_answer import NOT_THERE, is_censored
+from ratchet.logs.names import is_own
 from ratchet.openai.errors import ServerUnavailable
 from ratchet.recorder.agent import agent_client
 from ratchet.recorder.programs import Program, Programs
@@ -84,6 +86,7 @@ class RunnerWorker:
         self._unsaved: dict[str, dict[int, Sample]] = {}
         """Finished, and the disk did not take them yet."""
         self._slots = Slots(settings.sandbox_runs_at_once)
+        self._own_share = OwnShare(settings.own_share, settings.sandbox_runs_at_once)
         metrics.waiting.set_function(lambda: self._slots.waiting)
         metrics.at_work.set_function(lambda: len(self._steps_until))
         self._locks = KeyedLock()
@@ -205,7 +208,8 @@ class RunnerWorker:
             raise Reject(f"this Work is for agent {work.agent_id!r}, which has no programs here")
         task_in_hand.set(work.task_id)
         key = key_of(work)
-        async with self._locks.of(key):
+        turn = self._own_share.turn(work.sampling.n, own=is_own(work.arm.experiment_id), within_s=self._left_s(work))
+        async with self._locks.of(key), turn:
             if key not in self._answered:
                 await self._answer(work, key, delivery)
                 self._unsaved.pop(key, None)

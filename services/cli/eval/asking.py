@@ -2,7 +2,7 @@
 
 A task of an evaluation is logged like any other and counted by nothing: no training, no experiment, no statistics.
 Nobody gets a Result of it, so the log is followed; only one that the fleet refuses is answered, as it has no line.
-Few are open at a time, that users do not wait behind them.
+Its tasks go past users' backlog, few at a time; agents hold them to their share (RATCHET_OWN_SHARE).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from ratchet.bus.topology import HIGH_PRIORITY
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import EVALUATION_TASKS, INTERACTIONS
 from ratchet.logs.reader import LogReader, end_of_log
@@ -60,6 +61,7 @@ class Asking:
                 "evaluation": self.name,
                 "samples": self.samples,
                 "session_id": None,
+                "priority": HIGH_PRIORITY,
                 "deadline": datetime.now(UTC) + timedelta(seconds=self.stall_s),
                 "metadata": Metadata(timestamp=datetime.now(UTC), source="ratchet eval"),
             }

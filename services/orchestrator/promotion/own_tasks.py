@@ -1,4 +1,4 @@
-"""Tasks the orchestrator asks of its own fleet, as the gate does. They go the way of all tasks.
+"""Tasks the orchestrator asks of its own fleet, as the gate does. They go the way of all tasks, past users' backlog.
 
 Logged like any other, with an experiment id that begins with `validation:`, which keeps them out of training and
 experiments; no user gets their Results.
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
+from ratchet.bus.topology import HIGH_PRIORITY
 from ratchet.concurrency.keyed import KeyedFutures
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
@@ -74,7 +75,7 @@ class Asked:
             given = {
                 "task_id": f"{prefix}/{self._name}/{self._seconds():.3f}/{number}",
                 "agent_id": self._agent_id,
-                "priority": 0,
+                "priority": HIGH_PRIORITY,
                 "select": None,
                 "pass_score": None,
                 "deadline": self._clock() + timedelta(seconds=left_s),

@@ -50,7 +50,8 @@ class LearningHouse(House):
     async def open(self) -> None:
         await self.bus.start()
         await self.bus.listen(events_topic(AGENT), self._hear)
-        await self.bus.consume(f"work.{AGENT}", self._answer, prefetch=16)
+        for queue in (f"work.{AGENT}", f"work.{AGENT}.high"):
+            await self.bus.consume(queue, self._answer, prefetch=16)
         await self.bus.consume("responses", self._score, prefetch=16)
         await self.orchestrator.start()
         for subscription in self.orchestrator.subscriptions():
