@@ -81,7 +81,7 @@ class DataPolicy:
     sources: frozenset[DemonstrationSource] = frozenset()
     """Of demonstrations that teach."""
     replay_share: float = 0.0
-    """Of the prompts that are kept for the shadow replay (ratchet/adapters/taught.py)."""
+    """The count of prompts that are kept for the shadow replay (ratchet/adapters/taught.py)."""
 
 
 @dataclass(frozen=True, slots=True)

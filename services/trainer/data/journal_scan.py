@@ -198,7 +198,7 @@ class JournalScan:
         return Reason.NO_SAMPLE if logged.sample is None else None
 
     def _is_for_replay(self, prompt: bytes) -> bool:
-        """Whether the prompt is kept for the shadow replay. The lines of a group follow each other with one prompt."""
+        """True where the prompt is kept for the replay. The lines of a group follow each other with one prompt."""
         share = self._policy.replay_share
         if share and prompt != self._last_input[0]:
             self._last_input = prompt, is_kept(logged_words_key(prompt), share)
