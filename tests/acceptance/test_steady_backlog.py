@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import end_of_log, read
 from ratchet.service.settings import FleetSettings
@@ -62,6 +62,6 @@ def _task(number: int) -> Task:
 
 
 def _waiting(fleet: Fleet) -> int:
-    with connected(fleet.amqp_url) as connection:
+    with open_connection(fleet.amqp_url) as connection:
         found = connection.channel().queue_declare(f"{fleet.namespace}work.small", passive=True)
     return int(found.method.message_count)

@@ -64,7 +64,7 @@ class Tokens(Cost):
     name = "tokens"
     unit = "tokens"
 
-    def taken(self, answer: Answer) -> float | None:
+    def cost_of(self, answer: Answer) -> float | None:
         return answer.spent.tokens
 
 
@@ -74,5 +74,5 @@ class Time(Cost):
     name = "time"
     unit = "seconds"
 
-    def taken(self, answer: Answer) -> float | None:
+    def cost_of(self, answer: Answer) -> float | None:
         return answer.spent.seconds
