@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ratchet.models.shape import KNOWN_SHAPES, ModelShape
-from ratchet.training_runs.estimate import GB, Setup, Workload, hours, memory, remedies
+from services.cli.train.estimate import GB, Setup, Workload, hours, memory, remedies
 
 SEVEN = KNOWN_SHAPES["qwen2.5-7b"]
 

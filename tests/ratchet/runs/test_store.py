@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ratchet.training_runs.store import RunFolder, RunStore
+from ratchet.runs.store import RunFolder, RunStore
 from schemas.messages.train_request import TrainRequest
 
 HOLD = """
 import sys
 from pathlib import Path
-from ratchet.training_runs.store import RunFolder
-with RunFolder(Path(sys.argv[1])).claimed() as mine:
+from ratchet.runs.store import RunFolder
+with RunFolder(Path(sys.argv[1])).claim() as mine:
     print(mine, flush=True)
     sys.stdin.read()  # until it is killed
 """
@@ -26,14 +26,14 @@ def asked(adapters: Path, run_id: str, agent: str = "small") -> RunFolder:
 def test_of_an_agent_one_run_is_claimed_at_a_time(tmp_path: Path) -> None:
     one, two, others = asked(tmp_path, "run-1"), asked(tmp_path, "run-2"), asked(tmp_path, "run-3", agent="coder")
 
-    with one.claimed() as mine, two.claimed() as second, others.claimed() as of_another_agent:
+    with one.claim() as mine, two.claim() as second, others.claim() as of_another_agent:
         assert (mine, second, of_another_agent) == (True, False, True)
-        assert (one.taken, two.taken, two.free) == (True, False, False)
+        assert (one.is_taken, two.is_taken, two.is_free) == (True, False, False)
         assert RunStore(tmp_path).at_work("small") is not None
-        with two.claimed(alone=False) as dry:
+        with two.claim(alone=False) as dry:
             assert dry
 
-    assert (one.free, two.free) == (True, True)
+    assert (one.is_free, two.is_free) == (True, True)
     assert RunStore(tmp_path).at_work("small") is None
     assert RunStore(tmp_path).at_work("nobody") is None
 
@@ -47,12 +47,12 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
     at_work = RunStore(tmp_path).at_work("small")
     assert at_work is not None and at_work.path == one.path
     assert at_work.holder.startswith(f"pid {holder.pid} on ")
-    assert not two.free
+    assert not two.is_free
 
     holder.kill()
     holder.wait()
 
-    assert two.free
+    assert two.is_free
 
 
 def test_a_run_that_nobody_is_at_has_ended_once_it_is_cancelled(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_run_that_nobody_is_at_has_ended_once_it_is_cancelled(tmp_path: Path) 
 def test_a_run_that_somebody_is_at_is_only_marked(tmp_path: Path) -> None:
     folder = asked(tmp_path, "run-1")
 
-    with folder.claimed():
+    with folder.claim():
         folder.cancel("operator:ann")
 
     assert folder.outcome is None

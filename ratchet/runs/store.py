@@ -1,9 +1,9 @@
 """Training runs on disk: what was asked, how far it got, how it ended. Written before the broker's message is acked.
 
 `<adapters>/<agent>/.jobs/<request>/` holds request.json, and later resolved.json (the request with all choices made),
-checkpoints/, progress.json (how it goes), outcome.json, and the marks `announced` and `cancelled`. Whoever is at it
-holds the folder's lock and the agent's (`<adapters>/<agent>/.training.lock`), so that of an agent one run is at work at
-a time. Both die with their process: an unfinished run whose lock is free is to be taken up again.
+checkpoints/, progress.json (how it goes), outcome.json, and the marks `announced` and `cancelled`. The process that
+does a run holds the folder's lock and the agent's (`<adapters>/<agent>/.training.lock`), so an agent has one run at
+work at a time. Both locks die with their process. An unfinished run whose lock is free is to be resumed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pathlib import Path
 
 from ratchet.files.atomic_file import replace_file, sync_folder
 from ratchet.files.folder_lock import FolderLock
-from ratchet.training_runs.progress import read_progress
-from ratchet.training_runs.run import TrainingRun
+from ratchet.runs.progress import read_progress
+from ratchet.runs.run import TrainingRun, place_of_run
+from schemas.api.runs import RunView
 from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.base import Metadata
+from schemas.messages.base import DecodeError, Metadata
 from schemas.messages.train_request import TrainRequest
 
 JOBS = ".jobs"
@@ -37,9 +38,9 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.progress = path / "progress.json"
         self.held_out = path / "evaluation_inputs.json"
-        """The sums of inputs this run may not learn from, as they were when it was begun."""
+        """Sums of inputs that this run may not learn from, as they were when it was begun."""
         self.untaught = path / "untaught_inputs.json"
-        """The sums of inputs whose demonstrations do not teach in this run, as they were when it was begun."""
+        """Sums of inputs whose demonstrations do not teach in this run, as they were when it was begun."""
         self._request = path / "request.json"
         self._resolved = path / "resolved.json"
         self._outcome = path / "outcome.json"
@@ -49,7 +50,7 @@ class RunFolder:
 
     @property
     def run(self) -> TrainingRun:
-        """As it stands. Raises FileNotFoundError for one that is just being removed, DecodeError for a damaged one."""
+        """Read the run. Raises FileNotFoundError for one that is just being removed, DecodeError for a damaged one."""
         request = self.resolved or self.request
         attempts = self.attempts
         asked_at = min(self.asked_at, request.metadata.timestamp or self.asked_at)
@@ -63,17 +64,17 @@ class RunFolder:
 
     @property
     def request(self) -> TrainRequest:
-        """As it was asked. Raises FileNotFoundError where a kill left only a folder."""
+        """Request as it was made. Raises FileNotFoundError where a kill left only a folder."""
         return TrainRequest.decode(self._request.read_bytes())
 
     @property
     def asked_at(self) -> datetime:
-        """When the request was recorded. Raises FileNotFoundError."""
+        """Time when the request was recorded. Raises FileNotFoundError."""
         return datetime.fromtimestamp(self._request.stat().st_mtime, UTC)
 
     @property
     def resolved(self) -> TrainRequest | None:
-        """With parent, window and hyperparameters fixed: what a run that is taken up again must go on with."""
+        """Request with parent, window and hyperparameters fixed: a resumed run must go on with these."""
         return TrainRequest.decode(self._resolved.read_bytes()) if self._resolved.exists() else None
 
     @resolved.setter
@@ -86,7 +87,7 @@ class RunFolder:
 
     @outcome.setter
     def outcome(self, trained: AdapterTrained) -> None:
-        """The end of the run: what is only needed to go on goes away."""
+        """End the run, and remove what only a resumed run needs."""
         replace_file(self._outcome, trained.encode())
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
@@ -103,29 +104,29 @@ class RunFolder:
 
     @property
     def attempts(self) -> int:
-        """How often it was begun since it last came further."""
-        return self._begun()[0]
+        """Number of starts since its newest checkpoint."""
+        return self._read_attempts()[0]
 
     def begin(self, checkpoint: str) -> None:
-        """A process begins it, at that checkpoint: at another one than the last time, it has come further."""
-        count, before = self._begun()
-        self._set_begun(count + 1 if checkpoint == before else 1, checkpoint)
+        """Count a start at that checkpoint. At another one than the last time the count begins anew."""
+        count, before = self._read_attempts()
+        self._write_attempts(count + 1 if checkpoint == before else 1, checkpoint)
 
     def withdraw(self) -> None:
-        """The last attempt was cut short in an orderly way and does not count."""
-        count, checkpoint = self._begun()
-        self._set_begun(max(0, count - 1), checkpoint)
+        """Take back the last start: it was cut short in an orderly way."""
+        count, checkpoint = self._read_attempts()
+        self._write_attempts(max(0, count - 1), checkpoint)
 
-    def _begun(self) -> tuple[int, str]:
+    def _read_attempts(self) -> tuple[int, str]:
         count, _, checkpoint = self._attempts.read_text().partition(" ") if self._attempts.exists() else ("0", "", "")
         return int(count), checkpoint
 
-    def _set_begun(self, count: int, checkpoint: str) -> None:
+    def _write_attempts(self, count: int, checkpoint: str) -> None:
         replace_file(self._attempts, f"{count} {checkpoint}".encode())
 
     @contextmanager
-    def claimed(self, *, alone: bool = True) -> Iterator[bool]:
-        """True: in the block nobody else is at it, nor (`alone`) at another run of its agent. False: somebody is."""
+    def claim(self, *, alone: bool = True) -> Iterator[bool]:
+        """Yield whether it is ours in the block: no other process does it, nor (`alone`) another run of its agent."""
         own, agents = FolderLock(self.path), FolderLock(self.path.parent.parent, TRAINING_LOCK)
         try:
             yield (not alone or agents.try_acquire()) and own.try_acquire()
@@ -134,14 +135,14 @@ class RunFolder:
             agents.release()
 
     @property
-    def free(self) -> bool:
-        """Nobody is at it, nor at another run of its agent."""
-        with self.claimed() as free:
+    def is_free(self) -> bool:
+        """Whether no process does it, nor another run of its agent."""
+        with self.claim() as free:
             return free
 
     @property
-    def taken(self) -> bool:
-        """Somebody is at it."""
+    def is_taken(self) -> bool:
+        """Whether a process does it."""
         lock = FolderLock(self.path)
         free = lock.try_acquire(sign=False)
         lock.release()
@@ -149,23 +150,23 @@ class RunFolder:
 
     @property
     def holder(self) -> str:
-        """Who is at it, or was last, as `pid 123 on host`."""
+        """Process that does it, or did it last, as `pid 123 on host`."""
         return FolderLock(self.path).holder()
 
     @property
     def cancelled_by(self) -> str | None:
-        """Who wants it ended, if anybody does."""
+        """Person who wants it ended; None if nobody does."""
         return self._cancelled.read_text() if self._cancelled.exists() else None
 
     def cancel(self, who: str) -> None:
-        """Where nobody is at it, it has ended when this returns; else whoever is at it ends it soon."""
+        """End it now where no process does it; else that process ends it soon."""
         replace_file(self._cancelled, who.encode())
-        with self.claimed(alone=False) as mine:
+        with self.claim(alone=False) as mine:
             if mine and self.outcome is None:
-                self.fail(cancelled(who), who)
+                self.fail(cancel_reason(who), who)
 
     def fail(self, reason: str, source: str) -> None:
-        """The end of a run that no trainer could bring to one."""
+        """End a run that no trainer could finish."""
         request = self.resolved or self.request
         self.outcome = AdapterTrained(
             request_id=request.request_id,
@@ -177,7 +178,7 @@ class RunFolder:
         )
 
     def remove(self) -> None:
-        """As if it had never been asked for."""
+        """Remove it as if it had never been asked for."""
         shutil.rmtree(self.path)
 
 
@@ -191,7 +192,7 @@ class RunStore:
         return RunFolder(self._adapters_dir / agent_id / JOBS / _folder_name(request_id))
 
     def record(self, request: TrainRequest) -> RunFolder:
-        """On disk when this returns. One recorded before stays as it was; if it has ended, that is announced again."""
+        """Write the request to disk. One recorded before stays as it was; if it has ended, that is announced again."""
         folder = self.folder(request.agent_id, request.request_id)
         if (folder.path / "request.json").exists():
             folder.announced = False
@@ -202,37 +203,43 @@ class RunStore:
         sync_folder(folder.path.parent.parent)
         return folder
 
-    def every(self) -> list[RunFolder]:
-        return list(self._all())
+    def folders(self) -> list[RunFolder]:
+        return [run for jobs in sorted(self._adapters_dir.glob(f"*/{JOBS}")) for run in self._in(jobs)]
+
+    def views(self, agent_id: str | None = None) -> list[tuple[RunView, RunFolder]]:
+        """Return all runs, or one agent's, the newest last. A damaged record is left out."""
+        found: list[tuple[RunView, RunFolder]] = []
+        for folder in self.folders():
+            with suppress(FileNotFoundError, DecodeError):
+                found.append((folder.run.view, folder))
+        return sorted(
+            (one for one in found if agent_id in (None, one[0].agent_id)), key=lambda one: place_of_run(one[0])
+        )
 
     def at_work(self, agent_id: str) -> RunFolder | None:
-        """The agent's run that somebody is at."""
+        """Return the agent's run that a process does."""
         jobs = self._adapters_dir / agent_id / JOBS
         runs = self._in(jobs) if jobs.is_dir() else []
-        return next((folder for folder in reversed(runs) if folder.outcome is None and folder.taken), None)
+        return next((folder for folder in reversed(runs) if folder.outcome is None and folder.is_taken), None)
 
-    def named(self, request_id: str) -> list[RunFolder]:
-        """Those of that id; of more than one agent if two were asked under the same."""
+    def find(self, request_id: str) -> list[RunFolder]:
+        """Return the runs of that id: more than one where several agents have it."""
         found = self._adapters_dir.glob(f"*/{JOBS}/{_folder_name(request_id)}")
         return [RunFolder(path) for path in sorted(found) if (path / "request.json").exists()]
 
     def unfinished(self) -> list[RunFolder]:
-        """In the order they were asked for."""
-        return [folder for folder in self._all() if folder.outcome is None]
+        """Return the runs without an outcome, in the order they were asked for."""
+        return [folder for folder in self.folders() if folder.outcome is None]
 
     def unannounced(self) -> list[RunFolder]:
-        return [folder for folder in self._all() if folder.outcome is not None and not folder.announced]
+        return [folder for folder in self.folders() if folder.outcome is not None and not folder.announced]
 
     def forget_old(self, keep: int) -> None:
-        """Remove the records of finished, announced runs but the newest `keep` of each agent."""
-        for agent in {folder.path.parent for folder in self._all()}:
+        """Remove the records of announced runs but the newest `keep` of each agent."""
+        for agent in {folder.path.parent for folder in self.folders()}:
             done = [folder for folder in self._in(agent) if folder.announced]
             for folder in done[: max(0, len(done) - keep)]:
                 shutil.rmtree(folder.path)
-
-    def _all(self) -> Iterator[RunFolder]:
-        for folder in sorted(self._adapters_dir.glob(f"*/{JOBS}")):
-            yield from self._in(folder)
 
     def _in(self, folder: Path) -> list[RunFolder]:
         asked: list[tuple[int, Path]] = []
@@ -242,11 +249,11 @@ class RunStore:
         return [RunFolder(path) for _, path in sorted(asked)]
 
 
-def cancelled(who: str) -> str:
-    """The reason such a run has."""
+def cancel_reason(who: str) -> str:
+    """Return the reason that a cancelled run ends with."""
     return f"cancelled by {who}"
 
 
 def _folder_name(request_id: str) -> str:
-    """The request's id where it can be a folder's name, else a sum of it."""
+    """Return the request's id where it can be a folder's name, else a sum of it."""
     return request_id if PLAIN.fullmatch(request_id) else hashlib.sha256(request_id.encode()).hexdigest()

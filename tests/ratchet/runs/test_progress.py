@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.training_runs.progress import ProgressFile, ProgressTracker, RunProgressRecord, read_progress
+from ratchet.runs.progress import ProgressFile, ProgressTracker, RunProgressRecord, read_progress
 from tests.ratchet.adapters.making_adapters import NOON
 
 

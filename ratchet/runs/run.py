@@ -1,4 +1,4 @@
-"""A training run: what was asked, how it goes, how it ended. What its states mean is said in schemas/api/runs.py."""
+"""A training run: what was asked, how it goes, how it ended. schemas/api/runs.py says what its states mean."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import Self
 
 from pydantic import model_validator
 
-from ratchet.training_runs.progress import RunProgressRecord
-from ratchet.training_runs.report import Point, training_report
+from ratchet.runs.progress import Point, RunProgressRecord, training_report
 from schemas.api.runs import RunDetail, RunState, RunView
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Record, Timestamp
 from schemas.messages.train_request import TrainRequest
 
 LEAST_GROUPS = 8
-"""A run needs so many groups to learn from (`min_groups`), where nobody says otherwise."""
+"""Default of `min_groups`: a run needs so many groups to learn from."""
+
+
+NOTHING_AGAINST_IT = "a dry run stops here: nothing speaks against training"
+"""Reason of a dry run that would have trained."""
 
 
 class TrainingRun(Record):
-    """One run, as far as it is known: its folder has all of it, of a foreign trainer's run only the end is heard.
+    """One run, as far as it is known. Its folder has all of it; a foreign trainer tells only the end.
 
-    `request` has the choices that were made, once they were. `attempts`: how often it was begun since it last came
-    further.
+    `request` has all choices made, once they are. `attempts` counts the starts since the last newer checkpoint.
     """
 
     request: TrainRequest | None = None
@@ -59,7 +61,7 @@ class TrainingRun(Record):
 
     @property
     def view(self) -> RunView:
-        """As the API shows it."""
+        """The run as the API shows it."""
         request, progress, outcome = self.request, self.progress, self.outcome
         ended_at = outcome.metadata.timestamp if outcome else None
         seconds = (ended_at - self.asked_at).total_seconds() if ended_at and self.asked_at else None
@@ -68,7 +70,7 @@ class TrainingRun(Record):
             agent_id=self.agent_id,
             state=self.state,
             asked_by=request.metadata.source if request else None,
-            why=_why(request) if request else None,
+            why=_reason(request) if request else None,
             algorithm=request.algorithm if request else None,
             parent_version=(request and request.parent_version) or (outcome and outcome.parent_version),
             hyperparameters=request.hyperparameters if request else {},
@@ -86,7 +88,7 @@ class TrainingRun(Record):
         )
 
     def detail(self, adapters_dir: Path) -> RunDetail:
-        """With its curves: those beside its adapter, or as far as it came. Blocks."""
+        """Return the view with the curves: those beside its adapter, or of its progress. Blocks on the disk."""
         view = self.view
         curves: dict[str, list[Point]] = {}
         if view.adapter_version is not None:  # its folder may be gone
@@ -96,7 +98,13 @@ class TrainingRun(Record):
         return RunDetail(**dict(view), curves=curves)
 
 
-def _why(request: TrainRequest) -> str | None:
-    """The reason an orchestrator gives with its request."""
-    why = (request.metadata.model_extra or {}).get("reason")
-    return why if isinstance(why, str) else None
+def _reason(request: TrainRequest) -> str | None:
+    """Return the reason that an orchestrator gives with its request."""
+    reason = (request.metadata.model_extra or {}).get("reason")
+    return reason if isinstance(reason, str) else None
+
+
+def place_of_run(view: RunView) -> tuple[str, str]:
+    """Return the key that lists of runs are ordered by: when it was asked for, or else ended, and its id."""
+    at = view.asked_at or view.ended_at
+    return at.isoformat(timespec="microseconds") if at else "", view.run_id

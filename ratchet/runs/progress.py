@@ -1,33 +1,45 @@
-"""How far a run has come, from the events of its process: kept beside its request while it goes. Bounded."""
+"""How a run goes and how it went: its progress while it goes, and the report it left beside its adapter.
+
+Both hold curves of at most 300 points. The report is read leniently: a file or field that is missing, too large or of
+another shape leaves out what it would have shown.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from math import fsum
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
+from ratchet.adapters.folder import read_file
+from ratchet.adapters.limits import LARGEST_REPORT
+from ratchet.adapters.manifest import TRAINING_REPORT, read_card
+from ratchet.service.errors import AdapterError
 from ratchet.service.telemetry import Log
-from ratchet.training_runs.report import CURVES, Point, is_number, thinned
 from schemas.api.runs import RunProgress
 from schemas.messages.base import Record
+from schemas.records.adapter_card import AdapterCard
+from schemas.records.registry import AdapterEntry
 
 log = Log("trainer")
 
 REMEMBERED_STEPS = 5000
 WRITE_EVERY_S = 2.0
 PACE_STEPS = 64
-"""So many of the newest say how fast it goes: a machine that others use is not as fast all day."""
+"""So many of the newest steps tell the pace. A machine that others use is not as fast all day."""
 TOLD_AFTER_STEPS = 10
-"""From then on the time left is to be right within a fifth; what it was then is kept."""
+"""From this step on the time left is to be right within a fifth. What it was then is kept."""
 RIDGE = 0.1
-"""How strongly, in squares of the mean work."""
+"""Weight of the prior that all cost is by work, in squares of the mean work."""
 
 
 class RunProgressRecord(Record):
@@ -39,7 +51,7 @@ class RunProgressRecord(Record):
 
 
 def read_progress(path: Path) -> RunProgressRecord | None:
-    """None where there is none yet, or none that can be read: nothing but curves is lost with it."""
+    """Return None where there is none yet, or none that can be read. Nothing but curves is lost with it."""
     try:
         return RunProgressRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
@@ -47,7 +59,7 @@ def read_progress(path: Path) -> RunProgressRecord | None:
 
 
 class ProgressTracker:
-    """Follows one attempt; `before`: the progress of the attempts before it, whose curves go on. Pure."""
+    """Follows one attempt. `before` is the progress of the attempts before it, whose curves go on. Pure."""
 
     def __init__(self, before: RunProgressRecord | None = None) -> None:
         self._stage = "starting"
@@ -65,7 +77,7 @@ class ProgressTracker:
         self._points = {name: deque(points, maxlen=REMEMBERED_STEPS) for name, points in known.items()}
 
     def record(self, event: Mapping[str, Any], seconds: float) -> None:
-        """`seconds` of a steady clock, when it was reported."""
+        """Take an event that was reported at `seconds` of a steady clock."""
         self._stage = str(event["stage"])
         self._share = event.get("share")
         self._counts |= event.get("counts", {})
@@ -76,17 +88,19 @@ class ProgressTracker:
             self._share = min(1.0, done / work) if work else None
             self._pace.observe(step, done, seconds)
             self._seconds_left = self._pace.seconds_left(steps - step, work - done)
-            self._hold_to_account(step, steps, seconds)
+            self._record_forecast(step, steps, seconds)
 
     @property
     def time_left_told(self) -> dict[str, float]:
-        """What was told after ten steps of this attempt, and what the rest then took; empty before its last step, and
-        of ten steps or fewer."""
+        """Return the seconds left as told after ten steps, and what the rest then took.
+
+        It is empty before the last step, and for ten steps or fewer.
+        """
         if self._told is None or self._took is None:
             return {}
         return {"told_after_ten_steps_s": round(self._told[0], 3), "took_after_ten_steps_s": round(self._took, 3)}
 
-    def _hold_to_account(self, step: int, steps: int, seconds: float) -> None:
+    def _record_forecast(self, step: int, steps: int, seconds: float) -> None:
         if self._first_step is None:
             self._first_step = step
         if self._told is not None:
@@ -104,11 +118,11 @@ class ProgressTracker:
             seconds_left=self._seconds_left,
             at=now,
         )
-        curves = {name: thinned(points) for name, points in self._points.items() if any(value for _, value in points)}
+        curves = {name: thin_out(points) for name, points in self._points.items() if any(value for _, value in points)}
         return RunProgressRecord(progress=progress, counts=self._counts, curves=curves)
 
     def _add_points(self, step: int, event: Mapping[str, Any]) -> None:
-        """Points of later steps, by an attempt that was cut short, go: those steps are done again."""
+        """Add a step's points. Those of later steps, by an attempt that was cut short, go: the steps are done again."""
         for points in self._points.values():
             while points and points[-1][0] > step:
                 points.pop()
@@ -122,7 +136,7 @@ class ProgressTracker:
 
 
 class Pace:
-    """What a step costs: so much each, and so much by its work (tokens through the model). Pure.
+    """Cost of a step: so much each, and so much by its work (tokens through the model). Pure.
 
     Fitted to the newest steps of one attempt, for some have ten times the tokens of others. The first step is left out
     once there are others: it warms up.
@@ -134,7 +148,7 @@ class Pace:
         """Work and seconds of each."""
 
     def observe(self, step: int, done: float, seconds: float) -> None:
-        """So many steps are whole at that moment; `done` is the work of all so far, in parts of the next step too."""
+        """Take how many steps are whole at that moment. `done` is the work so far, with parts of the next step."""
         if self._last is None or step < self._last[0]:
             self._last = step, done, seconds
             self._steps.clear()
@@ -144,17 +158,19 @@ class Pace:
             self._last = step, done, seconds
 
     def seconds_left(self, steps: int, work: float) -> float | None:
-        """None before a step is whole."""
+        """Return None before a step is whole."""
         known = list(self._steps)[1:] if 1 < len(self._steps) < PACE_STEPS else list(self._steps)
         if not known:
             return None
-        each, by_work = _fitted(known)
+        each, by_work = _fit_cost(known)
         return max(0.0, each * steps + by_work * work)
 
 
-def _fitted(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """seconds = each + by_work · work, neither below 0: least squares, drawn towards all by work where few steps are
-    known, or all of like work."""
+def _fit_cost(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Fit seconds = each + by_work · work, neither below 0, by least squares.
+
+    A prior draws the fit towards "all by work" where few steps are known, or all have like work.
+    """
     mean_work, mean_seconds = fmean(work for work, _ in known), fmean(seconds for _, seconds in known)
     if not mean_work:
         return mean_seconds, 0.0
@@ -168,7 +184,7 @@ def _fitted(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 class ProgressFile:
-    """Keeps the progress of a run in a file: written at each new stage, and every few seconds.
+    """Writes the progress of a run to its file at each new stage, and every few seconds.
 
     It is not synced: a kill leaves out of the curves what was reported since the last write. (The report of a trained
     adapter has every step.) A disk that does not take it stops no training: that is logged once.
@@ -191,7 +207,7 @@ class ProgressFile:
             self.write()
 
     def write(self) -> None:
-        """Readers see the old progress or the new."""
+        """Write the file whole: readers see the old progress or the new."""
         temporary = self._path.with_name(self._path.name + ".tmp")
         try:
             temporary.write_text(self._tracker.at(self._now()).model_dump_json())
@@ -200,3 +216,84 @@ class ProgressFile:
             if not self._failed:
                 log.warning("no-progress", f"{self._path} can't be written, the run goes on unseen: {error}")
             self._failed = True
+
+
+MOST_STEPS = 3000
+"""Steps in a report that is written. Of a longer run it has so many, evenly chosen."""
+MOST_COUNTS = 64
+LONGEST_NAME = 100
+Point = tuple[float, float]
+T = TypeVar("T")
+LARGEST = 1e300
+"""Nothing above it can be drawn, infinity included."""
+CURVES = (
+    *("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward", "divergence", "good_log_ratio"),
+    *("demonstration_loss", "held_out_loss"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """`curves`: name → (step, value), without those that are zero all along. `counts`: the data used, and dropped."""
+
+    version: str
+    card: AdapterCard | None
+    curves: dict[str, list[Point]]
+    counts: dict[str, float]
+
+
+def training_reports(adapters_dir: Path, entries: Iterable[AdapterEntry]) -> list[TrainingReport]:
+    """Return the reports of the versions whose folders are still there."""
+    return [training_report(adapters_dir / entry.folder, entry.version) for entry in entries if entry.folder]
+
+
+def training_report(folder: Path, version: str) -> TrainingReport:
+    report = _read(folder)
+    steps = report.get("steps")
+    rows = [row for row in steps if isinstance(row, dict)] if isinstance(steps, list) else []
+    curves = {name: thin_out(_curve(rows, name)) for name in CURVES}
+    counts = _counts(report)
+    return TrainingReport(
+        version,
+        _card(folder),
+        {name: points for name, points in curves.items() if any(value for _, value in points)},
+        {str(name)[:LONGEST_NAME]: value for name, value in islice(counts.items(), MOST_COUNTS) if is_number(value)},
+    )
+
+
+def _counts(report: dict[str, Any]) -> dict[Any, Any]:
+    data = report.get("data")
+    counts = data.get("counts") if isinstance(data, dict) else report.get("counts")
+    return counts if isinstance(counts, dict) else {}
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        report = json.loads(read_file(folder, TRAINING_REPORT, LARGEST_REPORT))
+    except (AdapterError, OSError, ValueError, RecursionError):
+        return {}
+    return report if isinstance(report, dict) else {}
+
+
+def _card(folder: Path) -> AdapterCard | None:
+    try:
+        return read_card(folder)
+    except AdapterError:
+        return None
+
+
+def _curve(rows: list[dict[str, Any]], name: str) -> list[Point]:
+    numbered: Iterable[tuple[Any, Any]] = ((row.get("step", index), row.get(name)) for index, row in enumerate(rows, 1))
+    return [(float(step), float(value)) for step, value in numbered if is_number(step) and is_number(value)]
+
+
+def thin_out(points: Sequence[T], most: int = 300) -> list[T]:
+    """Return at most so many points, evenly chosen, always with the last one."""
+    if len(points) <= most:
+        return list(points)
+    return [points[round(index * (len(points) - 1) / (most - 1))] for index in range(most)]
+
+
+def is_number(value: Any) -> bool:
+    """Return whether the value can be drawn."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.http.work import Threads
-from ratchet.training_runs.reader import TrainingRuns
-from ratchet.training_runs.store import RunFolder, RunStore
+from ratchet.runs.api import TrainingRuns
+from ratchet.runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
