@@ -41,7 +41,7 @@ def test_a_candidate_gets_through_its_gate_while_users_tasks_never_end(start_fle
     wait_until(lambda: _waiting(fleet) > BACKLOG / 2, "the backlog before the agent")
 
     # when a candidate is registered
-    store = RegistryStore.of(FleetSettings(adapters_dir=adapters, logs_dir=fleet.logs))
+    store = RegistryStore.from_settings(FleetSettings(adapters_dir=adapters, logs_dir=fleet.logs))
     began = end_of_log(fleet.logs, INTERACTIONS)
     decided(store, registration(published(adapters), adapters))
     wait_until(lambda: store.read().agent("small").versions["v1.0.1"].state == "canary")
