@@ -17,9 +17,11 @@ from typing import Any
 
 from bench.learning.models import BASES
 
-LEARNERS = ("grpo", "weighted-sft", "best-of-group-sft", "dpo", "kto", "vespo", "online-grpo")
-BESIDES = ("masked-grpo",)
-"""Only where asked for by name."""
+SHOWN = ("references", "references-then-grpo")
+"""Learn from the right answers to the tasks: alone, or first and from the model's own samples after them."""
+LEARNERS = ("grpo", "weighted-sft", "best-of-group-sft", "dpo", "kto", "vespo", "online-grpo", *SHOWN)
+BESIDES = ("masked-grpo", *(f"{name}-{wrong}-wrong" for wrong in (10, 20) for name in SHOWN))
+"""Only where asked for by name. `-10-wrong`: a tenth of the references are another task's."""
 JUDGEMENTS = ("sharp", "rough")
 GRID_SIZE = 4
 TUNING_SEEDS = (100,)
@@ -80,8 +82,9 @@ class Store:
 
 
 def tuning_cells(learners: Sequence[str]) -> list[Cell]:
-    """Each learner at each point of its grid."""
-    places = itertools.product(BASES, JUDGEMENTS, TUNING_SEEDS, learners, range(GRID_SIZE))
+    """Each learner at each point of its grid; on sound references only."""
+    tuned = dict.fromkeys(map(tuned_as, learners))
+    places = itertools.product(BASES, JUDGEMENTS, TUNING_SEEDS, tuned, range(GRID_SIZE))
     return [
         Cell("tuning", base, judgement, learner, seed, point, TUNING_ROUNDS)
         for base, judgement, seed, learner, point in places
@@ -92,9 +95,19 @@ def result_cells(learners: Sequence[str], seeds: int, rounds: int, points: dict[
     """At the best point of each learner with each judge."""
     places = itertools.product(range(seeds), BASES, JUDGEMENTS, learners)
     return [
-        Cell("result", base, judgement, learner, seed, points[judgement, learner], rounds)
+        Cell("result", base, judgement, learner, seed, points[judgement, tuned_as(learner)], rounds)
         for seed, base, judgement, learner in places
     ]
+
+
+def tuned_as(learner: str) -> str:
+    """The learner at whose best point this one is run."""
+    return next((name for name in SHOWN if learner.startswith(f"{name}-") and learner.endswith("-wrong")), learner)
+
+
+def share_wrong(learner: str) -> float:
+    """The share of the references that are another task's."""
+    return int(learner.split("-")[-2]) / 100 if learner.endswith("-wrong") else 0.0
 
 
 def best_points(tuned: Sequence[Lesson]) -> dict[tuple[str, str], int]:

@@ -13,6 +13,7 @@ from typing import Any
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from bench.learning.cells import SHOWN, share_wrong, tuned_as
 from bench.learning.world import MAX_TOKENS, World, first_experience
 from ratchet.models.loading import load_language_model
 from schemas.messages.base import BaseModelIdentity
@@ -20,8 +21,9 @@ from schemas.messages.response import Sample
 from schemas.records.adapter_card import AdapterCard
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
-from services.trainer.algorithms.policy import make_policy, save_policy
+from services.trainer.algorithms.policy import make_policy, save_policy, token_logps
 from services.trainer.algorithms.registry import find_algorithm
+from services.trainer.data.doubts import doubtful
 from services.trainer.data.samples import TrainingSample
 
 ONLINE = "online-grpo"
@@ -78,24 +80,43 @@ class Round:
 
 def learn(name: str, point: Point, given: Round) -> Path:
     """The adapter after the round."""
-    return _online(point, given) if name == ONLINE else _offline(name, point, given)
+    if name == ONLINE:
+        return _online(point, given)
+    if (learner := tuned_as(name)) in SHOWN:
+        samples = given.experience if learner != "references" else []
+        return _offline("grpo", point, given, samples, given.world.references(given.number, share_wrong(name)))
+    return _offline(name, point, given, given.experience)
 
 
-def _offline(name: str, point: Point, given: Round) -> Path:
-    """The product's way: samples are taken first, then an algorithm of the trainer learns from them."""
+def _offline(
+    name: str,
+    point: Point,
+    given: Round,
+    samples: Sequence[TrainingSample],
+    references: Sequence[TrainingSample] = (),
+) -> Path:
+    """The product's way: samples are taken first, then an algorithm of the trainer learns from them.
+
+    References that look wrong to the policy are left out, as the trainer does.
+    """
     algorithm = find_algorithm(name)
-    samples = given.experience
-    items = len({sample.group for sample in samples}) if name in PAIRED else len(samples)
+    items = len({sample.group for sample in samples}) if name in PAIRED else len(samples) or len(references)
     knobs = algorithm.hyperparameters.read({}, {})
-    epochs = math.ceil(point.steps / max(1, round(items / knobs.batch)))
+    batch = knobs.batch if samples else knobs.for_demonstrations(items).batch
+    epochs = math.ceil(point.steps / max(1, round(items / batch)))
     beta = {} if point.beta is None else {"beta": point.beta}
-    knobs = algorithm.hyperparameters.read({}, {"epochs": min(100, epochs), "learning_rate": point.rate} | beta)
+    mixture = {"mixture": "first"} if samples and references else {}
+    knobs = algorithm.hyperparameters.read(
+        {}, {"epochs": min(100, epochs), "learning_rate": point.rate} | beta | mixture
+    )
     model = load_language_model(str(given.world.base))
     policy = make_policy(model, given.parent, knobs, seed=given.seed, max_rank=64)
+    wrong = doubtful([-float(one.sum()) for one in token_logps(policy, references, 1.0)]) if references else []
     inputs = TrainerInputs(
         policy=policy,
         tokenizer=model.tokenizer,
         samples=samples,
+        demonstrations=[sample for number, sample in enumerate(references) if number not in wrong],
         folder=given.folder / "trainer",
         seed=given.seed,
         temperature=1.0,

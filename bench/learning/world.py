@@ -86,6 +86,20 @@ class World:
             for sample, score in zip(answer.samples, marks, strict=True)
         ]
 
+    def references(self, number: int, wrong: float) -> list[TrainingSample]:
+        """The right answers to the tasks of a round; a share of them are another task's, as if mixed up."""
+        tasks, rng = self.tasks(number), random.Random(f"wrong {self.seed} {number}")
+        mixed_up = set(rng.sample(range(len(tasks)), round(wrong * len(tasks))))
+        tokenizer = self._judge.tokenizer
+        found = []
+        for place, task in enumerate(tasks):
+            others = [one.answer for one in tasks if one.answer != task.answer]
+            ids = array("l", _answer_ids(tokenizer, rng.choice(others) if place in mixed_up else task.answer))
+            prompt = array("l", prompt_ids(tokenizer, task.input))
+            unknown = array("f", bytes(4 * len(ids)))
+            found.append(TrainingSample(-1 - place, "", 1.0, prompt, ids, unknown, demonstration="reference"))
+        return found
+
     def scores(self, task: SortTask, samples: Sequence[Sample], noise: random.Random) -> list[float]:
         """By the bigger model."""
         answers = tuple(Answer(sample.text, sample.finish_reason) for sample in samples)

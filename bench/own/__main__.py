@@ -1,9 +1,10 @@
 """python -m bench.own [--families …] [--sizes 64] [--methods …] [--seeds 1]: jobs of teams, with references or not.
 
-For each family, size and seed SmolLM2 answers the tasks in groups, as a fleet would; each method trains from that log
-by the trainer itself and is measured by the share of exactly right answers to held-out tasks. Each cell is kept when it
-is done: the command goes on where it was left, and begins none after `--minutes`. Methods have steps of their own, so
-their seconds are told and are not equal.
+For each family, size and seed each method trains SmolLM2 by the trainer itself, from a log as a fleet writes it, and is
+measured by the share of exactly right answers to held-out tasks. Methods that learn from the model's own samples get a
+group of answers to each task, and the seconds of these answers count; the others get one answer a task. Each cell is
+kept when it is done: the command goes on where it was left, and begins none after `--minutes`. Methods take as many
+steps as they do in a fleet, so their CPU-seconds differ and are printed.
 """
 
 from __future__ import annotations
@@ -12,91 +13,73 @@ import argparse
 import itertools
 import json
 import shutil
-import statistics
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.learning.table import interval
 from bench.machine import machine
+from bench.own.cells import METHODS, Cell
 from bench.own.families import FAMILIES, with_wrong_references
+from bench.own.table import cell_line, print_tables
 
 OUT = Path(__file__).parents[1] / "out" / "own"
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "base": ("", {}),
-    "grpo": ("grpo", {"demonstrations": []}),
-    "best-of-group-sft": ("best-of-group-sft", {"demonstrations": []}),
-    "references": ("grpo", {"demonstrations": ["reference"]}),
-    "references-then-grpo": ("grpo", {"demonstrations": ["reference"], "mixture": "first"}),
-}
-"""Algorithm and hyperparameters; the base model is not trained."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """`wrong`: percent of the references that are another task's."""
-
-    family: str
-    size: int
-    wrong: int
-    seed: int
-    method: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.family}-{self.size}-wrong{self.wrong}-seed{self.seed}-{self.method}"
 
 
 def main() -> None:
-    asked = _options()
+    options = _options()
     warnings.simplefilter("ignore")
-    ends = time.monotonic() + 60 * asked.minutes
-    for cell in _cells(asked):
+    ends, found = time.monotonic() + 60 * options.minutes, []
+    for cell in _cells(options):
         path = OUT / "cells" / f"{cell.name}.json"
         if not path.exists() and time.monotonic() < ends:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(_run(cell, asked), indent=1))
-        print(_line(cell, json.loads(path.read_text())) if path.exists() else f"{cell.name}: not run", flush=True)
+            _keep(path, json.dumps(_run(cell, options), indent=1))
+        if path.exists():
+            found.append((cell, json.loads(path.read_text())))
+        print(cell_line(*found[-1]) if path.exists() else f"{cell.name}: not run", flush=True)
     print(machine())
+    print_tables(found)
 
 
-def _cells(asked: argparse.Namespace) -> Iterator[Cell]:
-    places = itertools.product(asked.families, asked.sizes, asked.wrong, range(asked.seeds), asked.methods)
-    return (Cell(*place) for place in places)
+def _cells(options: argparse.Namespace) -> Iterator[Cell]:
+    """All families of a method before the next one, all methods of a seed before the next seed."""
+    places = itertools.product(range(options.seeds), options.sizes, options.wrong, options.methods, options.families)
+    return (Cell(family, size, wrong, seed, method) for seed, size, wrong, method, family in places)
 
 
-def _run(cell: Cell, asked: argparse.Namespace) -> dict[str, Any]:
+def _run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     from bench.own.world import measure, train, with_references, write_log
 
-    family = FAMILIES[cell.family]
-    plain = OUT / "logs" / f"{cell.family}-{cell.size}-{cell.seed}"
+    family, method = FAMILIES[cell.family], METHODS[cell.method]
     tasks = family.tasks(cell.size, cell.seed)
-    if not plain.exists():
-        write_log(plain, asked.model, family, tasks, asked.group, cell.seed)
     given, wrong = with_wrong_references(tasks, cell.wrong / 100, cell.seed)
-    logs = with_references(plain, OUT / "logs" / cell.name, family, given)
-    algorithm, knobs = METHODS[cell.method]
-    found: dict[str, Any] = {"cell": asdict(cell), "wrong_tasks": sorted(wrong), "seconds": 0.0}
+    found: dict[str, Any] = {"cell": asdict(cell), "wrong_tasks": sorted(wrong), "seconds": 0.0, "answer_seconds": 0.0}
     home = None
-    if algorithm:
-        began, adapters = time.monotonic(), OUT / "adapters" / cell.name
+    if method.algorithm:
+        each = options.group if method.takes_samples else 0
+        plain = OUT / "logs" / f"{cell.family}-{cell.size}-{cell.seed}-by{each}"
+        if not plain.exists():
+            write_log(plain, options.model, family, tasks, each, cell.seed)
+        logs = with_references(plain, OUT / "logs" / cell.name, family, given)
+        began, adapters = time.process_time(), OUT / "adapters" / cell.name
         shutil.rmtree(adapters, ignore_errors=True)
-        outcome, home = train(logs, adapters, asked.model, algorithm, knobs, cell.seed)
-        found |= {"seconds": time.monotonic() - began, "status": outcome.status, "reason": outcome.reason}
+        outcome, home = train(logs, adapters, options.model, method.algorithm, method.hyperparameters, cell.seed)
+        found |= {"seconds": time.process_time() - began, "status": outcome.status, "reason": outcome.reason}
         found |= {"counts": outcome.counts, "metrics": outcome.metrics}
-    held_out = family.tasks(asked.held_out, cell.seed, held_out=True)
-    return found | {"shares": measure(asked.model, family, held_out, asked.each, cell.seed, home).shares}
+        if method.takes_samples:
+            found["answer_seconds"] = json.loads((plain / "seconds.json").read_text())
+        if home is not None:
+            found["doubtful"] = json.loads((home / "training_report.json").read_text()).get("doubtful", [])
+    held_out = family.tasks(options.held_out, cell.seed, held_out=True)
+    return found | {"shares": measure(options.model, family, held_out, options.each, cell.seed, home).shares}
 
 
-def _line(cell: Cell, found: dict[str, Any]) -> str:
-    """The mean over tasks with its 95 % interval: of the tasks, not of trainings."""
-    mean, half = interval(found["shares"]) if len(found["shares"]) > 1 else (statistics.fmean(found["shares"]), 1.0)
-    doubtful = found.get("counts", {}).get("demonstrations.doubtful", 0)
-    told = f"{cell.name:48}{mean:8.3f} ± {half:.3f}{found['seconds']:9.0f} s  {found.get('status', '')}"
-    return f"{told}  {doubtful} references look wrong" if doubtful else told
+def _keep(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".tmp").write_text(text)
+    path.with_suffix(".tmp").rename(path)
 
 
 def _options() -> argparse.Namespace:

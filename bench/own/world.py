@@ -7,6 +7,8 @@ the reference as an answer. Trainings are whole runs of the trainer, refusals in
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from bench.own.families import Family, OwnTask
 from ratchet.models.loading import load_language_model
@@ -62,32 +66,38 @@ def scores_of(family: Family, tasks: Sequence[OwnTask], answers: Sequence[Sequen
 
 
 def answer(
-    model: str, family: Family, tasks: Sequence[OwnTask], each: int, seed: int, adapter: Path | None = None
+    model: str, tasks: Sequence[OwnTask], sampling: Sampling, seed: int, adapter: Path | None = None
 ) -> tuple[list[Generation], str]:
-    """And the name of the engine that gave them."""
+    """The answers to each task, and the name of the engine that gave them."""
     engine = TransformersEngine(partial(load_language_model, model, dtype="float32"), seed=seed, max_batch=AT_ONCE)
     engine.start()
     if adapter is not None:
         engine.load_adapter(ADAPTER, adapter)
-    sampling = Sampling(n=each, temperature=TEMPERATURE, max_tokens=family.max_tokens)
     name = ADAPTER if adapter else None
     given = engine.generate([GenerationRequest(prompt=one.input, sampling=sampling, adapter=name) for one in tasks])
     answers = [one for one in given if isinstance(one, Generation)]
     if len(answers) < len(tasks):
-        raise RuntimeError(f"{len(tasks) - len(answers)} tasks of {family.name} were not answered")
+        raise RuntimeError(f"{len(tasks) - len(answers)} of {len(tasks)} tasks were not answered")
     return answers, engine.identity
 
 
-def write_log(logs: Path, model: str, family: Family, tasks: Sequence[OwnTask], each: int, seed: int) -> float:
-    """Returns the seconds that the answers took. `each`: answers a task."""
-    began = time.monotonic()
-    answers, engine = answer(model, family, tasks, each, seed)
-    seconds = time.monotonic() - began
+def write_log(logs: Path, model: str, family: Family, tasks: Sequence[OwnTask], each: int, seed: int) -> None:
+    """A log, with the CPU-seconds that the answers took in a file beside it.
+
+    `each`: answers a task; 0 for a log whose answers nobody learns from: one a task, of one token.
+    """
+    began = time.process_time()
+    sampling = Sampling(n=each or 1, temperature=TEMPERATURE, max_tokens=family.max_tokens if each else 1)
+    answers, engine = answer(model, tasks, sampling, seed)
+    seconds = time.process_time() - began
     scores = scores_of(family, tasks, [[one.text for one in given.samples] for given in answers])
     references = scores_of(family, tasks, [[task.reference] for task in tasks])
     now = datetime.now(UTC)
-    logs.mkdir(parents=True, exist_ok=True)
-    with (logs / "agent_interactions.jsonl").open("wb") as log:
+    unfinished = logs.with_suffix(".tmp")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    (unfinished / "seconds.json").write_text(json.dumps(seconds))
+    with (unfinished / "agent_interactions.jsonl").open("wb") as log:
         for number, (task, given, marks, (of_reference,)) in enumerate(
             zip(tasks, answers, scores, references, strict=True)
         ):
@@ -103,13 +113,13 @@ def write_log(logs: Path, model: str, family: Family, tasks: Sequence[OwnTask], 
                     timestamp=now,
                     metadata=Metadata(),
                     sample=place,
-                    group_size=each,
+                    group_size=sampling.n,
                     arm=Arm(sequence=number),
                     prompt_ids=given.prompt_ids,
                     completion_ids=sample.completion_ids,
                     logprobs=sample.logprobs,
                     finish_reason=sample.finish_reason,
-                    sampling=Sampling(n=each, temperature=TEMPERATURE, max_tokens=family.max_tokens),
+                    sampling=sampling,
                     reference=task.reference,
                     reference_score=of_reference,
                     engine=engine,
@@ -117,7 +127,7 @@ def write_log(logs: Path, model: str, family: Family, tasks: Sequence[OwnTask], 
                     latencies=NO_LATENCIES,
                 )
                 log.write(line.encode() + b"\n")
-    return seconds
+    unfinished.rename(logs)
 
 
 def train(
@@ -130,6 +140,7 @@ def train(
         trainer_model=model,
         trainer_device="cpu",
         trainer_dtype="float32",
+        trainer_threads=torch.get_num_threads(),
         replay_share=0.0,
     )
     request = TrainRequest(
@@ -145,7 +156,8 @@ def measure(
 ) -> Measured:
     """Of held-out tasks, each answered so often as the fleet answers."""
     began = time.monotonic()
-    answers, _ = answer(model, family, tasks, each, 90_000 + seed, adapter)
+    sampling = Sampling(n=each, temperature=TEMPERATURE, max_tokens=family.max_tokens)
+    answers, _ = answer(model, tasks, sampling, 90_000 + seed, adapter)
     marks = scores_of(family, tasks, [[one.text for one in given.samples] for given in answers])
     shares = tuple(sum(mark >= 1.0 for mark in of_task) / each for of_task in marks)
     return Measured(shares, time.monotonic() - began)

@@ -10,26 +10,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
+from ratchet.conversation.stops import UNFINISHED
+from ratchet.dialects.dialect import Parsed
 from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import SettingsError
 
 THINK, THOUGHT = "<think>", "</think>"
 CALL, CALLED = "<tool_call>", "</tool_call>"
-UNFINISHED = "\ufffd"
-"""Stands where a character's last bytes are not sampled yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """`calls`: names, and arguments as JSON."""
-
-    content: str = ""
-    reasoning: str = ""
-    calls: tuple[tuple[str, str], ...] = ()
 
 
 class Parser(Protocol):

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ratchet.concurrency.gathered import gathered
 from ratchet.concurrency.threads import off_loop
 from ratchet.conversation.conversation import Call, Conversation
+from ratchet.conversation.stops import Decoding, count_held_back, cut_at_stop, find_stops, select_for_engine
 from ratchet.conversation.template import ChatTemplate
+from ratchet.dialects.chat import write_message
+from ratchet.dialects.dialect import ModelRequest, Parsed
+from ratchet.dialects.kept_responses import KeptResponses
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
-from ratchet.recorder.decoding import Decoding
-from ratchet.recorder.dialect import Asked
 from ratchet.recorder.engine import Token, TokenEngine
-from ratchet.recorder.kept_responses import KeptResponses
-from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
-from ratchet.recorder.stops import before, for_engine, held_back, places
+from ratchet.recorder.parsing import Parser, PlainParser, parser_for
 from ratchet.service.errors import EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
@@ -96,6 +95,7 @@ class Answer:
     the stop string that ended it."""
 
     call: Call
+    text_of: Callable[[Sequence[int]], str]
     parsed: Parsed = field(default_factory=Parsed)
     tokens: list[Token] = field(default_factory=list)
     call_ids: list[str] = field(default_factory=list)
@@ -113,15 +113,8 @@ class Answer:
         return len(self.tokens)
 
     @property
-    def message(self) -> dict[str, Any]:
-        calls = [
-            {"id": name_of, "type": "function", "function": {"name": name, "arguments": arguments}}
-            for name_of, (name, arguments) in zip(self.call_ids, self.parsed.calls, strict=True)
-        ]
-        message: dict[str, Any] = {"role": "assistant", "content": self.parsed.content or (None if calls else "")}
-        if self.parsed.reasoning:
-            message["reasoning_content"] = self.parsed.reasoning
-        return message | ({"tool_calls": calls} if calls else {})
+    def token_logprobs(self) -> list[tuple[str, float]]:
+        return [(self.text_of([token.id]), token.logprob) for token in self.tokens]
 
 
 class RecordedRollout:
@@ -168,17 +161,14 @@ class RecordedRollout:
         """Until no answer is under way: then all that was sampled is in the conversation."""
         await self._idle.wait()
 
-    def text_of(self, token: int) -> str:
-        return self._template.codec.decode([token])
-
-    async def prompt_tokens(self, asked: Asked) -> int:
+    async def prompt_tokens(self, asked: ModelRequest) -> int:
         """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""
         async with self._asking:
             return await off_loop(
                 lambda: self.conversation.prompt_tokens(asked.messages, asked.tools), is_large=asked.is_large
             )
 
-    async def answer(self, asked: Asked) -> AsyncGenerator[Answer, None]:
+    async def answer(self, asked: ModelRequest) -> AsyncGenerator[Answer, None]:
         """The answer each time it has grown, until it is whole. Closed before, it is aborted.
 
         Raises PromptRefused, ContextTooLong, EngineError.
@@ -193,7 +183,7 @@ class RecordedRollout:
             async for answer in growing:
                 yield answer
 
-    async def _begin(self, asked: Asked) -> Call:
+    async def _begin(self, asked: ModelRequest) -> Call:
         """One at a time. Cancelled, it ends when its thread does, and the call was not made."""
         begun: list[Call] = []
 
@@ -224,7 +214,7 @@ class RecordedRollout:
             raise ServerUnavailable("the call that this one repeats was aborted: ask again")
         yield answer
 
-    async def _sampled(self, call: Call, asked: Asked) -> AsyncGenerator[Answer, None]:
+    async def _sampled(self, call: Call, asked: ModelRequest) -> AsyncGenerator[Answer, None]:
         prompt = call.prompt_ids
         room = self._engine.context - len(prompt)
         if room < 1:
@@ -233,14 +223,14 @@ class RecordedRollout:
                 f"This model's maximum context length is {self._engine.context} tokens. However, your messages "
                 f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
             )
-        answer, decoding = Answer(call), Decoding(self._template.text)
+        answer, decoding = Answer(call, self._template.codec.decode), Decoding(self._template.text)
         began = time.monotonic()
         self._answers[call.number] = answer
         self._at_work += 1
         self._idle.clear()
         try:
             most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
-            coming = self._coming(answer, self._engine.sample(prompt, most, for_engine(asked.stop)))
+            coming = self._coming(answer, self._engine.sample(prompt, most, select_for_engine(asked.stop)))
             told = asked.streamed and not asked.stop
             news: AsyncGenerator[object, None] = gathered(coming) if told else coming
             async with aclosing(news):
@@ -270,20 +260,20 @@ class RecordedRollout:
                 if self.budget.says is not None:
                     break
 
-    def _stopped(self, answer: Answer, decoding: Decoding, asked: Asked) -> bool:
+    def _stopped(self, answer: Answer, decoding: Decoding, asked: ModelRequest) -> bool:
         """Whether a stop string was said by now; else the answer is parsed as far as it goes, if it is told."""
         if not (asked.stop or asked.streamed):
             return False
         stop, text = asked.stop, decoding.add(*(token.id for token in answer.tokens[decoding.count :]))
-        found = bool(places(text, stop))
+        found = bool(find_stops(text, stop))
         if not found:
-            answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)
+            answer.parsed = self._parser_for(asked).parse(text[: len(text) - count_held_back(text, stop)], whole=False)
         return found
 
-    def _end(self, answer: Answer, asked: Asked) -> None:
+    def _end(self, answer: Answer, asked: ModelRequest) -> None:
         ids = [token.id for token in answer.tokens]
         text = self._template.text(ids)
-        told, answer.stopped_at = before(text, asked.stop)
+        told, answer.stopped_at = cut_at_stop(text, asked.stop)
         parsed = self._parser_for(asked).parse(told, whole=True)
         if not {name for name, _ in parsed.calls} <= {tool["function"].get("name") for tool in asked.tools}:
             parsed = PlainParser().parse(told, whole=True)  # it calls what was not offered: that is text
@@ -291,14 +281,14 @@ class RecordedRollout:
         answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
         answer.finish = "stop" if answer.stopped_at is not None or self._template.ended(ids) else "length"
 
-    def _parser_for(self, asked: Asked) -> Parser:
+    def _parser_for(self, asked: ModelRequest) -> Parser:
         """Who offered no tools, or wants none called, gets no calls: what looks like one is text."""
         return self._parser if asked.tools and asked.calls else PlainParser()
 
     async def _settle(self, answer: Answer) -> None:
         ids, logprobs = [token.id for token in answer.tokens], [token.logprob for token in answer.tokens]
         if answer.finish is not None and ids:
-            self.conversation.answer(answer.call, answer.message, ids, logprobs)
+            self.conversation.answer(answer.call, write_message(answer), ids, logprobs)
         else:
             self.conversation.abort(answer.call, ids, logprobs)
             answer.failed = True

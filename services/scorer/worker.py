@@ -18,9 +18,9 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
+from ratchet.conversation.stops import cut_samples
 from ratchet.logs.best_answer import NOT_THERE
 from ratchet.logs.names import is_own, is_rescoring
-from ratchet.recorder.stops import ended
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
@@ -299,7 +299,7 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
         prompt=work.input,
         answers=tuple(
             Answer(told.text, told.finish_reason, told.artifact, spent_on(sample))
-            for sample, told in zip(response.samples, ended(response.samples, work.sampling.stop), strict=True)
+            for sample, told in zip(response.samples, cut_samples(response.samples, work.sampling.stop), strict=True)
         ),
         reference=work.reference,
         criteria=work.criteria,

@@ -15,8 +15,8 @@ from typing import Any, Self
 import torch
 from torch.nn.functional import pad
 
+from ratchet.conversation.stops import Stops
 from ratchet.models.batcher import WaitingLine
-from ratchet.recorder.stops import Stops
 from ratchet.service.errors import EngineError
 from services.agent.engines.cached_forward import forward
 from services.agent.engines.prompt_beginnings import PromptBeginnings

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Self
 
-from ratchet.recorder.stops import before
+from ratchet.conversation.stops import cut_at_stop
 from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
@@ -45,7 +45,7 @@ class EchoEngine:
         text = request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content
         if request.adapter is not None:
             text = f"{request.adapter}: {text}"
-        told, word = before(text, request.sampling.stop)
+        told, word = cut_at_stop(text, request.sampling.stop)
         return Generation((Sample(text=told, finish_reason="stop", stopped_at=word),) * request.sampling.n)
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:

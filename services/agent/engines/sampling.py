@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import pad
 from transformers import LogitsProcessor, StoppingCriteria
 
-from ratchet.recorder.stops import Stops
+from ratchet.conversation.stops import Stops
 from schemas.messages.work import Sampling
 
 NEVER = float("-inf")

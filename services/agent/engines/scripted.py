@@ -21,7 +21,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
 
-from ratchet.recorder.stops import before, watched
+from ratchet.conversation.stops import cut_at_stop, watch_for
 from ratchet.service.errors import AdapterError, EngineError, SettingsError
 from schemas.messages.base import BaseModelIdentity, explain
 from schemas.messages.response import Sample
@@ -98,7 +98,7 @@ class ScriptedEngine(EchoEngine):
         says = self._script.says(request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content)
         drawn = says * request.sampling.n if request.sampling.temperature == 0 else ()
         texts = [name + (drawn[0] if drawn else self._chance.choice(says)) for _ in range(request.sampling.n)]
-        told = (before(text, request.sampling.stop) for text in texts)
+        told = (cut_at_stop(text, request.sampling.stop) for text in texts)
         return Generation(tuple(Sample(text=text, finish_reason="stop", stopped_at=word) for text, word in told))
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
@@ -113,7 +113,7 @@ class ScriptedEngine(EchoEngine):
             fitting, begun = written, []
         chosen = self._chance.choice(fitting) if request.sampling.temperature else fitting[0]
         said = chosen[len(begun) :][: request.sampling.max_tokens]
-        stops = watched(request.sampling.stop, self._text_of)
+        stops = watch_for(request.sampling.stop, self._text_of)
         count = stops.count(said) if stops else None
         said = said[:count]
         logprob = -math.log(len(fitting)) if request.sampling.temperature else 0.0

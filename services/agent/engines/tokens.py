@@ -8,7 +8,7 @@ from typing import Self
 
 import torch
 
-from ratchet.recorder.stops import Stops, watched
+from ratchet.conversation.stops import Stops, watch_for
 from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
@@ -34,7 +34,7 @@ class TokenRequest:
 
     def stops(self) -> Stops | None:
         """For one of its answers; None where it ends at no strings."""
-        return watched(self.sampling.stop, self.text_of) if self.text_of else None
+        return watch_for(self.sampling.stop, self.text_of) if self.text_of else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import Protocol, Self
 
 import torch
 
+from ratchet.conversation.stops import cut_at_stop
 from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.tokenization import TokenizerCodec, completion_text, prompt_ids, token_texts
-from ratchet.recorder.stops import before
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
@@ -243,7 +243,7 @@ class TransformersEngine:
         if isinstance(answer, EngineError):
             return answer
         tokenizer = self._parts[0].tokenizer
-        told = [before(completion_text(tokenizer, list(one.ids)), asked.sampling.stop) for one in answer]
+        told = [cut_at_stop(completion_text(tokenizer, list(one.ids)), asked.sampling.stop) for one in answer]
         samples = (
             Sample(
                 text=text,

@@ -19,6 +19,7 @@ import httpx
 
 from ratchet.adapters.check import check_lora
 from ratchet.adapters.limits import AdapterLimits
+from ratchet.conversation.stops import cut_at_stop, watch_for
 from ratchet.models.tokenization import (
     TOKENIZER_FILES,
     TokenizerCodec,
@@ -32,7 +33,6 @@ from ratchet.models.tokenization import (
 from ratchet.openai.client import VllmClient, http_client
 from ratchet.openai.completions import TextChoice
 from ratchet.openai.errors import ContextTooLong, ModelMissing, ModelServerError, RequestRefused, ServerUnavailable
-from ratchet.recorder.stops import before, watched
 from ratchet.recorder.vllm import VllmTokens, stopping
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from ratchet.service.telemetry import Log
@@ -190,13 +190,13 @@ class VllmEngine:
         if self._tokenizer is None or sample.completion_ids is None:
             return sample
         ids, stop = sample.completion_ids, request.sampling.stop
-        stops = watched(stop, self._text_of)
+        stops = watch_for(stop, self._text_of)
         if stops and (count := stops.count(ids)) is not None:
             ids, end = ids[:count], {"logprobs": sample.logprobs and sample.logprobs[:count], "finish_reason": "stop"}
         else:
             end = {}
         texts = token_texts(self._tokenizer, ids) if request.token_texts else None
-        told, word = before(self._text_of(ids), stop)
+        told, word = cut_at_stop(self._text_of(ids), stop)
         kept = {"text": told, "completion_ids": ids, "token_texts": texts, "stopped_at": word}
         return sample.model_copy(update=kept | end)
 
@@ -229,7 +229,7 @@ class VllmEngine:
             sampling=request.sampling,
         )
         codec = TokenizerCodec(self._tokenizer) if self._tokenizer is not None else None
-        stops = watched(request.sampling.stop, codec.decode) if codec else None
+        stops = watch_for(request.sampling.stop, codec.decode) if codec else None
         ids: list[int] = []
         stopped = False
         with engine_errors():

@@ -75,6 +75,9 @@ def demo(
     tools: Annotated[
         bool, typer.Option("--tools", help="With a tiny model that has to use tools, over several turns.")
     ] = False,
+    references: Annotated[
+        bool, typer.Option("--references", help="With --real: the references of users' tasks teach, too.")
+    ] = False,
     sandboxed: Annotated[
         bool,
         typer.Option("--sandboxed", help="With --tools: its agent is a program of the runner, in sandboxes."),
@@ -120,7 +123,8 @@ def demo(
 
     --real: a language model of 135 million parameters (fetched once, 93 MB) turns mail orders into JSON and dates into
     ISO; a fleet in .ratchet/demo-real, some twenty minutes on two cores. Exit code 1 also if less than 0.75 of its
-    answers to held-out tasks are exactly right in the end. Nothing is thrown out in it.
+    answers to held-out tasks are exactly right in the end. Nothing is thrown out in it. It learns from its own answers;
+    with --references from the right answers that come with users' tasks.
 
     --tools: a model of 0.2 million parameters, made here, has to read files, follow pointers, add and write with tools
     before it answers; recorded token for token, it learns from whole conversations, turn after turn until 0.85 of its
@@ -135,6 +139,8 @@ def demo(
         raise UsageError("give either --real or --tools")
     if sandboxed and not tools:
         raise UsageError("--sandboxed is for --tools")
+    if references and not real:
+        raise UsageError("--references is for --real")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     counts = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
     given: dict[str, Any] = counts | {"no_turn_after": no_turn_after, "timeout": timeout}
@@ -146,7 +152,13 @@ def demo(
     place = DemoPlace.here("demo-real" if real else "demo-tools" if tools else "demo")
     with only(place.settings("")):
         make_way(options, os.environ.get("RATCHET_AMQP_URL"))
-    show = _real_demo if real else partial(_tools_demo, sandboxed=sandboxed) if tools else _demo
+    show = (
+        partial(_real_demo, references=references)
+        if real
+        else partial(_tools_demo, sandboxed=sandboxed)
+        if tools
+        else _demo
+    )
     show(place, sizes, options, seed, keep=keep, as_json=json)
 
 
@@ -162,7 +174,9 @@ def _demo(place: DemoPlace, sizes: Sizes, options: FleetOptions, seed: int, *, k
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _real_demo(place: DemoPlace, sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as_json: bool) -> None:
+def _real_demo(
+    place: DemoPlace, sizes: Sizes, options: FleetOptions, seed: int, *, references: bool, keep: bool, as_json: bool
+) -> None:
     model, models = KNOWN[real_plan.MODEL], FleetSettings.read().models_dir
     fetch(model, models, say)
     plan = RealPlan(sizes.tasks, sizes.samples, REAL_GROUP, seed, sizes.timeout)
@@ -178,7 +192,7 @@ def _real_demo(place: DemoPlace, sizes: Sizes, options: FleetOptions, seed: int,
         seed=seed,
     )
     options = replace(options, model=real_plan.MODEL, scorer="verifier:json")
-    settings = real_plan.settings(seed) | {"RATCHET_MODELS_DIR": str(models)}
+    settings = real_plan.settings(seed, references=references) | {"RATCHET_MODELS_DIR": str(models)}
     with _fleet_of_its_own(place, options, settings, lambda _: plan.golden, narrator, sizes.timeout, keep=keep):
         story = RealPerformance(
             FleetAccess.here(), place, AGENT, plan, loop_plan, narrator, left, model.title.partition(":")[0]

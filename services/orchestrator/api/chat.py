@@ -6,7 +6,6 @@ wait with comments, then the answer in pieces. Errors have OpenAI's shape (ratch
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Annotated, Any
@@ -15,14 +14,15 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi import Path as InPath
 from starlette.responses import JSONResponse, StreamingResponse
 
+from ratchet.dialects import messages
+from ratchet.dialects.chat import CHAT
+from ratchet.dialects.dialect import Dialect, count_retries
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.problem import problem_of, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from ratchet.http.work import while_connected
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.completions import Model, ModelList
-from ratchet.recorder import anthropic
-from ratchet.recorder.dialect import retries
 from ratchet.service.errors import RatchetError
 from services.orchestrator.api.chat_answer import chunks
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
@@ -54,11 +54,11 @@ def chat_router(service: ChatService) -> APIRouter:
     ) -> Any:
         """Answer a conversation. The call becomes a task, the answer is the best of its group."""
         key = None if idempotency_key is None else id_from_key(caller, ROUTE, idempotency_key)
-        question = Question(body, caller, key=key, is_retry=retries(request.headers) > 0)
+        question = Question(body, caller, key=key, is_retry=count_retries(request.headers) > 0)
         task_id = await service.ask(question)
         headers = task_headers(task_id)
         if body.stream:
-            events = streamed(service, question, task_id, partial(_chunks, question), _failed)
+            events = streamed(service, question, task_id, partial(_chunks, question), CHAT)
             return StreamingResponse(events, headers=headers, media_type="text/event-stream")
         lines = await while_connected(request, service.lines(task_id))
         answer = service.answered(question, task_id, lines)
@@ -72,8 +72,8 @@ def chat_router(service: ChatService) -> APIRouter:
         before_id: Annotated[str | None, Query(description=ONE_PAGE)] = None,
     ) -> Any:
         """The fleet's agents, and the versions of each that can be asked for."""
-        if anthropic.VERSION in request.headers:
-            return JSONResponse(anthropic.models(*(model.id for model in service.models())))
+        if messages.VERSION in request.headers:
+            return JSONResponse(messages.write_models(*(model.id for model in service.models())))
         return ModelList(data=service.models())
 
     @router.get("/v1/models/{model}", response_model=Model, responses=problems(404))
@@ -81,7 +81,7 @@ def chat_router(service: ChatService) -> APIRouter:
         """One of them."""
         for one in service.models():
             if one.id == model:
-                return JSONResponse(anthropic.model(one.id)) if anthropic.VERSION in request.headers else one
+                return JSONResponse(messages.write_model(one.id)) if messages.VERSION in request.headers else one
         raise unknown_model(model, (one.id for one in service.models()))
 
     return router
@@ -92,10 +92,10 @@ async def streamed(
     question: Question,
     task_id: str,
     events: Callable[[ChatCompletion], AsyncIterator[str]],
-    failed: Callable[[dict[str, Any]], str],
+    dialect: Dialect,
 ) -> AsyncIterator[str]:
     """Comments while it is being worked on, so that nothing on the way takes the connection for dead. `events`: of the
-    answer; `failed`: of an error in OpenAI's shape."""
+    answer; an error is the last one, as the dialect has it."""
     yield ": on its way\n\n"
     try:
         while not await service.is_closed(task_id, KEEP_ALIVE_S):
@@ -103,7 +103,7 @@ async def streamed(
         lines = await service.lines(task_id)
         answer = service.answered(question, task_id, lines)
     except RatchetError as error:
-        yield failed(problem_of(error).openai())
+        yield dialect.stream_error(problem_of(error).openai())
         return
     async for event in events(answer):
         yield event
@@ -114,7 +114,3 @@ async def _chunks(question: Question, answer: ChatCompletion) -> AsyncIterator[s
     for chunk in chunks(answer, usage=bool(options and options.include_usage)):
         yield f"data: {chunk.model_dump_json(exclude_none=True)}\n\n"
     yield "data: [DONE]\n\n"
-
-
-def _failed(error: dict[str, Any]) -> str:
-    return f"data: {json.dumps({'error': error})}\n\n"

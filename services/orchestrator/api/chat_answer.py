@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ratchet.dialects.dialect import Parsed
 from ratchet.logs.best_answer import ranked
 from ratchet.openai.chat import (
     ChatAnswer,
@@ -23,7 +24,7 @@ from ratchet.openai.chat import (
     Usage,
 )
 from ratchet.openai.tools import CallDelta, answered_calls
-from ratchet.recorder.parsing import Parsed, PlainParser, installed_parsers
+from ratchet.recorder.parsing import PlainParser, installed_parsers
 from schemas.messages.task import Tool
 from schemas.records.interaction import Interaction
 

@@ -1,12 +1,12 @@
 """POST /v1/messages and /v1/responses: the chat front in Anthropic's words, and in those of OpenAI's responses.
 
-They are read and written by the recorder's own files; what is asked becomes a chat request, so both honour what that
-honours, and refuse by name what it refuses. Their shapes are their vendors': they are no part of the OpenAPI document.
+They are read and written by ratchet/dialects, as the recorder does; a request becomes a chat request, so both honour
+what that honours, and refuse by name what it refuses. Their shapes are their vendors': they are no part of the OpenAPI
+document.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -17,18 +17,17 @@ from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from ratchet.conversation.messages import canonical
+from ratchet.dialects.body import Refused, read_body, refusal_of
+from ratchet.dialects.dialect import Dialect, Parsed, count_retries
+from ratchet.dialects.kept_responses import KeptResponses
+from ratchet.dialects.messages import MESSAGES
+from ratchet.dialects.responses import RESPONSES
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.problem import Fault, Problem
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from ratchet.http.work import while_connected
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.honoured import WISHES
-from ratchet.recorder import anthropic, responses
-from ratchet.recorder.body import read
-from ratchet.recorder.dialect import Asked, retries
-from ratchet.recorder.kept_responses import KeptResponses
-from ratchet.recorder.parsing import Parsed
-from ratchet.recorder.refused import Refused, refused_of
 from ratchet.service.errors import PromptRefused
 from schemas.messages.response import FinishReason
 from services.orchestrator.api.chat import streamed
@@ -85,54 +84,44 @@ class Chosen:
     prompt_tokens: int
     sampled_tokens: int
     stopped_at: str | None
-
-
-Keep = Callable[[dict[str, Any]], dict[str, Any]]
+    token_logprobs: tuple[tuple[str, float], ...] = ()
+    """Only a chat has them, and writes them itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """`taken`: fields that it reads, or that are harmless; any other is refused unless it asks for nothing. `names`:
-    what parameters of a chat are called here."""
+class Front:
+    """A dialect as the public front takes it: it becomes a chat request.
 
-    path: str
-    read: Callable[[Mapping[str, Any], Mapping[str, str]], Asked]
-    chat: Callable[[Mapping[str, Any]], dict[str, Any]]
-    whole: Callable[[Mapping[str, Any], str, Chosen], dict[str, Any]]
-    events: Callable[[Mapping[str, Any], str, Chosen, AsyncGenerator[Chosen, None], Keep], AsyncIterator[str]]
-    failed: Callable[[dict[str, Any]], str]
+    `read_names`: what a chat has besides. `taken`: fields that the dialect reads, or that are harmless; any other is
+    refused unless it asks for nothing. `names`: what parameters of a chat are called in the dialect.
+    """
+
+    dialect: Dialect
+    read_names: Callable[[Mapping[str, Any]], dict[str, Any]]
     taken: frozenset[str]
     names: Mapping[str, str]
 
 
-def _of_messages(body: Mapping[str, Any]) -> dict[str, Any]:
+def _names_in_messages(body: Mapping[str, Any]) -> dict[str, Any]:
     metadata = body.get("metadata")
     return {"user": metadata.get("user_id") if isinstance(metadata, dict) else None}
 
 
-def _of_responses(body: Mapping[str, Any]) -> dict[str, Any]:
+def _names_in_responses(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: body.get(name) for name in ("user", "metadata")}
 
 
-MESSAGES = Dialect(
-    path="/v1/messages",
-    read=anthropic.asked,
-    chat=_of_messages,
-    whole=lambda body, model, told: anthropic.message(model, told),
-    events=lambda body, model, first, rest, keep: anthropic.events(model, first, rest),
-    failed=lambda error: f"event: error\ndata: {json.dumps(anthropic.error_object(error))}\n\n",
-    taken=frozenset((*READ, *OF_MESSAGES)),
-    names={"stop": "stop_sequences", "user": "metadata.user_id", "reasoning_effort": "output_config.effort"},
+MESSAGES_FRONT = Front(
+    MESSAGES,
+    _names_in_messages,
+    frozenset((*READ, *OF_MESSAGES)),
+    {"stop": "stop_sequences", "user": "metadata.user_id", "reasoning_effort": "output_config.effort"},
 )
-RESPONSES = Dialect(
-    path="/v1/responses",
-    read=responses.asked,
-    chat=_of_responses,
-    whole=lambda body, model, told: responses.response(responses.begun(model, body), told),
-    events=lambda body, model, first, rest, keep: responses.events(responses.begun(model, body), first, rest, keep),
-    failed=lambda error: f"data: {json.dumps({'error': error})}\n\n",
-    taken=frozenset((*READ, *OF_RESPONSES)),
-    names={
+RESPONSES_FRONT = Front(
+    RESPONSES,
+    _names_in_responses,
+    frozenset((*READ, *OF_RESPONSES)),
+    {
         "messages": "input",
         "max_tokens": "max_output_tokens",
         "reasoning_effort": "reasoning.effort",
@@ -151,17 +140,17 @@ def dialects_router(service: ChatService) -> APIRouter:
         beta: Annotated[str | None, Query(description="No effect.")] = None,
         idempotency_key: IdempotencyKey = None,
     ) -> Response:
-        return await _answered(MESSAGES, service, request, caller, idempotency_key)
+        return await _answered(MESSAGES_FRONT, service, request, caller, idempotency_key)
 
     @router.post(RESPONSES.path, include_in_schema=False)
     async def respond(request: Request, caller: CallerOf, idempotency_key: IdempotencyKey = None) -> Response:
-        return await _answered(RESPONSES, service, request, caller, idempotency_key, kept)
+        return await _answered(RESPONSES_FRONT, service, request, caller, idempotency_key, kept)
 
     return router
 
 
 async def _answered(
-    dialect: Dialect,
+    front: Front,
     service: ChatService,
     request: Request,
     caller: CallerOf,
@@ -170,15 +159,15 @@ async def _answered(
 ) -> Response:
     raw = await request.body()
     try:
-        body = read(raw)
+        body = read_body(raw)
         asked = body if kept is None else kept.resolve(body, caller.name)
-        chat = chat_request(dialect, asked, request.headers)
+        chat = chat_request(front, asked, request.headers)
     except Refused as error:
-        raise _problem(dialect, error) from None
+        raise _problem(front, error) from None
     except PromptRefused as error:
-        raise _problem(dialect, refused_of(error)) from None
-    key = None if idempotency_key is None else id_from_key(caller, f"POST {dialect.path}", idempotency_key)
-    question = Question(chat, caller, key=key, is_retry=retries(request.headers) > 0)
+        raise _problem(front, refusal_of(error)) from None
+    key = None if idempotency_key is None else id_from_key(caller, f"POST {front.dialect.path}", idempotency_key)
+    question = Question(chat, caller, key=key, is_retry=count_retries(request.headers) > 0)
     task_id = await service.ask(question)
     headers = task_headers(task_id)
 
@@ -190,20 +179,20 @@ async def _answered(
         def events(answer: ChatCompletion) -> AsyncIterator[str]:
             told = chosen(answer)
             nothing = replace(told, parsed=Parsed(), call_ids=())
-            return dialect.events(body, answer.model, nothing, growing(told), keep)
+            return front.dialect.stream_answer(answer.model, body, nothing, growing(told), keep)
 
-        lines = streamed(service, question, task_id, events, dialect.failed)
+        lines = streamed(service, question, task_id, events, front.dialect)
         return StreamingResponse(lines, headers=headers, media_type="text/event-stream")
     answer = service.answered(question, task_id, await while_connected(request, service.lines(task_id)))
-    whole = keep(dialect.whole(body, answer.model, chosen(answer)))
+    whole = keep(front.dialect.write_answer(answer.model, body, chosen(answer)))
     return JSONResponse(whole | {"ratchet": answer.ratchet.model_dump()}, headers=headers)
 
 
-def chat_request(dialect: Dialect, body: Mapping[str, Any], headers: Mapping[str, str]) -> ChatRequest:
+def chat_request(front: Front, body: Mapping[str, Any], headers: Mapping[str, str]) -> ChatRequest:
     """Raises Refused, PromptRefused, RequestValidationError."""
-    asked = dialect.read(body, headers)
-    for name, value in _fields(body, {name.partition(".")[0] for name in dialect.taken if "." in name}):
-        if not (name in dialect.taken or value in ASKED_FOR_NOTHING):
+    asked = front.dialect.read_request(body, headers)
+    for name, value in _fields(body, {name.partition(".")[0] for name in front.taken if "." in name}):
+        if not (name in front.taken or value in ASKED_FOR_NOTHING):
             raise Refused(400, f"{name}: this fleet does not do that, or does not know it", param=name)
     given: dict[str, Any] = {
         "model": body.get("model"),
@@ -217,11 +206,11 @@ def chat_request(dialect: Dialect, body: Mapping[str, Any], headers: Mapping[str
         "parallel_tool_calls": False if asked.one_call else None,
         "stream": body.get("stream"),
     }
-    given |= {name: asked.wants.get(name) for name in WISHES} | dialect.chat(body)
+    given |= {name: asked.wants.get(name) for name in WISHES} | front.read_names(body)
     try:
         return ChatRequest.model_validate(given)
     except ValidationError as error:
-        faults = [fault | {"loc": ("body", *_place(dialect, fault["loc"]))} for fault in error.errors()]
+        faults = [fault | {"loc": ("body", *_place(front, fault["loc"]))} for fault in error.errors()]
         raise RequestValidationError(faults, body={"model": None, **body}) from None
 
 
@@ -261,15 +250,15 @@ async def growing(told: Chosen) -> AsyncGenerator[Chosen, None]:
     yield told
 
 
-def _place(dialect: Dialect, where: tuple[Any, ...]) -> tuple[Any, ...]:
+def _place(front: Front, where: tuple[Any, ...]) -> tuple[Any, ...]:
     """In a chat request, as the dialect calls it. Its turns are not counted: they are others than those of the chat."""
     first, *rest = where or ("",)
-    name = dialect.names.get(first, first)
+    name = front.names.get(first, first)
     return tuple(name.split(".")) if first in ("messages", "tools") else (*name.split("."), *rest)
 
 
-def _problem(dialect: Dialect, error: Refused) -> Problem:
+def _problem(front: Front, error: Refused) -> Problem:
     param = error.error["param"]
-    pointer = "/" + str(dialect.names.get(param, param)).replace(".", "/") if param else ""
+    pointer = "/" + str(front.names.get(param, param)).replace(".", "/") if param else ""
     faults = [Fault(pointer=pointer, detail=str(error))] if param else []
     return Problem(error.status, "Not valid", str(error), error.error["code"] or "invalid", faults=faults)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Literal
 
-from ratchet.recorder.stops import ended
+from ratchet.conversation.stops import cut_samples
 from ratchet.service.errors import Reject, one_line
 from schemas.messages.response import Response, Sample
 from schemas.messages.reward import NOT_MENTIONED, Reward, SampleScore
@@ -51,7 +51,7 @@ def settle(
     if not response.samples:
         return [ending(work, "failed", response.error or "the agent gave no answer", now)]
     scores = aligned_scores(reward, len(response.samples))
-    samples = ended(response.samples, work.sampling.stop)
+    samples = cut_samples(response.samples, work.sampling.stop)
     of_group = _of(work) | {
         "agent_id": response.agent_id,
         "adapter_version": work.arm.adapter_version,
@@ -164,7 +164,7 @@ def completed_response(draft: Response, work: Work) -> Response:
     """A third-party agent's Response with the Work it answers; its text is the one sample where it lists none, and ends
     at its stop string then. Listed ones go to the scorer whole: their tokens are what they cost.
     """
-    samples = draft.samples or ended([Sample(text=draft.response)], work.sampling.stop)
+    samples = draft.samples or cut_samples([Sample(text=draft.response)], work.sampling.stop)
     return draft.model_copy(
         update={
             "work": work,

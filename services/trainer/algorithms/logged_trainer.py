@@ -29,8 +29,6 @@ from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of,
 from services.trainer.algorithms.policy import separate_head
 from services.trainer.algorithms.shared_prompts import IGNORED, SharedPrompts, is_cheaper, share_prompts
 
-DEMONSTRATION_BATCH = 8
-"""Of a step, at most."""
 PER_TOKEN_LOSSES = ("dapo", "cispo", "vespo")
 """Losses that TRL divides by the tokens of the step; the others it averages over the rows of a micro-batch."""
 
@@ -69,8 +67,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
 
         self.plan = planned(targets.used, hyperparameters) if targets.used else Plan((), inputs.processes)
         if shown.used:
-            batch = min(hyperparameters.batch, DEMONSTRATION_BATCH)
-            first = planned(shown.used, hyperparameters.model_copy(update={"batch": batch})).of_demonstrations
+            first = planned(shown.used, hyperparameters.for_demonstrations(len(shown.used))).of_demonstrations
             self.plan = Plan(first.steps + self.plan.steps, inputs.processes)
         self._shortest = min(range(len(samples)), key=lambda number: samples[number].length)
         if loss.get("cast_lm_head_to_fp32"):

@@ -75,6 +75,12 @@ class Plan:
         return replace(self, steps=steps)
 
     @property
+    def second_part(self) -> int:
+        """The number of steps before the samples teach, too; 0 where demonstrations or samples teach alone."""
+        shown = sum(step[0].is_demonstrations for step in self.steps)
+        return shown if shown < len(self.steps) else 0
+
+    @property
     def fill(self) -> float:
         """Share of the tokens that go through the model which are not padding."""
         parts = self.micro_batches

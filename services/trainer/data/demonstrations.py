@@ -10,7 +10,7 @@ import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -48,11 +48,37 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True)
 class Demonstrations:
-    """`taught` are learned from; `held_out` say while a training runs whether it is of use."""
+    """`taught` are learned from; `held_out` say while a training runs whether it is of use.
+
+    The numbers are those that were left out: as protected beyond what is looked at, as worth less than full marks, as
+    too long, and as doubtful (doubts.py).
+    """
 
     taught: tuple[Demonstration, ...] = ()
     held_out: tuple[Demonstration, ...] = ()
-    counts: dict[str, int] = field(default_factory=dict)
+    protected: int = 0
+    failed: int = 0
+    too_long: int = 0
+    doubtful: int = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        sources = Counter(f"demonstrations.{one.source}" for one in self.taught)
+        counts = dict(sorted(sources.items())) | {
+            "demonstrations.held_out": len(self.held_out) + self.protected,
+            "demonstrations.failed": self.failed,
+            "demonstrations.too_long": self.too_long,
+            "demonstrations.doubtful": self.doubtful,
+        }
+        return {name: count for name, count in counts.items() if count}
+
+    def without(self, doubtful: Collection[Demonstration]) -> Demonstrations:
+        return replace(
+            self,
+            taught=tuple(one for one in self.taught if one not in doubtful),
+            held_out=tuple(one for one in self.held_out if one not in doubtful),
+            doubtful=len(doubtful),
+        )
 
 
 def load_demonstrations(
@@ -69,17 +95,13 @@ def load_demonstrations(
     by_place = sorted(fitting, key=lambda one: (one.input_sha256 not in kept, _spread(one.input_sha256)))
     protected = sum(one.input_sha256 in kept for one in fitting)
     held_out = {one.input_sha256 for one in by_place[: max(wanted, protected)]}
-    taught = tuple(one for one in fitting if one.input_sha256 not in held_out)
-    sources = Counter(f"demonstrations.{one.source}" for one in taught)
-    counts = dict(sorted(sources.items())) | {
-        "demonstrations.held_out": len(held_out),
-        "demonstrations.failed": found.failed,
-        "demonstrations.too_long": len(loaded) - len(fitting),
-    }
+    looked_at = tuple(one for one in fitting if one.input_sha256 in held_out)[:MOST_HELD_OUT]
     return Demonstrations(
-        taught,
-        tuple(one for one in fitting if one.input_sha256 in held_out)[:MOST_HELD_OUT],
-        {name: count for name, count in counts.items() if count},
+        taught=tuple(one for one in fitting if one.input_sha256 not in held_out),
+        held_out=looked_at,
+        protected=len(held_out) - len(looked_at),
+        failed=found.failed,
+        too_long=len(loaded) - len(fitting),
     )
 
 

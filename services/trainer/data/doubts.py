@@ -1,7 +1,8 @@
-"""Which demonstrations look wrong: those that a policy that learned from all of them still finds unlikely. Pure.
+"""Decides which demonstrations look wrong: those that the policy finds far unlikelier than it finds the others. Pure.
 
-A reference that is of the right form but wrong earns full marks, for it is compared with itself. What is wrong does not
-follow from its prompt as the others do, so it is learned last. Nothing is left out for it: people look.
+A reference that is of the right form but wrong earns full marks, for it is compared with itself. A policy that can do
+a part of the job finds it unlikely all the same, before it has learned from any of them. After some steps on all of
+them it would have begun to learn the wrong ones, too.
 """
 
 from __future__ import annotations

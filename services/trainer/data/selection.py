@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from ratchet.logs.peers import deviation, peers
 from ratchet.logs.rows import ScorerRow
 from schemas.records.adapter_card import TAUGHT_DIGITS, DataRange, DataWindow
-from services.trainer.data.demonstrations import Demonstrations
+from services.trainer.data.demonstrations import Demonstration, Demonstrations
 from services.trainer.data.filters import DataPolicy, Reason
 from services.trainer.data.journal_scan import KeptGroup, Scan
 
@@ -61,9 +61,11 @@ class Selection:
         temperature = self.temperature if with_samples else 1.0
         return replace(self, groups=kept, counts=counts, demonstrations=demonstrations, temperature=temperature)
 
-    def with_doubts(self, count: int) -> Selection:
-        """With the number of demonstrations that look wrong."""
-        return replace(self, counts=self.counts | {"demonstrations.doubtful": count}) if count else self
+    def without_doubtful(self, doubtful: Collection[Demonstration]) -> Selection:
+        """The selection without these demonstrations, which are counted."""
+        left = self.demonstrations.without(doubtful)
+        others = {name: count for name, count in self.counts.items() if name not in self.demonstrations.counts}
+        return replace(self, counts=others | left.counts, demonstrations=left)
 
     def without(self, versions: Collection[str]) -> Selection:
         """Their groups left out, and counted as by too different a policy."""

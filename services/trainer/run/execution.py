@@ -35,7 +35,7 @@ from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.messages.train_request import TrainRequest
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
-from services.trainer.algorithms.hyperparameters import default_learning_rate
+from services.trainer.algorithms.hyperparameters import DEMONSTRATION_RATE, default_learning_rate
 from services.trainer.algorithms.planned_trainer import PlannedTrainer
 from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios, token_logps
 from services.trainer.data.demonstrations import load_demonstrations
@@ -130,6 +130,7 @@ class RunExecution:
         self._emit({"stage": "loading"})
         inputs = self._inputs(choices, selection, spread=spread)
         inputs, selection, match = self._match(inputs, choices, selection)
+        inputs, selection, doubts = self._leave_out_doubtful(inputs, selection)
         if dry:
             raise Refused(NOTHING_AGAINST_IT, selection, match)
         reports = StepReports(self._emit, match.gap if match else None)
@@ -153,14 +154,13 @@ class RunExecution:
             if not held_out.is_better:
                 raise Refused(_of_no_use(held_out), selection, match)
             restore_best(trainer, inputs.policy, held_out)
-        doubts = self._doubts(inputs, selection)
         if not self.writes:
             return None
         steps = curve(trainer.state.log_history)
         described = report(choices, selection, match, trainer, inputs, steps, held_out, doubts)
         finished = Finished(
             choices,
-            selection.with_doubts(len(doubts)),
+            selection,
             described,
             metrics_of(described, time.monotonic() - began, self._progress.time_left_told),
             inputs_written_at(self._folder.held_out),
@@ -179,18 +179,28 @@ class RunExecution:
             len(plan.steps),
             trainer.step_figures,
             self._emit,
+            never_before=plan.second_part,
         )
         trainer.add_callback(looks)
         return looks
 
-    def _doubts(self, inputs: TrainerInputs, selection: Selection) -> list[Doubt]:
-        """Of the demonstrations, once all of them are learned from."""
-        if not inputs.demonstrations:
-            return []
-        logps = token_logps(inputs.policy, inputs.demonstrations, inputs.temperature)
+    def _leave_out_doubtful(
+        self, inputs: TrainerInputs, selection: Selection
+    ) -> tuple[TrainerInputs, Selection, list[Doubt]]:
+        """What is left without the demonstrations that look wrong to the parent, and which those are."""
+        shown = [*inputs.demonstrations, *inputs.held_out]
+        if not shown:
+            return inputs, selection, []
+        self._emit({"stage": "comparing"})
+        logps = token_logps(inputs.policy, shown, inputs.temperature, self._shares("comparing"))
         losses = [-float(of_one.sum()) for of_one in logps]
-        taught = selection.demonstrations.taught
-        return [Doubt(taught[number].task_id, losses[number]) for number in doubtful(losses)]
+        (found,) = broadcast_object_list([doubtful(losses)])
+        left = [sample for number, sample in enumerate(shown) if number not in found]
+        demonstrations = [*selection.demonstrations.taught, *selection.demonstrations.held_out]
+        selection = selection.without_doubtful([demonstrations[number] for number in found])
+        taught = len(selection.demonstrations.taught)
+        inputs = replace(inputs, demonstrations=left[:taught], held_out=left[taught:])
+        return inputs, selection, [Doubt(demonstrations[number].task_id, losses[number]) for number in found]
 
     def _train(self, trainer: PolicyTrainer) -> None:
         """From the newest checkpoint on, if there is one."""
@@ -281,7 +291,8 @@ class RunExecution:
             and self._process.num_processes == 1
         ):
             self._threads = CpuThreads(language_model.model.num_parameters(), torch.set_num_threads)
-        rate = knobs.learning_rate or knobs.RATE_SHARE * default_learning_rate(language_model.model.num_parameters())
+        of_size = default_learning_rate(language_model.model.num_parameters())
+        share = DEMONSTRATION_RATE if shown and not samples else knobs.RATE_SHARE
         parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)
         return TrainerInputs(
             policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),
@@ -292,7 +303,7 @@ class RunExecution:
             folder=self._folder.checkpoints,
             seed=request.seed,
             temperature=selection.temperature,
-            learning_rate=rate,
+            learning_rate=knobs.learning_rate or share * of_size,
             on_gpu=self._on_gpu,
             processes=self._process.num_processes,
         )

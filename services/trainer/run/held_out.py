@@ -1,12 +1,14 @@
 """Says while a training runs whether it is of use, ends it when it no longer is, and keeps its best step.
 
-What is looked at is the loss of demonstrations that are not taught: their negative log-probability a token under the
-policy as it is, before the first step and every some steps. The best step so far has a checkpoint, which lasts until
-there is a better one; a run that is taken up again knows it by the history in its checkpoint.
+What is looked at is the loss of demonstrations that are not taught, under the policy as it is, before the first step
+and every some steps. The best step so far has a checkpoint, which lasts until there is a better one; a run that is
+taken up again knows it by the history in its checkpoint.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,24 +45,34 @@ class HeldOutResult:
 
 
 def held_out_loss(policy: Any, samples: Sequence[TrainingSample], temperature: float) -> float:
-    """Nats a token; of conversations the tokens that were sampled count."""
-    total, tokens = 0.0, 0
+    """Return the loss of these texts in nats a token; of conversations the tokens that were sampled count.
+
+    It is minus the logarithm of the mean of the texts' likelihoods, each by its own number of tokens. So one text that
+    the policy is surely wrong about weighs no more than another: a mean of losses would turn on the few such texts.
+    """
+    likelihoods = []
     for sample, logps in zip(samples, token_logps(policy, samples, temperature), strict=True):
         counted = [float(value) for value, kept in zip(logps, sample.sampled or [1] * len(logps), strict=True) if kept]
-        total, tokens = total - sum(counted), tokens + len(counted)
-    return total / max(1, tokens)
+        likelihoods.append(math.exp(math.fsum(counted) / max(1, len(counted))))
+    return -math.log(max(sys.float_info.min, math.fsum(likelihoods) / max(1, len(likelihoods))))
 
 
 class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
     """Looks by `loss`, which must give the same in all processes."""
 
-    def __init__(self, loss: Callable[[], float], texts: int, steps: int, figures: Any, emit: Emit) -> None:
-        """`steps` of the whole run. `figures`: where the trainer gathers those of a step, by name."""
+    def __init__(
+        self, loss: Callable[[], float], texts: int, steps: int, figures: Any, emit: Emit, *, never_before: int = 0
+    ) -> None:
+        """`steps` of the whole run. `figures`: where the trainer gathers those of a step, by name.
+
+        `never_before`: the step from which on looks in vain count; a mixture is not ended before its second part.
+        """
         self._loss = loss
         self._texts = texts
         self._every = max(1, round(steps / LOOKS))
         self._figures = figures
         self._emit = emit
+        self._never_before = never_before
         self._seen: list[tuple[int, float]] = []
 
     @property
@@ -90,7 +102,8 @@ class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
         self._figures[FIGURE].append(found)
         best_step, _ = self._best
         control.should_save |= best_step == state.global_step
-        control.should_training_stop |= state.global_step - best_step >= PATIENCE * self._every
+        in_vain = state.global_step - max(best_step, self._never_before)
+        control.should_training_stop |= in_vain >= PATIENCE * self._every
         return control
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:

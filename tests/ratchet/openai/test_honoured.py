@@ -11,14 +11,13 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
+from ratchet.dialects.body import Refused, read_body
 from ratchet.openai.chat import ChatRequest
 from ratchet.openai.honoured import DIFFERENT, HARMLESS, HONOURED, REFUSED, WISHES
 from ratchet.recorder.application import Recorder
-from ratchet.recorder.body import read
 from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.refused import Refused
 from ratchet.recorder.rollout import RecordedRollout
-from services.orchestrator.api.dialects import MESSAGES, RESPONSES, Dialect, chat_request
+from services.orchestrator.api.dialects import MESSAGES_FRONT, RESPONSES_FRONT, Front, chat_request
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 
 ASKED: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "x"}]}
@@ -82,9 +81,9 @@ def by_the_public_front(body: dict[str, Any]) -> Told:
         return False, {"why": without_parameter(ours[0].removeprefix("this fleet does not do that: "))} if ours else {}
 
 
-def of_a_dialect_by_the_public_front(dialect: Dialect, body: dict[str, Any]) -> Told:
+def of_a_dialect_by_the_public_front(front: Front, body: dict[str, Any]) -> Told:
     try:
-        return True, dict(chat_request(dialect, read(json.dumps(body).encode()), {}).overruled)
+        return True, dict(chat_request(front, read_body(json.dumps(body).encode()), {}).overruled)
     except Refused as error:
         return False, {"why": without_parameter(str(error))}
     except RequestValidationError:
@@ -128,9 +127,9 @@ async def test_what_one_front_takes_or_refuses_the_other_does_too() -> None:
 
 
 THINKING = {"type": "enabled", "budget_tokens": 9}
-OF_DIALECTS: tuple[tuple[Dialect, list[dict[str, Any]]], ...] = (
+OF_DIALECTS: tuple[tuple[Front, list[dict[str, Any]]], ...] = (
     (
-        MESSAGES,
+        MESSAGES_FRONT,
         [
             *({"stop_sequences": value} for value in ([], ["a", ""], ["x"] * 17, ["x" * 1025], "x")),
             *({"thinking": value} for value in ({}, {"type": "disabled"}, {"type": "adaptive"}, THINKING, "much")),
@@ -148,7 +147,7 @@ OF_DIALECTS: tuple[tuple[Dialect, list[dict[str, Any]]], ...] = (
         ],
     ),
     (
-        RESPONSES,
+        RESPONSES_FRONT,
         [
             *(
                 {"reasoning": value}
@@ -173,10 +172,12 @@ async def test_in_the_other_dialects_they_take_the_same_and_wish_for_the_same_by
     wished = []
     for dialect, changes in OF_DIALECTS:
         for change in changes:
-            body = {"model": "small", "max_tokens": 9} if dialect is MESSAGES else {"model": "small", "input": "x"}
-            body |= {"messages": ASKED["messages"]} if dialect is MESSAGES else {}
+            body = (
+                {"model": "small", "max_tokens": 9} if dialect is MESSAGES_FRONT else {"model": "small", "input": "x"}
+            )
+            body |= {"messages": ASKED["messages"]} if dialect is MESSAGES_FRONT else {}
             front = of_a_dialect_by_the_public_front(dialect, body | change)
-            recorded = await by_the_recorder(body | change, dialect.path)
+            recorded = await by_the_recorder(body | change, dialect.dialect.path)
             assert front[0] == recorded[0], (change, front, recorded)
             assert not front[0] or front[1] == recorded[1], (change, front, recorded)
             assert front[0] or not front[1] or front == recorded, (change, front, recorded)

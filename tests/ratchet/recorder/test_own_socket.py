@@ -16,8 +16,8 @@ import pytest
 import uvloop
 
 from ratchet.conversation.template import Codec
+from ratchet.dialects.dialect import ModelRequest
 from ratchet.recorder.application import SMALL_BODY, Recorder
-from ratchet.recorder.dialect import Asked
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.own_socket import MOST_CONNECTIONS, serving
 from ratchet.recorder.rollout import Budget, RecordedRollout
@@ -134,7 +134,7 @@ async def test_a_long_call_whose_client_goes_is_none() -> None:
     slow = SlowCodec()
     engine = ScriptedEngine(lambda prompt: [])
     rollout = RecordedRollout(template("qwen2_5", slow), engine, model="small")
-    asked = Asked([{"role": "user", "content": "x" * (SMALL_BODY + 1)}], is_large=True)
+    asked = ModelRequest([{"role": "user", "content": "x" * (SMALL_BODY + 1)}], is_large=True)
     call = asyncio.create_task(anext(rollout.answer(asked)))
     await asyncio.to_thread(slow.reached.wait)
     call.cancel()

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratchet.conversation.stops import count_held_back
 from ratchet.recorder.parsing import (
     HermesParser,
     LlamaParser,
@@ -13,7 +14,6 @@ from ratchet.recorder.parsing import (
     installed_parsers,
     parser_name,
 )
-from ratchet.recorder.stops import held_back
 from tests.ratchet.conversation.speakers import source_of
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "é"}}\n</tool_call>'
@@ -92,7 +92,7 @@ def test_a_parser_of_another_package_is_asked_before_those_that_come_along() -> 
 
 @given(said=st.text("ab. ", max_size=12), stop=st.lists(st.text("ab. ", min_size=1, max_size=4), max_size=3))
 def test_what_is_held_back_is_what_may_begin_a_stop_string_and_no_more(said: str, stop: list[str]) -> None:
-    held = held_back(said, stop)
+    held = count_held_back(said, stop)
 
     sizes = range(1, len(said) + 1)
     begins = [size for size in sizes for word in stop if size < len(word) and said.endswith(word[:size])]

@@ -27,19 +27,25 @@ GOOD_ENOUGH = 0.85
 TRAINING: Mapping[str, float | int] = {"learning_rate": 1e-3, "batch": 32, "epochs": 3}
 
 
-def settings(seed: int) -> dict[str, str]:
-    """Of the demo's fleet. Users wait while the trainer works; it and the agent take the cores that are free."""
+def settings(seed: int, *, references: bool = False) -> dict[str, str]:
+    """Return the fleet's settings. Users wait while the trainer works; it and the agent take the cores that are free.
+
+    With `references` the references of users' tasks teach, by the trainer's own defaults; without them the fleet shows
+    what the model learns from its own answers.
+    """
+    from_answers = {
+        "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
+        "RATCHET_DEMONSTRATIONS": "",
+    }
     return {
         "RATCHET_TEMPERATURE": str(TEMPERATURE),
         "RATCHET_MAX_TOKENS": str(max(MAX_TOKENS.values())),
         "RATCHET_AGENT_SEED": str(seed),
-        "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
         "RATCHET_TRAIN_AFTER_GROUPS": "0",
-        "RATCHET_DEMONSTRATIONS": "",  # it shows what the model learns from its own answers
         "RATCHET_EXPERIMENT_MAX_UNITS": "500",
         "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
         "RATCHET_WATCH_SHARE": "0",
-    }
+    } | ({} if references else from_answers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from ratchet.models.tokenization import answers_of
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.task import Task
 from services.trainer.settings import TrainerSettings
+from services.trainer.train import register
 from tests.services.trainer.making_logs import feedback, give_feedback, line, write_log
 from tests.services.trainer.run.test_training_run import folder, train
 from tests.services.trainer.tiny_policy import loaded
@@ -50,17 +53,17 @@ def shown(settings: TrainerSettings, base_model: Path, tmp_path: Path) -> Traine
 
 @torch.no_grad()
 def loss_of_held_out(settings: TrainerSettings, base_model: Path, outcome: AdapterTrained) -> float:
-    """Of the published adapter: nats a token."""
+    """Return the loss of the published adapter: minus the logarithm of the texts' mean likelihood a token."""
     assert outcome.adapter_version is not None
     taught = taught_inputs(settings.adapters_dir, "small", outcome.adapter_version)
     policy, (answer_ids, _) = loaded(base_model, folder(settings, outcome)), answers_of(base_model)
-    total, count = 0.0, 0
+    likelihoods = []
     for number in (one for one in range(2, 32) if not is_taught(f"name {one}", taught)):
         prompt, answer = list(f"name {number}".encode()), answer_ids(f"ok {number}")
         logps = torch.log_softmax(policy(input_ids=torch.tensor([prompt + answer])).logits[0], -1)
-        total -= sum(float(logps[len(prompt) - 1 + place, token]) for place, token in enumerate(answer))
-        count += len(answer)
-    return total / count
+        chosen = [float(logps[len(prompt) - 1 + place, token]) for place, token in enumerate(answer)]
+        likelihoods.append(math.exp(statistics.fmean(chosen)))
+    return -math.log(statistics.fmean(likelihoods))
 
 
 def test_references_at_full_marks_teach_where_no_group_does(shown: TrainerSettings) -> None:
@@ -135,7 +138,7 @@ def test_too_few_demonstrations_take_nothing_from_the_groups(settings: TrainerSe
 def test_a_run_ends_when_held_out_texts_become_no_likelier_and_keeps_its_best_step(
     shown: TrainerSettings, base_model: Path
 ) -> None:
-    outcome = train(shown, hyperparameters=KNOBS | {"epochs": 40, "learning_rate": 0.05})
+    outcome = train(shown, hyperparameters=KNOBS | {"epochs": 40, "learning_rate": 0.2})
 
     assert outcome.status == "trained", outcome.reason
     report = json.loads((folder(shown, outcome) / "training_report.json").read_text())
@@ -148,23 +151,25 @@ def test_a_run_ends_when_held_out_texts_become_no_likelier_and_keeps_its_best_st
     assert loss_of_held_out(shown, base_model, outcome) == pytest.approx(found["best"], abs=1e-3)
 
 
-def test_references_that_do_not_follow_as_the_others_do_are_named(
+def test_references_that_the_parent_finds_far_unlikelier_than_the_others_do_not_teach_and_are_named(
     shown: TrainerSettings, base_model: Path, tmp_path: Path
 ) -> None:
+    parent = train(shown, hyperparameters=KNOBS | {"epochs": 1})
+    register(shown, parent)
     wrong = {5, 9, 20, 21}
-    lines = [
-        one
-        for number in range(32)
-        for one in asked(base_model, number, reference="no, never" if number in wrong else "ok")
-    ]
-    settings = shown.model_copy(update={"logs_dir": write_log(tmp_path / "wrong", lines)})
+    changed = {number: {"reference": "no, never"} for number in wrong}
+    lines = [one for number in range(32) for one in asked(base_model, number, **changed.get(number, {}))]
+    rough = shown.model_copy(update={"logs_dir": write_log(tmp_path / "rough", lines)})
 
-    outcome = train(settings, hyperparameters=KNOBS)
+    outcome = train(rough, "run-2", parent_version=parent.adapter_version, hyperparameters=KNOBS)
 
-    report = json.loads((folder(settings, outcome) / "training_report.json").read_text())
-    named = {doubt["task_id"] for doubt in report["doubtful"]}
-    assert named and named <= {f"t{number}" for number in wrong}
-    assert outcome.counts["demonstrations.doubtful"] == len(named) >= 2
+    assert outcome.adapter_version is not None, outcome.reason
+    report = json.loads((folder(rough, outcome) / "training_report.json").read_text())
+    assert {doubt["task_id"] for doubt in report["doubtful"]} == {f"t{number}" for number in wrong}
+    counts = outcome.counts
+    assert counts["demonstrations.doubtful"] == len(wrong)
+    assert counts["demonstrations.reference"] + counts["demonstrations.held_out"] == 32 - len(wrong)
+    assert len(read_card(folder(rough, outcome)).data.taught) == counts["demonstrations.reference"]
 
 
 def test_groups_teach_after_the_demonstrations_where_that_is_asked(

@@ -147,3 +147,10 @@ def test_the_settings_are_settings_of_the_services() -> None:
     assert GrpoHyperparameters.read({}, dict(TRAINING)).learning_rate
     assert set(trainer) == {"trainer_hyperparameters", "demonstrations"}
     assert len(orchestrator.keys() | trainer.keys()) + 1 == len(chosen)  # one is the agent's
+
+
+def test_with_references_the_trainer_learns_as_in_any_fleet() -> None:
+    assert settings(3).keys() - settings(3, references=True).keys() == {
+        "RATCHET_TRAINER_HYPERPARAMETERS",
+        "RATCHET_DEMONSTRATIONS",
+    }

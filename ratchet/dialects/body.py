@@ -1,6 +1,6 @@
 """The body of a request, before its dialect reads it: JSON whose fields have the shapes that all of them rely on.
 
-What is in a message is looked at by those who read it. Fields that nobody reads may be anything.
+A dialect looks at what is in a message itself. Fields that nobody reads may be anything.
 """
 
 from __future__ import annotations
@@ -10,14 +10,33 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ratchet.recorder.refused import Refused
+from ratchet.openai.errors import ContextTooLong, ModelServerError, error_object
+from ratchet.service.errors import EngineError, PromptRefused, PromptTooLong
 
+FAILURES = (PromptRefused, ModelServerError, EngineError)
+"""Errors that are answered, by `refusal_of`."""
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SAMPLING = ("temperature", "top_p")
 """Of the Work's; what a client asks for besides is in vain."""
 NUMBERS = (*SAMPLING, "presence_penalty", "frequency_penalty")
 ROLES = ("system", "developer", "user", "assistant", "tool")
 Shape = tuple[str, Callable[[Any], bool]]
+
+
+class Refused(Exception):
+    """A client gets no answer: the status, and why as `error` in OpenAI's shape."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = error_object(status, message, param=param, code=code)
+
+
+def refusal_of(error: Exception) -> Refused:
+    """Give one of FAILURES its status."""
+    if isinstance(error, ContextTooLong | PromptTooLong):
+        return Refused(400, str(error), param="messages", code="context_length_exceeded")
+    return Refused(400, str(error), param="messages") if isinstance(error, PromptRefused) else Refused(503, str(error))
 
 
 def _is_object(value: Any) -> bool:
@@ -75,8 +94,8 @@ SHAPES: Mapping[str, Shape] = (
 """By the names of fields; those that are null or absent have any."""
 
 
-def read(raw: bytes, most_values: int | None = None) -> dict[str, Any]:
-    """Raises Refused, also where there may be more values than so many."""
+def read_body(raw: bytes, most_values: int | None = None) -> dict[str, Any]:
+    """Parse a body and check its shapes. Raises Refused, also for one with more than `most_values` values."""
     if most_values is not None and sum(map(raw.count, b",[{")) > most_values:
         raise Refused(400, f"the body has more than {most_values:,} values", code="context_length_exceeded")
     try:
@@ -90,14 +109,14 @@ def read(raw: bytes, most_values: int | None = None) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Refused(400, "the body is not a JSON object")
     for name, (shape, fits) in SHAPES.items():
-        value = at(body, name)
+        value = find_field(body, name)
         if value is not None and not fits(value):
             raise Refused(400, f"{name} must be {shape}", param=name)
     return body | {name: int(body[name]) for name in LIMITS if body.get(name) is not None}
 
 
-def with_known_roles(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Raises Refused for one of another: templates leave out what they do not know, or take it for the user's."""
+def require_known_roles(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages. Raises Refused for a role that templates would leave out, or take for the user's."""
     for role in (message.get("role") for message in messages):
         if role not in ROLES:
             raise Refused(400, f"a role is one of {', '.join(ROLES)}, not {role!r}", param="messages")
@@ -108,8 +127,8 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def at(body: Mapping[str, Any], name: str) -> Any:
-    """The field of that name, dots between those of an object in an object; None where there is none."""
+def find_field(body: Mapping[str, Any], name: str) -> Any:
+    """Return the field of that name, with dots between the names of nested objects; None where there is none."""
     value: Any = body
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None

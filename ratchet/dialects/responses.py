@@ -1,4 +1,4 @@
-"""OpenAI's responses as calls of a rollout, and its answers in their shapes, streamed or whole.
+"""OpenAI's responses: requests read as calls of a model, and answers written in their shapes, streamed or whole.
 
 A request is read with its whole history: `kept_responses.py` puts in what a client only names. What would need more of
 the server's memory is refused with a sentence.
@@ -12,14 +12,26 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from ratchet.dialects.body import FAILURES, Refused, find_field, refusal_of, require_known_roles
+from ratchet.dialects.dialect import (
+    Answers,
+    Body,
+    Dialect,
+    Growth,
+    Keep,
+    ModelRequest,
+    PartialAnswer,
+    TextKind,
+    count_retries,
+    read_function,
+    read_wishes,
+    wants_one_call,
+)
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
-from ratchet.recorder.body import at, with_known_roles
-from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, function_tool, one_call, retries, wanted
-from ratchet.recorder.refused import FAILURES, Refused, refused_of
 
 STATELESS = (
     ("conversation", "no conversation is kept: send the whole history as `input`"),
@@ -33,7 +45,7 @@ INCLUDED = ("reasoning.encrypted_content",)
 """What a client may ask to have included, and gets nothing for: reasoning is not encrypted."""
 
 
-def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
+def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:
     """Raises Refused for what is not honoured."""
     for name, why in STATELESS:
         if body.get(name):
@@ -42,28 +54,29 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         raise Refused(400, "truncation: a history is never cut here, it must be disabled", param="truncation")
     if other := [name for name in body.get("include") or () if name not in INCLUDED]:
         raise Refused(400, f"include: {other[0]!r} is not known here", param="include")
-    if at(body, "text.format.type") not in (None, "text"):
+    if find_field(body, "text.format.type") not in (None, "text"):
         raise Refused(400, "the engine does not constrain its answers: ask for text", param="text.format")
     choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, NOT_FORCED, param="tool_choice")
     tools = [_tool(tool) for tool in body.get("tools") or ()]
     instructions = body.get("instructions")
+    effort, verbosity = find_field(body, "reasoning.effort"), find_field(body, "text.verbosity")
     system = [{"role": "system", "content": instructions}] if instructions else []
-    return Asked(
+    return ModelRequest(
         messages=[*system, *_messages(body.get("input"))],
         tools=tools,
         calls=choice != "none",
         max_tokens=body.get("max_output_tokens"),
-        retry=retries(headers),
+        retry=count_retries(headers),
         streamed=bool(body.get("stream")),
-        one_call=one_call(body),
-        wants=wanted(body, reasoning_effort=at(body, "reasoning.effort"), verbosity=at(body, "text.verbosity")),
+        one_call=wants_one_call(body),
+        wants=read_wishes(body, reasoning_effort=effort, verbosity=verbosity),
     )
 
 
-def begun(model: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The response before there is anything in it; what follows is made of it."""
+def _head(model: str, body: Body) -> dict[str, Any]:
+    """Return the response before there is anything in it."""
     return {
         "id": f"resp_{secrets.token_hex(16)}",
         "object": "response",
@@ -89,11 +102,15 @@ def begun(model: str, body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def response(head: Mapping[str, Any], answer: Told, ids: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The whole of it. `ids`: of items that were streamed, by their kinds."""
+def write_answer(model: str, body: Body, answer: PartialAnswer) -> dict[str, Any]:
+    return _whole(_head(model, body), answer, {})
+
+
+def _whole(head: Mapping[str, Any], answer: PartialAnswer, ids: Mapping[str, str]) -> dict[str, Any]:
+    """`ids`: of items that were streamed, by their kinds."""
     cut = answer.finish == "length"
     status = "incomplete" if cut else "completed"
-    output = [_item(kind, value, status, (ids or {}).get(kind)) for kind, value in _parts(answer)]
+    output = [_item(kind, value, status, ids.get(kind)) for kind, value in _parts(answer)]
     prompt, sampled = answer.prompt_tokens, answer.sampled_tokens
     usage = {
         "input_tokens": prompt,
@@ -106,10 +123,10 @@ def response(head: Mapping[str, Any], answer: Told, ids: Mapping[str, str] | Non
     return dict(head) | {"status": status, "output": output, "incomplete_details": details, "usage": usage}
 
 
-async def events(
-    head: Mapping[str, Any], first: Told, answers: AsyncGenerator[Told, None], keep: Callable[[dict[str, Any]], object]
+async def stream_answer(
+    model: str, body: Body, first: PartialAnswer, answers: Answers, keep: Keep
 ) -> AsyncIterator[str]:
-    """What each answer has more than the last; function calls at the end, whole. `keep` is given the whole response."""
+    head = _head(model, body)
     numbers = itertools.count()
     ids = {kind: f"{prefix}_{secrets.token_hex(16)}" for kind, prefix in PREFIXES.items()}
     growth = Growth()
@@ -122,15 +139,15 @@ async def events(
     def place(item: str) -> dict[str, Any]:
         return {"item_id": ids[item], "output_index": index, "content_index": 0}
 
-    def opened(item: str) -> Iterator[str]:
+    def open_item(item: str) -> Iterator[str]:
         nonlocal index, at
-        yield from closed("completed")
+        yield from close_item("completed")
         index, at = index + 1, item
         empty = _item(item, "", "in_progress", ids[item]) | {"content": []}
         yield event("response.output_item.added", output_index=index, item=empty)
         yield event("response.content_part.added", part=_part(item, ""), **place(item))
 
-    def closed(status: str) -> Iterator[str]:
+    def close_item(status: str) -> Iterator[str]:
         if at:
             text = growth.sent[TEXTS[at]]
             more = LOGPROBS if at == "message" else {}
@@ -138,11 +155,11 @@ async def events(
             yield event("response.content_part.done", part=_part(at, text), **place(at))
             yield event("response.output_item.done", output_index=index, item=_item(at, text, status, ids[at]))
 
-    def grown(answer: Told) -> Iterator[str]:
-        for kind, delta in growth.of(answer):
+    def stream_new(answer: PartialAnswer) -> Iterator[str]:
+        for kind, delta in growth.find_new(answer):
             item = ITEMS[kind]
             if at != item:
-                yield from opened(item)
+                yield from open_item(item)
             more = LOGPROBS if item == "message" else {}
             yield event(f"response.{NAMES[item]}.delta", delta=delta, **place(item), **more)
 
@@ -151,21 +168,21 @@ async def events(
         yield event("response.in_progress", response=head)
         answer = first
         try:
-            for line in grown(first):
+            for line in stream_new(first):
                 yield line
             async for answer in answers:
-                for line in grown(answer):
+                for line in stream_new(answer):
                     yield line
         except FAILURES as error:
-            said = {"code": "server_error", "message": refused_of(error).error["message"]}
+            said = {"code": "server_error", "message": refusal_of(error).error["message"]}
             yield event("response.failed", response=dict(head) | {"status": "failed", "error": said})
             return
         if not answer.parsed.calls and at != "message":
-            for line in opened("message"):
+            for line in open_item("message"):
                 yield line
-        whole = response(head, answer, ids)
+        whole = _whole(head, answer, ids)
         keep(whole)
-        for line in closed(whole["status"]):
+        for line in close_item(whole["status"]):
             yield line
         for item in whole["output"]:
             if item["type"] == "function_call":
@@ -202,7 +219,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for item in given:
         _take(item, messages)
-    return with_known_roles(messages)
+    return require_known_roles(messages)
 
 
 def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
@@ -246,10 +263,10 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
         raise Refused(
             400, f"tools: {tool.get('type')!r} is run by no one here: function tools are taken", param="tools"
         )
-    return function_tool(tool)
+    return read_function(tool)
 
 
-def _parts(answer: Told) -> Iterator[tuple[str, Any]]:
+def _parts(answer: PartialAnswer) -> Iterator[tuple[str, Any]]:
     """By their kinds, in order. An answer without calls is a message, also an empty one."""
     parsed = answer.parsed
     if parsed.reasoning:
@@ -273,3 +290,13 @@ def _item(kind: str, value: Any, status: str, name: str | None) -> dict[str, Any
 def _part(kind: str, text: str) -> dict[str, Any]:
     more = ANNOTATIONS | LOGPROBS if kind == "message" else {}
     return {"type": NAMES[kind], "text": text} | more
+
+
+def write_error(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return OpenAI's, which names the field as responses do."""
+    if error["param"] == "messages":
+        error = {**error, "param": "input", "message": f"input: {error['message'].removeprefix('messages: ')}"}
+    return {"error": dict(error)}
+
+
+RESPONSES = Dialect("/v1/responses", read_request, write_answer, stream_answer, write_error)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ratchet.recorder.kept_responses import KeptResponses
-from ratchet.recorder.refused import Refused
+from ratchet.dialects.body import Refused
+from ratchet.dialects.kept_responses import KeptResponses
 
 
 def told(number: int, previous: str | None = None) -> dict[str, Any]:

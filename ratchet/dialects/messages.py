@@ -1,4 +1,4 @@
-"""Anthropic's messages as calls of a rollout, and its answers in their shapes, streamed or whole.
+"""Anthropic's messages: requests read as calls of a model, and answers written in their shapes, streamed or whole.
 
 Text, tool uses and results, thinking are taken; images and documents are not. Thinking has no signature.
 """
@@ -8,17 +8,29 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
 from ratchet.conversation.messages import joined
+from ratchet.dialects.body import FAILURES, Refused, find_field, refusal_of
+from ratchet.dialects.dialect import (
+    Answers,
+    Body,
+    Dialect,
+    Growth,
+    Keep,
+    ModelRequest,
+    PartialAnswer,
+    TextKind,
+    count_retries,
+    read_function,
+    read_wishes,
+    wants_one_call,
+)
 from ratchet.openai.errors import anthropic_details
 from ratchet.openai.honoured import stop_strings
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
-from ratchet.recorder.body import at
-from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, function_tool, one_call, retries, wanted
-from ratchet.recorder.refused import FAILURES, Refused, refused_of
 
 VERSION = "anthropic-version"
 """Its clients send this header."""
@@ -34,15 +46,15 @@ NOT_TAKEN = {
 """What a server would have to do, if it is set to anything that is true."""
 
 
-def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
+def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:
     """Raises Refused for what is not honoured."""
     if body.get("max_tokens") is None:
         raise Refused(400, "max_tokens: a positive number is needed")
-    return to_count(body, headers)
+    return read_prompt(body, headers)
 
 
-def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
-    """The same, of which no more than the prompt is wanted."""
+def read_prompt(body: Body, headers: Mapping[str, str]) -> ModelRequest:
+    """Read a request whose prompt alone is wanted, so it may lack `max_tokens`. Raises Refused."""
     if body.get("thread"):
         raise Refused(400, "thread: none is kept, send all of `messages` without `thread`", code=UNTHREADED)
     messages = body.get("messages")
@@ -56,24 +68,24 @@ def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, f"tool_choice: {NOT_FORCED}")
-    if body.get("output_format") or at(body, "output_config.format"):
+    if body.get("output_format") or find_field(body, "output_config.format"):
         raise Refused(400, "output_config.format: the engine does not constrain its answers, ask for text")
     system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
     thinking = body.get("thinking") or None
     if thinking is not None and not isinstance(thinking, dict):
         raise Refused(400, "thinking: an object is needed")
-    if at(body, "thinking.type") == "disabled":
+    if find_field(body, "thinking.type") == "disabled":
         thinking = None
-    return Asked(
+    return ModelRequest(
         messages=[*system, *(one for message in messages for one in _messages(message))],
         tools=[_tool(tool) for tool in body.get("tools") or ()],
         calls=choice != "none",
         max_tokens=body.get("max_tokens"),
         stop=_stop_sequences(body),
-        retry=retries(headers),
+        retry=count_retries(headers),
         streamed=bool(body.get("stream")),
-        one_call=one_call(body),
-        wants=wanted(body, reasoning_effort=at(body, "output_config.effort") or thinking),
+        one_call=wants_one_call(body),
+        wants=read_wishes(body, reasoning_effort=find_field(body, "output_config.effort") or thinking),
     )
 
 
@@ -84,73 +96,74 @@ def _stop_sequences(body: Mapping[str, Any]) -> tuple[str, ...]:
         raise Refused(400, str(error)) from None
 
 
-def model(name: str) -> dict[str, Any]:
+def write_model(name: str) -> dict[str, Any]:
     return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
 
 
-def models(*names: str) -> dict[str, Any]:
-    """All on one page."""
-    data = [model(name) for name in names]
+def write_models(*names: str) -> dict[str, Any]:
+    """Return a list with all on one page."""
+    data = [write_model(name) for name in names]
     return {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 
-def message(model: str, answer: Told) -> dict[str, Any]:
-    blocks = [_begun(kind) | whole for kind, whole in _blocks(answer)]
-    return _head(model) | {"content": blocks, "usage": _usage(answer)} | _ended(answer)
+def write_answer(model: str, body: Body, answer: PartialAnswer) -> dict[str, Any]:
+    blocks = [_empty_block(kind) | whole for kind, whole in _blocks(answer)]
+    return _head(model) | {"content": blocks, "usage": _usage(answer)} | _end(answer)
 
 
-async def events(model: str, first: Told, answers: AsyncGenerator[Told, None]) -> AsyncIterator[str]:
-    """What each answer has more than the last; tool uses at the end, whole."""
+async def stream_answer(
+    model: str, body: Body, first: PartialAnswer, answers: Answers, keep: Keep
+) -> AsyncIterator[str]:
     growth = Growth()
     index, at = -1, ""
 
-    def grown(answer: Told) -> Iterator[str]:
+    def stream_new(answer: PartialAnswer) -> Iterator[str]:
         nonlocal index, at
-        for kind, text in growth.of(answer):
+        for kind, text in growth.find_new(answer):
             block = BLOCKS[kind]
             if at != block:
-                yield from stopped()
+                yield from stop_block()
                 index, at = index + 1, block
-                yield _event("content_block_start", index=index, content_block=_begun(block))
+                yield _event("content_block_start", index=index, content_block=_empty_block(block))
             yield _event("content_block_delta", index=index, delta={"type": f"{block}_delta", block: text})
 
-    def stopped() -> Iterator[str]:
+    def stop_block() -> Iterator[str]:
         if index >= 0:
             yield _event("content_block_stop", index=index)
 
     async with aclosing(answers):
         usage = {"input_tokens": first.prompt_tokens, "output_tokens": 0}
-        empty: dict[str, Any] = {"content": [], "stop_reason": None, "usage": usage}
-        yield _event("message_start", message=_head(model) | empty)
+        begun: dict[str, Any] = {"content": [], "stop_reason": None, "usage": usage}
+        yield _event("message_start", message=_head(model) | begun)
         answer = first
         try:
-            for event in grown(first):
+            for event in stream_new(first):
                 yield event
             async for answer in answers:
-                for event in grown(answer):
+                for event in stream_new(answer):
                     yield event
         except FAILURES as error:
-            yield _event("error", error=error_object(refused_of(error).error)["error"])
+            yield _event("error", error=write_error(refusal_of(error).error)["error"])
             return
-        for event in stopped():
+        for event in stop_block():
             yield event
         for kind, whole in _blocks(answer):
             if kind == "tool_use":
                 index += 1
-                yield _event("content_block_start", index=index, content_block=_begun(kind) | whole | {"input": {}})
+                empty = _empty_block(kind) | whole | {"input": {}}
+                yield _event("content_block_start", index=index, content_block=empty)
                 given = {"type": "input_json_delta", "partial_json": json.dumps(whole["input"], ensure_ascii=False)}
                 yield _event("content_block_delta", index=index, delta=given)
                 yield _event("content_block_stop", index=index)
-        yield _event("message_delta", delta=_ended(answer), usage={"output_tokens": answer.sampled_tokens})
+        yield _event("message_delta", delta=_end(answer), usage={"output_tokens": answer.sampled_tokens})
         yield _event("message_stop")
 
 
 BLOCKS: Mapping[TextKind, str] = {"reasoning": "thinking", "content": "text"}
-"""That hold the kinds of text."""
+"""Blocks that hold the kinds of text."""
 
 
-def error_object(error: Mapping[str, Any]) -> dict[str, Any]:
-    """From OpenAI's."""
+def write_error(error: Mapping[str, Any]) -> dict[str, Any]:
     told = error["message"]
     if error["code"] == TOO_LONG:
         counts = COUNTS.search(told)
@@ -203,10 +216,10 @@ def _call(block: Mapping[str, Any]) -> dict[str, Any]:
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if (kind := tool.get("type") or "custom") != "custom":
         raise Refused(400, f"tools: {kind!r} is run by no one here: tools with an input_schema are taken")
-    return function_tool(tool, "input_schema")
+    return read_function(tool, "input_schema")
 
 
-def _blocks(answer: Told) -> Iterator[tuple[str, dict[str, Any]]]:
+def _blocks(answer: PartialAnswer) -> Iterator[tuple[str, dict[str, Any]]]:
     if answer.parsed.reasoning:
         yield "thinking", {"thinking": answer.parsed.reasoning}
     if answer.parsed.content:
@@ -215,7 +228,7 @@ def _blocks(answer: Told) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "tool_use", {"id": name_of, "name": name, "input": _object(arguments)}
 
 
-def _begun(kind: str) -> dict[str, Any]:
+def _empty_block(kind: str) -> dict[str, Any]:
     empty: dict[str, dict[str, Any]] = {
         "thinking": {"thinking": "", "signature": ""},
         "text": {"text": ""},
@@ -242,7 +255,7 @@ def _head(model: str) -> dict[str, Any]:
     }
 
 
-def _ended(answer: Told) -> dict[str, Any]:
+def _end(answer: PartialAnswer) -> dict[str, Any]:
     if answer.parsed.calls:
         return {"stop_reason": "tool_use", "stop_sequence": None}
     if answer.stopped_at is not None:
@@ -250,9 +263,12 @@ def _ended(answer: Told) -> dict[str, Any]:
     return {"stop_reason": "max_tokens" if answer.finish == "length" else "end_turn", "stop_sequence": None}
 
 
-def _usage(answer: Told) -> dict[str, int]:
+def _usage(answer: PartialAnswer) -> dict[str, int]:
     return {"input_tokens": answer.prompt_tokens, "output_tokens": answer.sampled_tokens}
 
 
 def _event(kind: str, **what: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps({'type': kind} | what)}\n\n"
+
+
+MESSAGES = Dialect("/v1/messages", read_request, write_answer, stream_answer, write_error, error_event="event: error\n")

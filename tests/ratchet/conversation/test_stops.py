@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.recorder.stops import Stops, before, for_engine
+from ratchet.conversation.stops import Stops, cut_at_stop, select_for_engine
 
 PIECES = ("a", "b", "ab", "ba.", "", "é")
 
@@ -31,7 +31,7 @@ def test_kept_are_the_first_tokens_whose_text_holds_a_string_however_often_it_is
     kept = (n for n in range(1, len(ids) + 1) if any(word in text_of(ids[:n]) for word in words))
 
     assert found == next(kept, None)
-    told, word = before(text_of(ids[:found]), words)
+    told, word = cut_at_stop(text_of(ids[:found]), words)
     assert (word is None) == (found is None) and not any(one in told for one in words)
 
 
@@ -43,4 +43,4 @@ def test_half_a_character_is_no_string_until_it_is_whole() -> None:
 
 
 def test_an_engine_is_told_what_its_request_holds() -> None:
-    assert (for_engine(("a",) * 20), for_engine(())) == (("a",) * 16, ())
+    assert (select_for_engine(("a",) * 20), select_for_engine(())) == (("a",) * 16, ())

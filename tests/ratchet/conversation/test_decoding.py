@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from ratchet.recorder.decoding import Decoding
-from ratchet.recorder.parsing import UNFINISHED
+from ratchet.conversation.stops import UNFINISHED, Decoding
 from tests.quick import rounds
 from tests.ratchet.conversation.speakers import template
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from ratchet.recorder.refused import Refused
+from ratchet.dialects.body import Refused
 
 MOST_BYTES = 4 * 1024 * 1024
 NOT_FOUND = "previous_response_not_found"
