@@ -25,7 +25,7 @@ def written(folder: Path, *lines: object) -> Ratchet:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_file_of_tasks_is_held_out_in_part_taught_and_measured_before_and_after(
     tmp_path: Path, amqp_url: str
 ) -> None:
@@ -38,7 +38,7 @@ def test_a_file_of_tasks_is_held_out_in_part_taught_and_measured_before_and_afte
 
     # when it is tried
     ran = ratchet(
-        "try", "--file", "tasks.jsonl", "--model", str(model), "--port-base", str(free_base()), "--json", timeout_s=280
+        "try", "--file", "tasks.jsonl", "--model", str(model), "--port-base", str(free_base()), "--json", timeout_s=500
     )
 
     # then it says what can teach, and how good the model was and is on tasks that nobody taught

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,6 @@ import typer
 
 from ratchet.adapters.evaluations import register_set
 from ratchet.adapters.registry import RegistryStore
-from ratchet.logs.names import EVALUATION_TASKS
 from ratchet.models.fetch import fetch
 from ratchet.models.known import KNOWN
 from ratchet.service.settings import FleetSettings
@@ -207,21 +207,15 @@ class _Asking:
 
     def measure(self, version: str, what: str) -> dict[str, list[float]]:
         """What each answer is worth, by task. Raises TimedOut, BusError, JournalError."""
-        asked = {
-            f"{EVALUATION_TASKS}{self._asking.name}/{version}/{number}": one
-            for number, one in enumerate(self._trial.held_out)
+        make = [partial(self._asking.task, one, version, n) for n, one in enumerate(self._trial.held_out)]
+        by_id = {made().task_id: made for made in make}
+        with self._advancing(what, len(make)) as advance, self._client() as fleet:
+            found = answers(fleet, self._access.logs_dir, by_id, self._timeout_s, advance, lambda _: None)
+        worths = {task_id: [worth(row.score, row.score_status) for row in rows] for task_id, rows in found.items()}
+        return {
+            one.sha256: [value for value in worths[task_id] if value is not None]
+            for one, task_id in zip(self._trial.held_out, by_id, strict=True)
         }
-        make = {
-            task_id: (lambda one=one, number=number: self._asking.task(one, version, number))
-            for number, (task_id, one) in enumerate(asked.items())
-        }
-        with self._advancing(what, len(asked)) as advance, self._client() as fleet:
-            found = answers(fleet, self._access.logs_dir, make, self._timeout_s, advance, lambda _: None)
-        worths = {
-            asked[task_id].sha256: [worth(row.score, row.score_status) for row in rows]
-            for task_id, rows in found.items()
-        }
-        return {task: [one for one in of if one is not None] for task, of in worths.items()}
 
     def teach(self) -> None:
         """Raises TimedOut, BusError."""

@@ -57,11 +57,7 @@ class TrialReport:
             return "It got worse: a fleet would not promote this version."
         return "No difference is proved: the interval reaches 0."
 
-    @property
-    def next_steps(self) -> list[str]:
-        return list(self._next_steps())
-
-    def _next_steps(self) -> Iterator[str]:
+    def next_steps(self) -> Iterator[str]:
         if doubtful := self.outcome["counts"].get("demonstrations.doubtful", 0):
             yield f"{doubtful} references look wrong: mend them at their source (docs/your-own-tasks.md)"
         if self.after is None or not self.gains["mean score"].significant:
@@ -92,7 +88,7 @@ class TrialReport:
             "training": self.outcome,
             "seconds": dict(self.seconds),
             "verdict": self.verdict,
-            "next": self.next_steps,
+            "next": list(self.next_steps()),
         }
 
 
@@ -114,7 +110,7 @@ def render_trial(report: TrialReport) -> Group:
         Text(note, style="dim"),
         Text(f"Time: {times}"),
         Text(f"\n{report.verdict}", style="bold"),
-        *map(Text, report.next_steps),
+        *map(Text, report.next_steps()),
     )
 
 
