@@ -18,6 +18,7 @@ import typer
 
 from ratchet.adapters.evaluations import register_set
 from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.taught import ANCHORS
 from ratchet.models.fetch import fetch
 from ratchet.models.known import KNOWN
 from ratchet.service.settings import FleetSettings
@@ -104,6 +105,7 @@ def trying(
             before = asking.measure(BASE_VERSION, f"{model} answers {len(trial.held_out)} held-out tasks")
         with clock.part("answering what teaches"):
             asking.teach()
+        (place.adapters / AGENT / ANCHORS).unlink(missing_ok=True)  # no gate asks them here, so they may teach
         with clock.part("training"):
             outcome = _train(access, narrator, seed)
         after = None
