@@ -69,7 +69,7 @@ def run(world: World, seed: int) -> Saved:
     for number in range(world.tasks):
         before, count = samples.count(), samples.draw()
         right = world.right if world.worse_from is None or number < world.worse_from else world.worse
-        samples.closed(*task([chance.random() < right for _ in range(count)]))
+        samples.observe(*task([chance.random() < right for _ in range(count)]))
         saved += USUAL - count
         fewest = min(fewest, samples.count())
         if samples.count() > before:

@@ -19,7 +19,7 @@ from bench.learning.models import BASES
 
 SHOWN = ("references", "references-then-grpo")
 """Learn from the right answers to the tasks: alone, or first and from the model's own samples after them."""
-LEARNERS = ("grpo", "weighted-sft", "best-of-group-sft", "dpo", "kto", "vespo", "online-grpo", *SHOWN)
+LEARNERS = ("grpo", "weighted-sft", "best-of-group-sft", "kto", "online-grpo", *SHOWN)
 BESIDES = ("masked-grpo", *(f"{name}-{wrong}-wrong" for wrong in (10, 20) for name in SHOWN))
 """Only where asked for by name. `-10-wrong`: a tenth of the references are another task's."""
 JUDGEMENTS = ("sharp", "rough")
@@ -102,7 +102,7 @@ def result_cells(learners: Sequence[str], seeds: int, rounds: int, points: dict[
 
 def tuned_as(learner: str) -> str:
     """The learner at whose best point this one is run."""
-    return next((name for name in SHOWN if learner.startswith(f"{name}-") and learner.endswith("-wrong")), learner)
+    return learner.rsplit("-", 2)[0] if learner.endswith("-wrong") else learner
 
 
 def share_wrong(learner: str) -> float:

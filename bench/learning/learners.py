@@ -27,8 +27,6 @@ from services.trainer.data.doubts import doubtful
 from services.trainer.data.samples import TrainingSample
 
 ONLINE = "online-grpo"
-PAIRED = ("best-of-group-sft", "dpo")
-"""Take one item of each group, not each of its answers."""
 BASE = BaseModelIdentity(name="small")
 ONLINE_KNOBS = {"clip_high": 0.28, "batch": 64, "negative_weight": 1.0}
 """Its answers are fresh: DAPO's own clipping."""
@@ -45,10 +43,9 @@ class Point:
 
 GRID = (Point(64, 1e-3), Point(128, 5e-4), Point(128, 1e-3), Point(128, 2e-3))
 GRIDS = {
-    "dpo": (Point(128, 1e-4, 0.5), Point(128, 2e-4, 0.5), Point(128, 2e-4, 2.0), Point(128, 5e-4, 2.0)),
     "kto": (Point(128, 5e-4, 0.5), Point(128, 1e-3, 0.5), Point(128, 5e-4, 2.0), Point(128, 1e-3, 2.0)),
 }
-"""As many points as GRID has, where those of preferences do best: at 1e-3 DPO forgets good answers with the bad."""
+"""As many points as GRID has, where KTO does best."""
 
 
 def point_of(learner: str, number: int) -> Point:
@@ -100,7 +97,9 @@ def _offline(
     References that look wrong to the policy are left out, as the trainer does.
     """
     algorithm = find_algorithm(name)
-    items = len({sample.group for sample in samples}) if name in PAIRED else len(samples) or len(references)
+    items = (
+        len({sample.group for sample in samples}) if name == "best-of-group-sft" else len(samples) or len(references)
+    )
     knobs = algorithm.hyperparameters.read({}, {})
     batch = knobs.batch if samples else knobs.for_demonstrations(items).batch
     epochs = math.ceil(point.steps / max(1, round(items / batch)))

@@ -10,7 +10,7 @@ from bench.learning.cells import Lesson
 
 CLAIMED = "grpo"
 """Whose gain over the best of the simpler ones is claimed, or not."""
-CONTROLS = ("weighted-sft", "best-of-group-sft", "dpo", "kto")
+CONTROLS = ("weighted-sft", "best-of-group-sft", "kto")
 ONLINE = "online-grpo"
 
 

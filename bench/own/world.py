@@ -21,7 +21,7 @@ import torch
 
 from bench.own.families import Family, OwnTask
 from ratchet.models.loading import load_language_model
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.reward import ScorerIdentity

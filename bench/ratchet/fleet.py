@@ -22,8 +22,8 @@ from ratchet.adapters.adapter_service import AdapterService
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import FEEDBACK, TASKS, topology_of
+from ratchet.runs.store import RunStore
 from ratchet.runtime.runner import Service
-from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
@@ -102,7 +102,7 @@ class Fleet:
     @property
     def ended_runs(self) -> dict[str, AdapterTrained]:
         """Those that the orchestrator was told of, by id."""
-        runs = ((run.path.name, run.outcome) for run in self._runs.every() if run.announced)
+        runs = ((run.path.name, run.outcome) for run in self._runs.folders() if run.announced)
         return {name: outcome for name, outcome in runs if outcome is not None}
 
     @property

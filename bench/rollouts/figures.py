@@ -15,12 +15,12 @@ from typing import Any
 from bench.rollouts.house import House, Model, model, runner
 from bench.rollouts.neighbours import BAD, FILES, SECRET, bad, good, program, sends_books, timed
 from ratchet.recorder.programs import Program
-from ratchet.sandbox import cgroup
-from ratchet.sandbox.job import Job
-from ratchet.sandbox.running import Stop, run
-from ratchet.sandbox.syscalls import filters
 from schemas.messages.response import Response
 from schemas.messages.workspace import Workspace
+from workbench.sandbox import cgroup
+from workbench.sandbox.job import Job
+from workbench.sandbox.running import Stop, run
+from workbench.sandbox.syscalls import filters
 
 ECHO = ("python3", "-I", "-S", "-c", "import sys; print(sys.stdin.read())")
 INPUT = "echo"

@@ -17,7 +17,7 @@ import psutil
 
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
-from ratchet.sandbox import cgroup
+from workbench.sandbox import cgroup
 
 SET_CHILD_SUBREAPER = 36
 """Of prctl."""

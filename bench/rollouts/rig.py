@@ -28,7 +28,7 @@ from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import RUNNER, Fleet
 from tests.acceptance.user import User
-from tests.ratchet.workspaces.conftest import Server, git
+from tests.workbench.workspaces.conftest import Server, git
 
 PROGRAM = """
 import json, os, sys, urllib.request

@@ -13,10 +13,10 @@ from statistics import median
 from typing import Any
 
 from bench.machine import machine
-from ratchet.sandbox import cgroup
-from ratchet.sandbox.job import Job
-from ratchet.sandbox.running import Stop, run
-from ratchet.sandbox.syscalls import filters
+from workbench.sandbox import cgroup
+from workbench.sandbox.job import Job
+from workbench.sandbox.running import Stop, run
+from workbench.sandbox.syscalls import filters
 
 OUT = Path(__file__).parents[1] / "out" / "sandbox.json"
 COMMAND = ("python3", "-I", "-S", "-c", "pass")

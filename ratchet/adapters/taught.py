@@ -80,7 +80,7 @@ def logged_words_key(raw: bytes) -> int:
 
 
 def is_kept(key: int, share: float) -> bool:
-    """Whether a prompt with this key is in the share of all prompts that is kept for the replay."""
+    """True for a prompt in the share of all prompts that is kept for the replay."""
     return key < share * LARGEST_KEY
 
 

@@ -142,8 +142,8 @@ _STATUS: tuple[tuple[type[errors.RatchetError], int, str, str], ...] = (
 """The first class that fits."""
 
 
-def problem_of(error: errors.RatchetError) -> Problem:
-    """What the caller is told of an error of the tree."""
+def problem_of(error: Exception) -> Problem:
+    """The answer to the caller for one of `errors.FAULTS`."""
     if isinstance(error, Problem):
         return error
     for kind, status, title, slug in _STATUS:
@@ -155,7 +155,7 @@ def problem_of(error: errors.RatchetError) -> Problem:
 
 def status_of(error: Exception) -> int:
     """The HTTP status an error becomes."""
-    return problem_of(error).status if isinstance(error, errors.RatchetError) else 500
+    return problem_of(error).status if isinstance(error, errors.FAULTS) else 500
 
 
 def problem_of_http(error: HTTPException) -> Problem:

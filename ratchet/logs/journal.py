@@ -98,12 +98,12 @@ class Journal:
 
     @property
     def end(self) -> Position:
-        """Where the next line will start; everything before it is on disk, and applied (see `append`)."""
+        """The place of the next line; everything before it is on disk, and applied (see `append`)."""
         return self._end
 
     @property
     def begin(self) -> Position:
-        """Where the active file begins: what is before is sealed."""
+        """The beginning of the active file: all before it is sealed."""
         return self._file.start
 
     async def seal(self) -> None:
@@ -112,7 +112,7 @@ class Journal:
         if self._file.take_sealed():
             self._compressing = self._compressor.submit(self._compress)
 
-    def stamped(self, line: bytes) -> bytes:
+    def stamp(self, line: bytes) -> bytes:
         """A line as it is to be appended: with the epoch of its writer."""
         epoch = self._fence.epoch
         return line if epoch is None else b'%b,"epoch":%d}' % (line[:-1], epoch)
@@ -128,7 +128,7 @@ class Journal:
         """
         if self._closed:
             raise JournalError(f"{self.path} is closed: no line can be appended to it")
-        group = _Group(joined(lines), asyncio.get_running_loop().create_future(), apply)
+        group = _Group(join_lines(lines), asyncio.get_running_loop().create_future(), apply)
         self._waiting.append(group)
         if self._committer is None or self._committer.done():
             self._committer = asyncio.create_task(self._commit_waiting())
@@ -207,8 +207,8 @@ def _fail(group: _Group, error: Exception) -> None:
         group.position.set_exception(error)
 
 
-def joined(lines: Sequence[bytes]) -> bytes:
-    """As they are written. Raises JournalError for what a reader would not take for the same lines."""
+def join_lines(lines: Sequence[bytes]) -> bytes:
+    """Join them as they are written. Raises JournalError for what a reader would not take for the same lines."""
     for line in lines:
         if not (line.startswith(b"{") and line.endswith(b"}")) or b"\n" in line or len(line) > MAX_LINE_BYTES:
             raise JournalError(

@@ -12,9 +12,9 @@ from typing import Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 
-from ratchet.mcp.bounds import TooBig, bounded
 from ratchet.mcp.call import VARIABLE, Call, Route
 from ratchet.mcp.rest import CallFailed, Services, ask
+from workbench.tools.bounds import TooBig, bounded
 
 JSON = "application/json"
 TAIL = 50

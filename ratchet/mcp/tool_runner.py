@@ -14,11 +14,11 @@ from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetad
 from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError, create_model
 
-from ratchet.mcp.bounds import TooBig, bounded
 from ratchet.mcp.call import Call, Route
 from ratchet.mcp.rest import CallFailed, Progress, Services, ask
 from ratchet.mcp.tool_table import ToolSpec
 from schemas.messages.base import explain
+from workbench.tools.bounds import TooBig, bounded
 
 CONTEXT = "context"
 

@@ -22,7 +22,7 @@ TOOLS = ToolTable("trainer")
 def start_training(
     agent_id: Annotated[AgentId, Field(description="The agent to train a new adapter for.")],
     algorithm: Annotated[
-        Identifier | None, Field(description="grpo (if absent), weighted-sft, dpo, kto, … or a registered one.")
+        Identifier | None, Field(description="grpo (if absent), weighted-sft, kto, … or a registered one.")
     ] = None,
     parent_version: Annotated[
         AdapterVersion | None, Field(description="Version to start from; the primary if absent.")

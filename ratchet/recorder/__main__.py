@@ -24,7 +24,7 @@ from ratchet.recorder.application import Recorder
 from ratchet.recorder.connecting import delete_queue, own_bus
 from ratchet.recorder.order import RecordOrder, own_queue, queue_name
 from ratchet.recorder.work import RecordedWork
-from ratchet.service.errors import BusError, RatchetError
+from ratchet.service.errors import FAULTS, BusError
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import Work
@@ -118,7 +118,7 @@ def main() -> int:
     except BusError as error:
         say(str(error))
         return NO_BROKER
-    except RatchetError as error:
+    except FAULTS as error:
         say(str(error))
         return FAILED
     if result is None:

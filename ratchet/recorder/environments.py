@@ -20,8 +20,8 @@ from pathlib import Path
 from ratchet.files.atomic_file import replace_file
 from ratchet.recorder.image.installing import SHOWN_CHARS, NotInstalled, Say, installing
 from ratchet.recorder.image.store import Images
-from ratchet.sandbox.bubblewrap import PATH
 from ratchet.service.errors import SettingsError
+from workbench.sandbox.bubblewrap import PATH
 
 READY = "ready.json"
 """What was installed, written last."""

@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.rollout import Budget
-from ratchet.sandbox.job import Listen
+from workbench.sandbox.job import Listen
 
 MOST_CONNECTIONS = 128
 KEEP_ALIVE_S = 600

@@ -25,13 +25,13 @@ from ratchet.recorder.environments import Environments
 from ratchet.recorder.image.declared import Image
 from ratchet.recorder.order import INPUT, as_text, unfit_argument
 from ratchet.recorder.shipped import inside
-from ratchet.sandbox.bubblewrap import PATH
-from ratchet.sandbox.job import WORKSPACE, SandboxError, require_absolute, require_inside, require_mountable
-from ratchet.sandbox.limits import MIB, Limits
 from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import SettingsError
 from schemas.messages.base import AgentId, Identifier
 from schemas.messages.task import Prompt
+from workbench.sandbox.bubblewrap import PATH
+from workbench.sandbox.job import WORKSPACE, SandboxError, require_absolute, require_inside, require_mountable
+from workbench.sandbox.limits import MIB, Limits
 
 INSTALLED = EntryPoints("ratchet.programs", "program", SettingsError)
 TASK_FILE = "/task/input"

@@ -19,13 +19,13 @@ from ratchet.bus.topology import RESPONSES
 from ratchet.conversation.segments import sample_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.rollout import RecordedRollout
-from ratchet.sandbox.limits import MIB
 from ratchet.service.errors import Reject, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, SampleStatus
 from schemas.messages.work import Work
 from schemas.messages.workspace import Artifact
+from workbench.sandbox.limits import MIB
 
 log = Log("recorder")
 

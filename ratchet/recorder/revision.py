@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ratchet.recorder.image.store import own_folder, sum_of
 from ratchet.recorder.programs import Program
-from ratchet.sandbox.bubblewrap import OURS
+from workbench.sandbox.bubblewrap import OURS
 
 LEFT_OUT = frozenset({"__pycache__", ".git"})
 CHUNK = 1024 * 1024

@@ -25,7 +25,7 @@ from ratchet.bus.protocol import Bus, Handler
 from ratchet.http.server.application import application
 from ratchet.runtime.idle_collector import IdleCollector
 from ratchet.runtime.watchdog import BEAT_S, MARGIN_S, Watchdog, WatchdogThread
-from ratchet.service.errors import Hung, RatchetError, SettingsError
+from ratchet.service.errors import FAULTS, Hung, SettingsError
 from ratchet.service.metrics import READY
 from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import unknown_names
@@ -301,7 +301,7 @@ def run(name: str, wire: Callable[[], Wired]) -> None:
     _make_room_for_clients()
     try:
         uvloop.run(main())
-    except RatchetError as error:
+    except FAULTS as error:
         if hopeless:
             log.error("failed", str(error), hopeless=True)
         else:

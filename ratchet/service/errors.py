@@ -6,6 +6,8 @@ Any other exception that leaves a handler is a fault of ours and is retried like
 
 from __future__ import annotations
 
+from workbench.errors import WorkbenchError
+
 LONGEST_REASON = 1000
 """Characters of a reason that quotes what somebody else wrote: it goes into logs and ledgers that are kept."""
 
@@ -19,6 +21,10 @@ def one_line(text: str, most: int = LONGEST_REASON) -> str:
 
 class RatchetError(Exception):
     """Root of the tree."""
+
+
+FAULTS = (RatchetError, WorkbenchError)
+"""Errors whose text is a sentence for people: those of the fleet and those of the workbench."""
 
 
 class SettingsError(RatchetError):

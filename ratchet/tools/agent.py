@@ -22,12 +22,12 @@ import httpx
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from ratchet.service.errors import RatchetError
+from ratchet.service.errors import FAULTS, RatchetError
 from ratchet.tools.audit import ToolAudit, audit_folder
-from ratchet.tools.globs import matcher
-from ratchet.tools.operation import Effect
-from ratchet.tools.policy import Policy
-from ratchet.tools.toolbox import OPERATIONS, Toolbox
+from workbench.tools.globs import matcher
+from workbench.tools.operation import Effect
+from workbench.tools.policy import Policy
+from workbench.tools.toolbox import OPERATIONS, Toolbox
 
 Mode = Literal["act", "plan"]
 Message = dict[str, Any]
@@ -206,7 +206,7 @@ def main() -> int:
     """Prints the answer; exit code 1, and why on stderr, where there is none."""
     try:
         answer = asyncio.run(run(parsed(sys.argv[1:]), ModelSettings()))
-    except RatchetError as error:
+    except FAULTS as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"{answer}\n")

@@ -18,8 +18,6 @@ from ratchet.logs.names import active_path
 from ratchet.service.errors import JournalError
 
 SERVICE = "tools"
-SHOWN = 200
-"""Characters of a text among the arguments; of a longer one its sum and size are kept."""
 
 
 def audit_folder(root: Path) -> Path:
@@ -49,27 +47,9 @@ class ToolAudit:
         await self._log.close()
 
 
-def fingerprint(text: str | bytes) -> dict[str, Any]:
-    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    return {"sha256": hashlib.sha256(raw).hexdigest(), "bytes": len(raw)}
-
-
-def shown(arguments: Mapping[str, Any], private: frozenset[str]) -> dict[str, Any]:
-    """Arguments as the audit has them. What is private or long is there as a sum and a size."""
-    return {name: _shown(value, hide=name in private) for name, value in arguments.items()}
-
-
 def _plain(value: Any) -> Any:
     """Text that can be written as UTF-8."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-
-
-def _shown(value: Any, *, hide: bool) -> Any:
-    try:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (ValueError, TypeError, RecursionError):
-        text, hide = repr(value), True
-    return fingerprint(text) if hide or len(text) > SHOWN or not text.isprintable() else value
 
 
 def verify(folder: Path, anchor: Path | None = None) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 from ratchet.mcp.tool_runner import RawArguments
-from ratchet.tools.operation import Effect, Operation
-from ratchet.tools.toolbox import Toolbox
+from workbench.tools.operation import Effect, Operation
+from workbench.tools.toolbox import Toolbox
 
 INSTRUCTIONS = (
     "Tools for one workspace: files, git, tests, databases; requests and containers where the policy allows them. "

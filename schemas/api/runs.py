@@ -29,9 +29,7 @@ class TrainRunRequest(Record):
 
     agent_id: AgentId
     request_id: Identifier | None = Field(None, description="Unique per run; the same one again is not trained twice.")
-    algorithm: Identifier | None = Field(
-        None, description="grpo if absent; weighted-sft, dpo, kto, … or a registered one."
-    )
+    algorithm: Identifier | None = Field(None, description="grpo if absent; weighted-sft, kto, … or a registered one.")
     parent_version: AdapterVersion | None = Field(None, description="Start from it; from the primary if absent.")
     since: Place | None = Field(None, description="Read the log of interactions from this byte on.")
     until: Place | None = Field(None, description="Read it to before this byte; to its end if absent.")

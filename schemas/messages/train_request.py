@@ -18,7 +18,7 @@ class TrainRequest(Message):
     agent_id: AgentId
     metadata: Metadata = Metadata()
     algorithm: Identifier = Field(
-        "grpo", description="grpo, weighted-sft, dpo, kto, … or one registered by name: docs/training.md."
+        "grpo", description="grpo, weighted-sft, kto, … or one registered by name: docs/training.md."
     )
     parent_version: AdapterVersion | None = Field(None, description="Start from it; from the primary if absent.")
     since: int = Field(0, ge=0, description="Read the log of interactions from this byte on.")

@@ -132,8 +132,8 @@ ROUTERS = {
     "scorer": ("services.scorer.api:scorer_router",),
     "trainer": (
         "services.trainer.api:trainer_router",
-        "ratchet.training_runs.api:trainings_router",
-        "ratchet.training_runs.api:runs_router",
+        "ratchet.runs.api:trainings_router",
+        "ratchet.runs.api:runs_router",
     ),
     "orchestrator": (
         "services.orchestrator.api.tasks:tasks_router",
@@ -145,7 +145,7 @@ ROUTERS = {
         "services.orchestrator.api.experiments:experiments_router",
         "services.orchestrator.api.programs:programs_router",
         "services.orchestrator.api.rollouts:rollouts_router",
-        "ratchet.training_runs.api:trainings_router",
+        "ratchet.runs.api:trainings_router",
         "services.orchestrator.api.fleet:queues_router",
         "services.orchestrator.api.dead_letters:dead_letters_router",
         "services.orchestrator.api.fleet:status_router",

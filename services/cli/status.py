@@ -14,9 +14,9 @@ from rich.text import Text
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.amqp.short_connection import connected, without_password
 from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
+from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
-from ratchet.training_runs.run import LEAST_GROUPS
 from services.cli.fleet.at_a_glance import at_a_glance, held_up
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetFolder, FleetRecord
 from services.cli.fleet.processes import supervisor_process

@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from ratchet.service.errors import Ambiguous, BusError, NotFound, RatchetError, SettingsError
+from ratchet.service.errors import FAULTS, Ambiguous, BusError, NotFound, RatchetError, SettingsError
+from workbench.errors import PolicyError
 
 
 class ExitCode(IntEnum):
@@ -40,13 +41,13 @@ class TimedOut(CommandError):
     """What was waited for did not happen in time; it may still happen."""
 
 
-def exit_code(error: RatchetError) -> ExitCode:
+def exit_code(error: Exception) -> ExitCode:
     """The code a command that ended in this error exits with."""
     if isinstance(error, BusError):
         return ExitCode.BROKER_UNREACHABLE
     if isinstance(error, TimedOut):
         return ExitCode.TIMED_OUT
-    if isinstance(error, UsageError | SettingsError | NotFound | Ambiguous):
+    if isinstance(error, UsageError | SettingsError | NotFound | Ambiguous | PolicyError):
         return ExitCode.USAGE
     return ExitCode.FAILED
 
@@ -61,7 +62,7 @@ class FaultsAsSentences(TyperGroup):
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         try:
             return super().invoke(ctx)
-        except RatchetError as error:
+        except FAULTS as error:
             if ctx.params.get("debug"):
                 raise
             say_error(f"{error}{_where_else(error)}")
@@ -73,7 +74,7 @@ class FaultsAsSentences(TyperGroup):
             raise typer.Exit(0) from None
 
 
-def _where_else(error: RatchetError) -> str:
+def _where_else(error: Exception) -> str:
     """Where the broker that was asked is merely the usual one, for no fleet was started here: how to find another's."""
     if not isinstance(error, BusError) or "RATCHET_AMQP_URL" in os.environ:
         return ""

@@ -15,9 +15,9 @@ from services.cli.terminal import AsJson, CommandError, UsageError, out, print_j
 
 try:
     from ratchet.tools.audit import SERVICE, ToolAudit, audit_folder, verify
-    from ratchet.tools.operation import Operation
-    from ratchet.tools.policy import Policy
-    from ratchet.tools.toolbox import OPERATIONS, Toolbox, ToolResult
+    from workbench.tools.operation import Operation
+    from workbench.tools.policy import Policy
+    from workbench.tools.toolbox import OPERATIONS, Toolbox, ToolResult
 except ModuleNotFoundError as error:
     raise CommandError(f"{error.name} is not installed: {to_install('tools')}") from None
 

@@ -173,7 +173,7 @@ class Orchestrator:
         self._news = RewardBroadcaster(bus, now)
         kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)
         self._waits = ResultWaiters()
-        self._task_desk = TaskService(self._intake, self.ledger, self._waits)
+        self._task_service = TaskService(self._intake, self.ledger, self._waits)
         self._completion = Completion(bus, self.ledger, kept)
         keyed: KeyedLogSettings = {
             "segment_bytes": settings.segment_bytes,
@@ -183,8 +183,8 @@ class Orchestrator:
         self._feedback_log = FeedbackLog(settings.logs_dir, **keyed, seals=seals)
         self._feedback = FeedbackService(self.ledger, self._feedback_log, now)
         self._threads = Threads(self.name)
-        self._chat_desk = ChatService(
-            self._task_desk,
+        self._chat_service = ChatService(
+            self._task_service,
             self.ledger,
             settings.logs_dir,
             arms,
@@ -214,7 +214,7 @@ class Orchestrator:
             arms,
             settings.audits,
             logs_dir=settings.logs_dir,
-            heard=self._calibrations.audited,
+            on_logged=self._calibrations.add_verdict,
             clock=clock,
             seconds=seconds,
         )
@@ -351,9 +351,11 @@ class Orchestrator:
     def routers(self) -> Sequence[APIRouter]:
         return [
             page_router(),
-            tasks_router(self._task_desk, self.ledger, self._settings.logs_dir, self._feedback.of_task, self._threads),
-            chat_router(self._chat_desk),
-            dialects_router(self._chat_desk),
+            tasks_router(
+                self._task_service, self.ledger, self._settings.logs_dir, self._feedback.of_task, self._threads
+            ),
+            chat_router(self._chat_service),
+            dialects_router(self._chat_service),
             feedback_router(self._feedback),
             agreement_router(self._calibrations),
             *self._api.routers(),
@@ -364,7 +366,7 @@ class Orchestrator:
         await self._become_leader()
         await self.ledger.open()
         for task_id in self.ledger.unanswered:
-            self._settler.owe(task_id)
+            self._settler.add_pending_result(task_id)
         self._deadlines.start(self.ledger.index.note(DEADLINES), await self.ledger.newest_line())
         await self._feedback_log.open()
         await self._audit_log.open()
@@ -389,7 +391,7 @@ class Orchestrator:
         start = self._clocks.start
         start("index-commit", self._commit, COMMIT_EVERY_S)
         start("deadline-sweep", self._sweep, SWEEP_EVERY_S)
-        start("telling", self._settler.tell_the_untold, TELL_EVERY_S)
+        start("telling", self._settler.send_pending_results, TELL_EVERY_S)
         start("reward-news", self._news.flush, NEWS_EVERY_S)
         start("audits", self._audits.turn, AUDIT_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
@@ -408,7 +410,7 @@ class Orchestrator:
         prefetch = self._settings.orchestrator_prefetch
         kept = [Subscription(KEPT_RESPONSES, self._completion.keep, prefetch)] if self._settings.external_scorer else []
         return [
-            Subscription(REWARDS, self._backlog.counted(self._settler.handle), prefetch),
+            Subscription(REWARDS, self._backlog.count_rewards(self._settler.handle), prefetch),
             Subscription(TASKS, self._intake.handle, prefetch),
             Subscription(DRAFT_RESPONSES, self._completion.complete, prefetch),
             Subscription(FEEDBACK, self._feedback.handle, prefetch),
@@ -442,16 +444,16 @@ class Orchestrator:
 
     def _closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
         self._own_tasks.closed(work.task_id, lines)
-        self._news.logged(work.agent_id, lines)
-        self._waits.closed(work.task_id)
+        self._news.add(work.agent_id, lines)
+        self._waits.notify_closed(work.task_id)
         self._api.watcher.settled(work, lines, result)
         self._api.quality.closed(lines)
         if samples := self._samples.get(work.agent_id):
-            samples.closed(work, lines)
+            samples.observe(work, lines)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
             self._anchors[work.agent_id].closed(lines, work)
-            self._audits.closed(work, lines)
+            self._audits.consider(work, lines)
 
     async def _trained(self, delivery: Delivery) -> None:
         trained = opened(AdapterTrained, delivery)
@@ -530,7 +532,7 @@ class Orchestrator:
         metrics.oldest_open_task.set(max(0.0, age))
 
     async def _expire_overdue(self) -> None:
-        index, limit = self.ledger.index, SWEEP_AT_ONCE + self._settler.given_up
+        index, limit = self.ledger.index, SWEEP_AT_ONCE + self._settler.unclosable
         overdue = [entry for numbers, time in self._deadlines.times() for entry in index.overdue(time, limit, numbers)]
         await self._settler.expire_overdue(overdue)
         if self._deadlines.has_stepped:

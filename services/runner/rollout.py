@@ -19,14 +19,9 @@ from ratchet.recorder.own_socket import serving
 from ratchet.recorder.programs import TASK_FILE, TASK_VARIABLE, Program
 from ratchet.recorder.recording import Ran, recorded
 from ratchet.recorder.rollout import Budget, RecordedRollout
-from ratchet.sandbox.job import WORKSPACE, End, Job, Listen, Result, SandboxError
-from ratchet.sandbox.limits import MIB
-from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service import failpoint
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
-from ratchet.workspaces.tree import Tree
-from ratchet.workspaces.workspaces import Workspaces
 from schemas.api.generate import ServedModel
 from schemas.api.rollouts import RunningRollout
 from schemas.messages.response import Sample, SampleStatus
@@ -34,6 +29,11 @@ from schemas.messages.runner_rollouts import RolloutProgress, RolloutState
 from schemas.messages.work import Work
 from schemas.messages.workspace import Artifact
 from services.runner.early_stop import ANOTHER_PASSED
+from workbench.sandbox.job import WORKSPACE, End, Job, Listen, Result, SandboxError
+from workbench.sandbox.limits import MIB
+from workbench.sandbox.sandbox import Sandbox
+from workbench.workspaces.tree import Tree
+from workbench.workspaces.workspaces import Workspaces
 
 log = Log("runner")
 

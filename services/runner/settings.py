@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from ratchet.sandbox.settings import SandboxSettings
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
-from ratchet.workspaces.settings import WorkspaceSettings
 from schemas.messages.base import AgentId
+from workbench.sandbox.settings import SandboxSettings
+from workbench.workspaces.settings import WorkspaceSettings
 
 
 def _by_agent(value: Any) -> Any:

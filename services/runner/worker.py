@@ -28,17 +28,11 @@ from ratchet.recorder.recording import publish_response, response_of, why_ended
 from ratchet.recorder.rollout import Budget
 from ratchet.recorder.work import time_within
 from ratchet.runtime.runner import Subscription
-from ratchet.sandbox.job import WORKSPACE, Job, SandboxError
-from ratchet.sandbox.limits import MIB
-from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import EngineError, RatchetError, Reject, Retry, SettingsError, one_line
 from ratchet.service.process_name import process_name
 from ratchet.service.telemetry import Log, task_in_hand
-from ratchet.workspaces.errors import WorkspaceError, WorkspaceUnavailable
-from ratchet.workspaces.tree import Tree
-from ratchet.workspaces.workspaces import Workspaces
 from schemas.api.rollouts import RunningRollouts
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample
@@ -55,6 +49,12 @@ from services.runner.revisions import Revisions
 from services.runner.rollout import Model, RolloutOrder, Rollouts
 from services.runner.settings import RunnerSettings
 from services.runner.slots import NoTurn, Slots
+from workbench.sandbox.job import WORKSPACE, Job, SandboxError
+from workbench.sandbox.limits import MIB
+from workbench.sandbox.sandbox import Sandbox
+from workbench.workspaces.errors import WorkspaceError, WorkspaceUnavailable
+from workbench.workspaces.tree import Tree
+from workbench.workspaces.workspaces import Workspaces
 
 log = Log("runner")
 

@@ -9,17 +9,17 @@ from typing import ClassVar, Self
 from weakref import WeakValueDictionary
 
 from ratchet.bus.in_hand import NEVER
-from ratchet.sandbox.job import Job, Result, SandboxError
-from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service.errors import ScorerError, one_line
 from ratchet.service.telemetry import Log
-from ratchet.workspaces.errors import PatchRefused, WorkspaceError, WorkspaceUnavailable
-from ratchet.workspaces.tree import Bounds, Tree, checked
-from ratchet.workspaces.workspaces import Workspaces
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.hidden_tests.answer import NoFiles, files_in, patch_in
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score
+from workbench.sandbox.job import Job, Result, SandboxError
+from workbench.sandbox.sandbox import Sandbox
+from workbench.workspaces.errors import PatchRefused, WorkspaceError, WorkspaceUnavailable
+from workbench.workspaces.tree import Bounds, Tree, checked
+from workbench.workspaces.workspaces import Workspaces
 
 log = Log("tests")
 NOTHING = Tree({})

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from ratchet.service.errors import RatchetError
+from ratchet.service.errors import FAULTS
 from schemas.messages.base import Record
 from schemas.messages.task import ChatMessage
 from schemas.messages.workspace import Artifact, Workspace
@@ -92,6 +92,6 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except RatchetError as error:
+    except FAULTS as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(1)

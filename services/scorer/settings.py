@@ -7,10 +7,10 @@ from typing import Self
 
 from pydantic import Field, SecretStr
 
-from ratchet.sandbox.settings import SandboxSettings
 from ratchet.service.errors import ScorerError, SettingsError
 from ratchet.service.settings import FleetSettings
-from ratchet.workspaces.settings import WorkspaceSettings
+from workbench.sandbox.settings import SandboxSettings
+from workbench.workspaces.settings import WorkspaceSettings
 
 
 class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):

@@ -1,4 +1,4 @@
-"""Ask the trainer for a run: what the queue `training` takes is taken here alike. How runs go: training_runs/api.py."""
+"""Ask the trainer for a run: what the queue `training` takes is taken here alike. How runs go: ratchet/runs/api.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
-from ratchet.training_runs.store import RunFolder
+from ratchet.runs.store import RunFolder
 from schemas.api.runs import RunView, TrainRunRequest
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
@@ -42,7 +42,7 @@ def trainer_router(accept: Accept) -> APIRouter:
         folder = await accept(asked)
         recorded = await asyncio.to_thread(lambda: folder.request)
         if _content(recorded) != _content(asked):
-            raise key_reused("training") if body.request_id is None else _taken(asked.request_id)
+            raise key_reused("training") if body.request_id is None else _id_taken(asked.request_id)
         response.headers["Location"] = f"/v1/runs/{quote(asked.request_id, safe='')}"
         return await asyncio.to_thread(lambda: folder.run.view)
 
@@ -67,5 +67,5 @@ def _content(request: TrainRequest) -> dict[str, Any]:
     return request.model_dump(exclude={"metadata"})
 
 
-def _taken(request_id: str) -> Problem:
+def _id_taken(request_id: str) -> Problem:
     return Problem(409, "Id taken", f"run {request_id!r} was asked for with other content: take another id", "id-taken")

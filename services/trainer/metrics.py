@@ -1,4 +1,4 @@
-"""What the trainer shows, for Prometheus. A run's gauges keep their last value until the agent's next run."""
+"""The trainer's metrics, for Prometheus. A run's gauges keep their last value until the agent's next run."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ratchet.service.extras import to_install
 from ratchet.service.settings import FleetSettings, names
 
 Tracker = Literal["trackio", "wandb", "mlflow", "tensorboard"]
-"""By Transformers' names, which are also those of their packages."""
+"""Transformers' names of them, which are also those of their packages."""
 
 
 class TrainerSettings(FleetSettings):
@@ -71,7 +71,7 @@ class TrainerSettings(FleetSettings):
 
     @field_validator("trainer_report_to")
     @classmethod
-    def _installed(cls, trackers: tuple[Tracker, ...]) -> tuple[Tracker, ...]:
+    def _check_installed(cls, trackers: tuple[Tracker, ...]) -> tuple[Tracker, ...]:
         if missing := [name for name in trackers if find_spec(name) is None]:
             raise ValueError(f"not installed where the trainer runs: pip install {' '.join(missing)}")
         return trackers

@@ -24,18 +24,18 @@ from typing import Any, TextIO
 
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
+from ratchet.runs.progress import ProgressFile
+from ratchet.runs.run import NOTHING_AGAINST_IT
+from ratchet.runs.store import RunFolder, RunStore, cancel_reason
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingError
-from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import RunFolder, RunStore, cancelled
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from schemas.records.decision import DecisionDraft
 from schemas.records.evaluation import Evaluation
 from schemas.records.registry import Registry
-from services.trainer.data.support import NOTHING_AGAINST_IT
 from services.trainer.run.checkpoints import newest_checkpoint
-from services.trainer.run.tracked_runs import keep_with_the_logs
+from services.trainer.run.trackers import keep_with_the_logs
 from services.trainer.settings import TrainerSettings
 
 BUSY = "busy"
@@ -48,7 +48,7 @@ Do = Callable[[RunFolder, bool], AdapterTrained | None]
 
 
 class Cancelled(TrainingError):
-    """By a person, who is named."""
+    """The run was ended by a person, who is named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _track(settings: TrainerSettings, evaluation: Evaluation, emit: Emit) -> int:
-    from services.trainer.run.tracked_evaluations import track_evaluation
+    from services.trainer.run.trackers import track_evaluation
 
     faults = track_evaluation(settings, evaluation)
     for fault in faults:
@@ -107,9 +107,9 @@ def do_run(settings: TrainerSettings, folder: RunFolder, emit: Emit, *, dry: boo
         progress.record(event)
         emit(event)
         if (who := folder.cancelled_by) is not None:
-            raise Cancelled(cancelled(who))
+            raise Cancelled(cancel_reason(who))
 
-    with folder.claimed(alone=not dry) as mine:
+    with folder.claim(alone=not dry) as mine:
         if not mine or folder.outcome is not None:
             return folder.outcome
         checkpoint = newest_checkpoint(folder.checkpoints)
@@ -124,11 +124,11 @@ def do_run(settings: TrainerSettings, folder: RunFolder, emit: Emit, *, dry: boo
 
 def launch_run(settings: TrainerSettings, folder: RunFolder, stdout: TextIO) -> AdapterTrained | None:
     """The same in several processes, started by Accelerate. Raises TrainingError if they fail."""
-    if not folder.free:
+    if not folder.is_free:
         return folder.outcome
     command = [*launcher(settings), "-m", "services.trainer.train", "--job", str(folder.path)]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stdout, check=False)
-    if folder.outcome is None and folder.free:
+    if folder.outcome is None and folder.is_free:
         raise TrainingError(f"the processes of run {folder.request.request_id} ended with {ended.returncode}")
     return folder.outcome
 
@@ -214,7 +214,7 @@ def register(settings: TrainerSettings, outcome: AdapterTrained) -> None:
 
 
 def is_first_process() -> bool:
-    """Of those that `accelerate launch` started; true without it."""
+    """Return whether this is the first process that `accelerate launch` started; true without it."""
     return os.environ.get("RANK", "0") == "0"
 
 

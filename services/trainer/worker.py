@@ -19,13 +19,12 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import ADAPTERS, TRAINING
 from ratchet.http.work import Threads
+from ratchet.runs.api import TrainingRuns, runs_router, trainings_router
+from ratchet.runs.store import RunFolder, RunStore
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, RatchetError, Reject
 from ratchet.service.telemetry import Log
-from ratchet.training_runs.api import runs_router, trainings_router
-from ratchet.training_runs.reader import TrainingRuns
-from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import DecodeError
 from schemas.messages.train_request import TrainRequest
@@ -38,7 +37,7 @@ log = Log("trainer")
 
 PREFETCH = 8
 POLL_EVERY_S = 30.0
-"""How often to search for runs that another trainer left behind, and for messages that could not be published."""
+"""The seconds between searches for runs that another trainer left, and for messages that could not be published."""
 FIGURES = (
     *("loss", "gradient_norm", "reward", "gap", "effective_share", "mean_weight", "divergence", "good_log_ratio"),
     *("clip_fraction", "entropy", "kl"),
@@ -46,7 +45,7 @@ FIGURES = (
 
 
 def end_this_process() -> None:
-    """As a SIGTERM from outside does: it drains, and exits with 0."""
+    """End as after a SIGTERM from outside: it drains, and exits with 0."""
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -216,7 +215,7 @@ class TrainerWorker:
         """Once a run: that it was begun elsewhere, or waits for another."""
         if folder.path in self._held_up:
             return
-        if not folder.free:
+        if not folder.is_free:
             about = "somebody is at it, or at another run of its agent; it is tried again"
             log.info("held-up", f"run {request.request_id} waits: {about}", agent_id=request.agent_id)
         elif folder.attempts:

@@ -33,7 +33,7 @@ from services.cli.feedback import new_feedback, publish_feedback
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.local_broker import free_port
 from services.cli.submit.client import FleetClient
-from services.cli.train.request import publish_train_request
+from services.cli.train.run import publish_train_request
 from tests.acceptance.fleet import REPOSITORY
 from tests.infra.measured_broker import MeasuredBroker
 

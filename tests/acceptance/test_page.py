@@ -26,8 +26,8 @@ from ratchet.adapters.signatures import Signing
 from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
-from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.progress import ProgressFile
+from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from schemas.records.adapter_state import AdapterState

@@ -145,7 +145,7 @@ def test_the_readme_lists_the_folders_there_are() -> None:
         listed |= {top + name} if inside else set(line.split("  ")[0].split())
 
     there = {f"{top}/" for top in TOP_FOLDERS} | {"logs/", "adapters/"}
-    for parent in ("schemas", "services", "ratchet"):
+    for parent in ("schemas", "services", "ratchet", "workbench"):
         there |= {f"{parent}/{path.name}/" for path in (ROOT / parent).iterdir() if _is_of_the_project(path)}
 
     assert listed == there

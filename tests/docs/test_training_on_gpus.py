@@ -6,7 +6,7 @@ import json
 import re
 
 from ratchet.models.shape import known_shape
-from ratchet.training_runs.estimate import GB, Setup, Workload, hours, memory
+from services.cli.train.estimate import GB, Setup, Workload, hours, memory
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, KtoHyperparameters
 from services.trainer.settings import TrainerSettings
 from tests.docs.reading import ROOT

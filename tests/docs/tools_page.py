@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ratchet.tools.operation import Operation
-from ratchet.tools.policy import Policy
-from ratchet.tools.toolbox import OPERATIONS, SUBJECTS
+from workbench.tools.operation import Operation
+from workbench.tools.policy import Policy
+from workbench.tools.toolbox import OPERATIONS, SUBJECTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 BEGINS, ENDS = "<!-- {} -->\n", "<!-- /{} -->"

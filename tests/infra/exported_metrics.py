@@ -34,7 +34,7 @@ DEFINES = re.compile(
 @cache
 def exported() -> dict[str, frozenset[str]]:
     """Name of a series as Prometheus sees it, and the labels it can have."""
-    for path in sorted(path for folder in ("ratchet", "services") for path in (ROOT / folder).rglob("*.py")):
+    for path in sorted(path for top in ("workbench", "ratchet", "services") for path in (ROOT / top).rglob("*.py")):
         if DEFINES.search(path.read_text()):
             importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     ours: dict[str, frozenset[str]] = {}

@@ -35,7 +35,7 @@ from ratchet.http.server.limits import Body, ConcurrencyLimit, Deadline, RateLim
 from ratchet.http.server.openapi import document
 from ratchet.http.server.operations import operations_router
 from ratchet.mcp import endpoint as mcp
-from ratchet.service.errors import RatchetError
+from ratchet.service.errors import FAULTS
 from ratchet.service.settings import FleetSettings
 from ratchet.service.telemetry import Log
 
@@ -186,7 +186,7 @@ class Problems:
             await self._problem(error, scope).response(scope["path"])(scope, receive, send)
 
     def _problem(self, error: Exception, scope: Scope) -> Problem:
-        if isinstance(error, RatchetError):
+        if isinstance(error, FAULTS):
             return problem_of(error)
         log.error("fault", f"{scope['method']} failed: {type(error).__name__}", exc_info=error)
         return Problem(500, "A fault of ours", "it was logged; trying again may help", "fault")

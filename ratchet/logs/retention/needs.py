@@ -110,7 +110,7 @@ def _of_experiments(adapters_dir: Path) -> Iterator[Need]:
 
 
 def _of_jobs(adapters_dir: Path) -> Iterator[Need]:
-    """Of runs the trainer has on disk without an outcome (`ratchet/training_runs/store.py` says what lies where)."""
+    """Of runs the trainer has on disk without an outcome (`ratchet/runs/store.py` says what lies where)."""
     for folder in adapters_dir.glob("*/.jobs/*"):
         if not (folder / "outcome.json").exists():
             for name in ("resolved.json", "request.json"):

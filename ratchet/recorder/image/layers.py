@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from ratchet.recorder.image.archive import BadImage, ImageArchive, Room, entries, said_as_bad
-from ratchet.sandbox.bubblewrap import OURS
-from ratchet.sandbox.workspace import IN_ROOT, NO_MAGICLINKS, open_resolved
+from workbench.sandbox.bubblewrap import OURS
+from workbench.sandbox.workspace import IN_ROOT, NO_MAGICLINKS, open_resolved
 
 WHITEOUT, OPAQUE, RESERVED = ".wh.", ".wh..wh..opq", ".wh..wh."
 """As the OCI image specification has them: a file taken away, all of a folder, and names that mean nothing here."""

@@ -19,8 +19,8 @@ from ratchet.recorder.image.archive import BadImage, ImageConfig, opened
 from ratchet.recorder.image.declared import Image
 from ratchet.recorder.image.installing import SHOWN_CHARS, NotInstalled, Say, installing
 from ratchet.recorder.image.layers import has_program, lay, make_folder
-from ratchet.sandbox.bubblewrap import OURS
 from ratchet.service.errors import SettingsError
+from workbench.sandbox.bubblewrap import OURS
 
 ROOT, READY = "root", "image.json"
 """What a program sees, and what its image says; the second is there last."""

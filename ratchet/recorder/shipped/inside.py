@@ -6,6 +6,7 @@ from pathlib import Path
 
 import ratchet
 import schemas
+import workbench
 
 HERE = Path(__file__).parent
 LAUNCHER = "/program/coroutine.py"
@@ -37,7 +38,7 @@ def launcher() -> str:
 
 def tools_packages() -> dict[str, Path]:
     """Folders that it sees: the code of this very installation."""
-    return {f"{TOOLS}/packages/{one.__name__}": Path(one.__path__[0]) for one in (ratchet, schemas)}
+    return {f"{TOOLS}/packages/{one.__name__}": Path(one.__path__[0]) for one in (ratchet, schemas, workbench)}
 
 
 def tools_files() -> dict[str, str]:

@@ -22,9 +22,9 @@ def agent(*given: str) -> int:
 def serve() -> int:
     """As `ratchet tools serve`, which a runner's image does not have."""
     from ratchet.tools.audit import ToolAudit
-    from ratchet.tools.policy import Policy
     from ratchet.tools.server import build_server
-    from ratchet.tools.toolbox import OPERATIONS, Toolbox
+    from workbench.tools.policy import Policy
+    from workbench.tools.toolbox import OPERATIONS, Toolbox
 
     policy = Policy.read(Path(POLICY), frozenset(OPERATIONS))
     asyncio.run(build_server(Toolbox(Path(ROOT), policy, ToolAudit(Path(AUDIT)))).run_stdio_async())

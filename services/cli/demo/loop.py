@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from ratchet.adapters.manifest import read_card
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log
-from ratchet.training_runs.progress import read_progress
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.progress import read_progress
+from ratchet.runs.store import RunStore
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from services.cli.demo.adapter_status import AdapterStatus, AdapterStatusReader, experiment_line
@@ -23,7 +23,7 @@ from services.cli.demo.narrator import Narrator
 from services.cli.demo.sabotage import inject_bad_adapter
 from services.cli.demo.story import DemoTraining, DemoTurn, Sabotage
 from services.cli.terminal import CommandError, TimedOut
-from services.cli.train.request import publish_train_request
+from services.cli.train.run import publish_train_request
 
 POLL_S = 0.25
 POLL_SHARE, LONGEST_POLL_S = 0.01, 2.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ratchet.training_runs.report import thinned
+from ratchet.runs.progress import thin_out
 from schemas.records.evidence import HistoryPoint
 
 LABEL = 8
@@ -66,7 +66,7 @@ def evidence_chart(
 
 def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
     """At most `width` points, evenly over the units, the last one always among them."""
-    return thinned(history, max(width, MIN_WIDTH - LABEL - 1))
+    return thin_out(history, max(width, MIN_WIDTH - LABEL - 1))
 
 
 def _span(history: Sequence[HistoryPoint]) -> float:

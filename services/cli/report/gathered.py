@@ -15,8 +15,8 @@ from ratchet.adapters.manifest import version_key
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.records import ExperimentRecord, experiments
 from ratchet.experiments.view import ExperimentView, views_of
+from ratchet.runs.progress import TrainingReport, training_reports
 from ratchet.service.errors import JournalError, RegistryError
-from ratchet.training_runs.report import TrainingReport, training_reports
 from schemas.api.adapters import AgentView
 from schemas.messages.base import AgentId
 from schemas.records.decision import Decision

@@ -9,18 +9,35 @@ from typing import Annotated, Any
 import typer
 
 from ratchet.adapters.registry import RegistryStore
+from ratchet.runs.store import RunFolder
 from ratchet.service.settings import FleetSettings
-from ratchet.training_runs.store import RunFolder
 from schemas.messages.train_request import TrainRequest
 from schemas.records.evidence import ExperimentPlan
 from services.cli.adapters.here import operator
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import INTERRUPTED, UsageError, err, out, print_json, print_raw, say
 from services.cli.train.plan import PlanOptions, plan_run, render_plan
-from services.cli.train.request import TrainOptions, hyperparameters_of, publish_train_request, request_of
-from services.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere, require_model
-from services.cli.train.runs import CANCEL_WAIT_S, TrainingsHere, described
-from services.cli.train.view import TrainView, ended_well, on_its_way, render_outcome, render_runs, what_follows
+from services.cli.train.run import (
+    Left,
+    OnInterrupt,
+    SomebodyIsAtIt,
+    TrainingHere,
+    build_request,
+    parse_hyperparameters,
+    publish_train_request,
+    require_model,
+)
+from services.cli.train.view import (
+    CANCEL_WAIT_S,
+    TrainingsHere,
+    TrainView,
+    describe_run,
+    ended_well,
+    explain_next_steps,
+    explain_waiting,
+    render_outcome,
+    render_runs,
+)
 
 LEAST_UNITS = "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM"
 LEFT = "It goes on by itself: ratchet train --watch looks on, ratchet train --cancel ends it"
@@ -33,15 +50,13 @@ def train(
     agent: Annotated[str | None, typer.Option(help="The fleet's first agent, if not given.")] = None,
     algorithm: Annotated[
         str,
-        typer.Option(
-            help="grpo, vespo, masked-grpo, weighted-sft, best-of-group-sft, dpo, kto, or one registered by name."
-        ),
+        typer.Option(help="grpo, masked-grpo, weighted-sft, best-of-group-sft, kto, or one registered by name."),
     ] = "grpo",
     parent: Annotated[str | None, typer.Option(help="Version to start from; the primary, if not given.")] = None,
     since: Annotated[int, typer.Option(min=0, help="First byte of the log of interactions to read; 0: all.")] = 0,
     loss: Annotated[
         str | None,
-        typer.Option(help="Of grpo: dapo, dr_grpo, gspo, cispo or vespo; of dpo: sigmoid, sigmoid_norm or ipo."),
+        typer.Option(help="Of grpo: dapo, dr_grpo, gspo, cispo or vespo."),
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the samples.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; by the model's size, if not given.")] = None,
@@ -81,8 +96,8 @@ def train(
     access = FleetAccess.here()
     if list_ + watch + cancel + queue + plan > 1:
         raise UsageError("--list, --watch, --cancel, --queue and --plan are five things: choose one")
+    given = parse_hyperparameters(loss, epochs, lr, set_ or ())
     if plan:
-        given = hyperparameters_of(loss, epochs, lr, tuple(set_ or ()))
         planned = plan_run(PlanOptions(model, gpus, gpu_memory, samples, tokens, given, agent, algorithm), access)
         if json:
             print_json(planned)
@@ -99,26 +114,14 @@ def train(
         _list(runs, agent, as_json=json)
         return
     if watch or cancel:
-        _look_on(runs, runs.chosen(run, agent), cancel=cancel, as_json=json)
+        _look_on(runs, runs.choose(run, agent), cancel=cancel, as_json=json)
         return
     if run is not None:
         raise UsageError(f"{run!r} is for --watch or --cancel; a new run gets its own id")
     require_model(access)
     agent = agent or access.agents[0]
-    request = request_of(
-        TrainOptions(
-            agent=agent,
-            algorithm=algorithm,
-            parent=parent,
-            since=since,
-            loss=loss,
-            epochs=epochs,
-            lr=lr,
-            seed=seed,
-            assignments=tuple(set_ or ()),
-        )
-    )
-    waits_for = on_its_way(RegistryStore(FleetSettings.read().adapters_dir).read().agent(agent), parent)
+    request = build_request(agent, algorithm, parent, since, seed, given)
+    waits_for = explain_waiting(RegistryStore(FleetSettings.read().adapters_dir).read().agent(agent), parent)
     if waits_for and not dry_run:
         say(waits_for)
     if queue:
@@ -141,7 +144,7 @@ def train(
         except SomebodyIsAtIt:
             outcome = None
     if outcome is None:
-        _offer_to_watch(runs, runs.chosen(None, agent), as_json=json)
+        _offer_to_watch(runs, runs.choose(None, agent), as_json=json)
         return
     _show_outcome(outcome, dry_run=dry_run, as_json=json)
 
@@ -162,8 +165,8 @@ def _ask(view: TrainView, *, dry_run: bool) -> OnInterrupt:
 
 
 def _offer_to_watch(runs: TrainingsHere, folder: RunFolder, *, as_json: bool) -> None:
-    """Another run of the agent is at work: exit code 1, unless the person at the terminal looks on at that one."""
-    say(f"Nothing was begun: {described(folder)}, and an agent has one at a time.")
+    """Exit with 1, unless the person at the terminal looks on at the run of the agent that is at work."""
+    say(f"Nothing was begun: {describe_run(folder)}, and an agent has one at a time.")
     if sys.stdin.isatty() and err.is_terminal and typer.confirm("Look on at it?", default=True, err=True):
         _look_on(runs, folder, cancel=False, as_json=as_json)
         return
@@ -172,7 +175,7 @@ def _offer_to_watch(runs: TrainingsHere, folder: RunFolder, *, as_json: bool) ->
 
 
 def _name_what_was_left(runs: TrainingsHere, agent: str) -> None:
-    for view, _ in runs.views(agent):
+    for view, _ in runs.store.views(agent):
         if view.state == "running":
             say(
                 f"Run {view.run_id} was left unfinished, and a trainer of the fleet will take it up; to forget it: "
@@ -181,7 +184,7 @@ def _name_what_was_left(runs: TrainingsHere, agent: str) -> None:
 
 
 def _list(runs: TrainingsHere, agent: str | None, *, as_json: bool) -> None:
-    found = [(view, folder, not view.ended and folder.taken) for view, folder in runs.views(agent)]
+    found = [(view, folder, not view.ended and folder.is_taken) for view, folder in runs.store.views(agent)]
     if as_json:
         print_json(
             [
@@ -196,7 +199,7 @@ def _list(runs: TrainingsHere, agent: str | None, *, as_json: bool) -> None:
 
 
 def _look_on(runs: TrainingsHere, folder: RunFolder, *, cancel: bool, as_json: bool) -> None:
-    """Until it has ended; Ctrl-C ends only the looking on."""
+    """Look on until it has ended. Ctrl-C ends only the looking on."""
     run_id = folder.request.request_id
     if cancel and folder.outcome is None:
         folder.cancel(f"operator:{operator()}")
@@ -204,7 +207,7 @@ def _look_on(runs: TrainingsHere, folder: RunFolder, *, cancel: bool, as_json: b
             say(f"{folder.holder} is told to end run {run_id}")
     try:
         with TrainView(err) as view:
-            outcome = runs.watched(folder, view, at_most_s=CANCEL_WAIT_S if cancel else None)
+            outcome = runs.watch(folder, view, at_most_s=CANCEL_WAIT_S if cancel else None)
     except KeyboardInterrupt:
         say(f"\nRun {run_id} goes on" if not cancel else f"\nRun {run_id} ends as soon as it is told")
         raise typer.Exit(INTERRUPTED) from None
@@ -214,19 +217,19 @@ def _look_on(runs: TrainingsHere, folder: RunFolder, *, cancel: bool, as_json: b
 
 
 def _show_outcome(outcome: Any, *, dry_run: bool, as_json: bool, well: bool = False) -> None:
-    """Raises Exit 1 where it did not end well; `well`: it ended as it was to."""
+    """Print the outcome. Raises Exit 1 where it did not end well. `well`: it ended as it was to."""
     if as_json:
         print_json(outcome)
     else:
         out.print(render_outcome(outcome, dry_run=dry_run))
         if outcome["status"] == "trained":
-            say(what_follows(outcome, _least_units()))
+            say(explain_next_steps(outcome, _least_units()))
     if not (well or ended_well(outcome, dry_run=dry_run)):
         raise typer.Exit(1)
 
 
 def _least_units() -> int:
-    """As the orchestrator's setting has it in this environment."""
+    """Read the orchestrator's setting from this environment."""
     default = ExperimentPlan.model_fields["min_units_per_arm"].default
     set_to = os.environ.get(LEAST_UNITS, "")
     return int(set_to) if set_to.isdecimal() else int(default)

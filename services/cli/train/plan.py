@@ -12,8 +12,13 @@ from rich.console import Group
 from rich.text import Text
 
 from ratchet.models.shape import ModelShape, known_shape
+from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.settings import FleetSettings
-from ratchet.training_runs.estimate import (
+from schemas.messages.base import explain
+from schemas.records.demonstration import DemonstrationSource
+from services.cli.fleet.folder import FleetAccess
+from services.cli.terminal import UsageError, table
+from services.cli.train.estimate import (
     GB,
     PEAK_TFLOPS,
     UTILISATION,
@@ -23,14 +28,9 @@ from ratchet.training_runs.estimate import (
     memory,
     remedies,
 )
-from ratchet.training_runs.run import LEAST_GROUPS
-from schemas.messages.base import explain
-from schemas.records.demonstration import DemonstrationSource
-from services.cli.fleet.folder import FleetAccess
-from services.cli.terminal import UsageError, table
 
 GPU_MEMORY_GB, SAMPLES, TOKENS = 24.0, 2_048, "512+256"
-PLANNED = ("grpo", "masked-grpo", "vespo")
+PLANNED = ("grpo", "masked-grpo")
 """Algorithms that go through the model as it is counted here; their knobs have the same defaults."""
 
 

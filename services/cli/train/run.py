@@ -1,7 +1,7 @@
-"""Run the trainer in a process of its own: the command line itself never imports torch.
+"""Ask for a training run: of the fleet's trainer by the queue, or of a trainer in a process of this terminal.
 
-The process has a session of its own too: a Ctrl-C is for the person at the terminal to decide on, and a terminal that
-is closed takes no training with it.
+The command line itself never imports torch. The process has a session of its own: the person at the terminal decides
+what a Ctrl-C does, and a terminal that is closed ends no training.
 """
 
 from __future__ import annotations
@@ -14,16 +14,24 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any, TextIO
 
-from ratchet.training_runs.store import RunFolder
+from pydantic import ValidationError
+
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.topology import TRAINING
+from ratchet.runs.store import RunFolder
+from schemas.messages.base import Metadata, explain
 from schemas.messages.train_request import TrainRequest
 from services.cli.fleet.folder import FleetAccess
-from services.cli.terminal import CommandError
+from services.cli.fleet.publishing import publish
+from services.cli.terminal import CommandError, UsageError
 
 LAST_LINES = 5
 STOP_WAIT_S = 10.0
@@ -31,7 +39,7 @@ Events = queue.SimpleQueue[Mapping[str, Any] | None]
 
 
 class OnInterrupt(Enum):
-    """What becomes of the run after a Ctrl-C."""
+    """Decision about the run after a Ctrl-C."""
 
     CANCEL = "cancel"
     LEAVE = "leave"
@@ -49,7 +57,7 @@ class Left(Exception):
 
 
 class TrainingHere:
-    """One run, asked for by this terminal. `on_interrupt` is asked at each Ctrl-C; `who` is at the terminal."""
+    """Does one run for this terminal. `on_interrupt` decides at each Ctrl-C; `who` is the person at the terminal."""
 
     def __init__(
         self,
@@ -72,7 +80,7 @@ class TrainingHere:
         self._folder: RunFolder | None = None
 
     def outcome(self) -> Any:
-        """An AdapterTrained as JSON: the run's own, or that it was cancelled.
+        """Return an AdapterTrained as JSON: the run's own, or that it was cancelled.
 
         Raises Left, SomebodyIsAtIt; CommandError with the process's last lines where it ends without an outcome.
         """
@@ -87,7 +95,7 @@ class TrainingHere:
                 start_new_session=True,
             )
             assert trainer.stdout is not None
-            threading.Thread(target=_read, args=(trainer.stdout, self._events), daemon=True).start()
+            threading.Thread(target=_read_events, args=(trainer.stdout, self._events), daemon=True).start()
             while True:
                 try:
                     outcome = self._follow()
@@ -97,14 +105,14 @@ class TrainingHere:
                         raise Left from None
                     if decided is OnInterrupt.GO_ON:
                         continue
-                    outcome = self._cancelled(trainer)
+                    outcome = self._cancel(trainer)
                 trainer.wait()
                 if outcome is None:
-                    raise CommandError(self._how_it_failed(trainer.returncode, errors))
+                    raise CommandError(self._describe_failure(trainer.returncode, errors))
                 return outcome
 
     def _follow(self) -> Any:
-        """Its outcome; None where it ended without one. Raises SomebodyIsAtIt."""
+        """Return its outcome; None where it ended without one. Raises SomebodyIsAtIt."""
         while (event := self._events.get()) is not None:
             match event["stage"]:
                 case "ended":
@@ -116,10 +124,10 @@ class TrainingHere:
             self._on_event(event)
         return None
 
-    def _cancelled(self, trainer: subprocess.Popen[str]) -> Any:
-        """Ended at once; what had ended before stays as it ended."""
-        _end(trainer)
-        self._hear_the_rest()
+    def _cancel(self, trainer: subprocess.Popen[str]) -> Any:
+        """End the run now. One that had ended before stays as it ended."""
+        _end_process(trainer)
+        self._drain_events()
         folder = self._folder
         if folder is None or not folder.path.exists():
             raise KeyboardInterrupt
@@ -132,35 +140,35 @@ class TrainingHere:
         assert outcome is not None
         return json.loads(outcome.encode())
 
-    def _hear_the_rest(self) -> None:
-        """Which run it was, where it had just said so."""
+    def _drain_events(self) -> None:
+        """Read the last events: the run's folder may be among them."""
         with suppress(queue.Empty):
             while (event := self._events.get(timeout=1.0)) is not None:
                 if event["stage"] == "starting":
                     self._folder = RunFolder(Path(event["folder"]))
 
-    def _how_it_failed(self, code: int, errors: TextIO) -> str:
+    def _describe_failure(self, code: int, errors: TextIO) -> str:
         errors.seek(0)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else "failed"
-        said = " / ".join(errors.read().splitlines()[-LAST_LINES:]) or "it said nothing"
+        last = " / ".join(errors.read().splitlines()[-LAST_LINES:]) or "it said nothing"
         if self._folder is None or self._folder.outcome is not None or self._dry_run:
-            return f"the trainer {how}: {said}"
+            return f"the trainer {how}: {last}"
         run = self._folder.request.request_id
         return (
-            f"the trainer {how}: {said}. Run {run} is unfinished, and a trainer of the fleet takes it up from its last "
+            f"the trainer {how}: {last}. Run {run} is unfinished, and a trainer of the fleet takes it up from its last "
             f"checkpoint: ratchet train --watch; or ratchet train --cancel {run}"
         )
 
 
-def _read(stream: TextIO, events: Events) -> None:
-    """In a thread: a Ctrl-C in the middle of a line would lose it."""
+def _read_events(stream: TextIO, events: Events) -> None:
+    """Read events in a thread: a Ctrl-C in the middle of a line would lose it."""
     for line in stream:
         events.put(json.loads(line))
     events.put(None)
 
 
-def _end(trainer: subprocess.Popen[str]) -> None:
-    """It and its processes. Whatever it is doing: all it leaves on disk is whole."""
+def _end_process(trainer: subprocess.Popen[str]) -> None:
+    """End it and its processes. All that it leaves on disk is whole."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(trainer.pid, how)
@@ -184,8 +192,52 @@ def require_model(access: FleetAccess) -> None:
 
 
 def trainer_environment(access: FleetAccess) -> dict[str, str]:
-    """The fleet's folder of logs, and its model if `ratchet up` was told one; the environment's word goes first."""
+    """Return the fleet's folder of logs, and its model if `ratchet up` was given one. The environment goes first."""
     known = {"RATCHET_LOGS_DIR": str(access.logs_dir)}
     if access.record and access.record.options.engine == "transformers":
         known["RATCHET_TRAINER_MODEL"] = access.record.options.model
     return known | os.environ
+
+
+def build_request(
+    agent: str, algorithm: str, parent: str | None, since: int, seed: int, hyperparameters: Mapping[str, Any]
+) -> TrainRequest:
+    """Return a request with an id of its own. Raises UsageError for a malformed one; the trainer checks the rest."""
+    now = datetime.now(UTC)
+    try:
+        return TrainRequest(
+            request_id=f"operator-{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}",
+            agent_id=agent,
+            metadata=Metadata(timestamp=now, source="operator"),
+            algorithm=algorithm,
+            parent_version=parent,
+            since=since,
+            hyperparameters=dict(hyperparameters),
+            seed=seed,
+        )
+    except ValidationError as error:
+        raise UsageError(explain("request to train", error)) from None
+
+
+def parse_hyperparameters(
+    loss: str | None, epochs: int | None, lr: float | None, assignments: Sequence[str]
+) -> dict[str, Any]:
+    """Return those that were typed. Raises UsageError for what is no assignment."""
+    typed = {"loss": loss, "epochs": epochs, "learning_rate": lr}
+    return {name: value for name, value in typed.items() if value is not None} | dict(map(_parse_pair, assignments))
+
+
+def _parse_pair(text: str) -> tuple[str, Any]:
+    """Read `name=value`, where the value is JSON, or else text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"--set {text!r} is not of the form name=value")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def publish_train_request(access: FleetAccess, request: TrainRequest) -> None:
+    """Returns once the broker has it. Raises BusError, CommandError where no fleet ever was."""
+    publish(access, TRAINING, request, derived_id(request.request_id, "train"))

@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ratchet.sandbox.sandbox import Sandbox
-from ratchet.sandbox.settings import SandboxSettings
-from ratchet.service.errors import RatchetError
-from ratchet.workspaces.errors import PatchRefused
-from ratchet.workspaces.settings import WorkspaceSettings
-from ratchet.workspaces.tree import Tree
-from ratchet.workspaces.workspaces import Workspaces
+from ratchet.service.errors import FAULTS
 from schemas.messages.task import Task
 from services.cli.terminal import CommandError, UsageError
 from services.cli.verify.cheats import cheats, no_ops
 from services.cli.verify.workspace_cheats import workspace_cheats
+from workbench.sandbox.sandbox import Sandbox
+from workbench.sandbox.settings import SandboxSettings
+from workbench.workspaces.errors import PatchRefused
+from workbench.workspaces.settings import WorkspaceSettings
+from workbench.workspaces.tree import Tree
+from workbench.workspaces.workspaces import Workspaces
 
 Kind = Literal["oracle", "answer", "no-op", "cheat"]
 LAST_LINES = 3
@@ -181,7 +181,7 @@ async def _around(task: Task) -> Around:
             solved = await workspaces.patched(before, task.reference or "")
     except PatchRefused as error:
         raise UsageError(f"the task's reference is to be a patch of its workspace: {error}") from error
-    except RatchetError as error:
+    except FAULTS as error:
         raise CommandError(f"the task's workspace can't be read: {error}") from error
     return Around(_texts(before), _texts(solved))
 

@@ -20,8 +20,8 @@ from ratchet.http.access.roles import Caller
 from ratchet.http.paging import MOST, NEWEST, Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import Fault, Problem, problems
 from ratchet.http.work import Threads
+from ratchet.runs.progress import training_report
 from ratchet.service.errors import NotFound
-from ratchet.training_runs.report import training_report
 from schemas.api.adapters import (
     AgentView,
     FreezeRequest,

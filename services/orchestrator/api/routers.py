@@ -14,8 +14,7 @@ from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import topology_of
 from ratchet.experiments.programs import ProgramBook
 from ratchet.http.work import Threads
-from ratchet.training_runs.api import trainings_router
-from ratchet.training_runs.reader import TrainingRuns
+from ratchet.runs.api import TrainingRuns, trainings_router
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router

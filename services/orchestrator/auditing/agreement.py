@@ -1,4 +1,4 @@
-"""How far scorer, auditor and people agree, in numbers. Pure.
+"""Measures of how far scorer, auditor and people agree. Pure.
 
 Two scorers rarely share a scale, so how often they *order* two answers of a task differently is the measure of their
 disagreement; the difference of their means is shown beside it, for its course.
@@ -88,7 +88,7 @@ class AuditBook:
 
     @property
     def discordance(self) -> float | None:
-        """Of the latest; None where they are too few to say."""
+        """The disagreement of the latest; None where they are too few to say."""
         newest = self._newest()
         return window(newest).discordance if sum(one.pairs for one in newest) >= FEWEST_PAIRS else None
 
@@ -117,7 +117,7 @@ class Labelled:
     position: float
 
 
-def labelled(
+def pair_with_scores(
     labels: Iterable[LoggedLabel], score_of: Callable[[Shown], float | None], *, pairs: bool
 ) -> list[Labelled]:
     """Those labels, of pairs or of single answers, that the scorer has a score beside."""

@@ -61,15 +61,15 @@ class AuditLog(KeyedLog[AuditedTask]):
 @dataclass(frozen=True, slots=True)
 class AuditPolicy:
     enabled: bool
-    """Whether this fleet has an auditor."""
+    """This fleet has an auditor."""
     share: float
-    """Of the tasks that are in no experiment that asks for more."""
+    """The share that is audited of the tasks in no experiment that asks for more."""
     timeout_s: float
     """After which a second verdict is given up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingAudit:
     """A task that is to be judged once more: what is sent, under an id of its own, and the line but for the scores."""
 
     response: Response
@@ -89,22 +89,22 @@ class Audits:
         policy: AuditPolicy,
         *,
         logs_dir: Path,
-        heard: Callable[[AuditedTask], None],
+        on_logged: Callable[[AuditedTask], None],
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> None:
-        """`heard`: of each line once it is logged."""
+        """`on_logged`: of each line once it is logged."""
         self._bus = bus
         self._ledger = ledger
         self._log = audit_log
         self._arms = arms
         self._policy = policy
         self._logs_dir = logs_dir
-        self._heard = heard
+        self._on_logged = on_logged
         self._clock = clock
         self._seconds = seconds
-        self._to_send: dict[str, Asked] = {}
-        self._sent: dict[str, Asked] = {}
+        self._to_send: dict[str, PendingAudit] = {}
+        self._sent: dict[str, PendingAudit] = {}
 
     async def start(self) -> None:
         """After the experiments were taken up: ask again for what they wait for. Raises JournalError."""
@@ -115,11 +115,11 @@ class Audits:
                 for _, experiment in arms.trials
                 for sequence in experiment.awaited_audits
             }
-            for lines in await asyncio.to_thread(self._logged, awaited):
+            for lines in await asyncio.to_thread(self._read_lines, awaited):
                 if known := self._ledger.find(lines[0].task_id):
                     self._ask(await self._ledger.work_of(known), lines, judges[str(lines[0].arm.experiment_id)])
 
-    def closed(self, work: Work, lines: Sequence[Interaction]) -> None:
+    def consider(self, work: Work, lines: Sequence[Interaction]) -> None:
         """A task has its lines in the log, and its experiment knows."""
         if lines[0].sample is not None and not is_own(work.arm.experiment_id) and (by := self._judge_of(work, lines)):
             self._ask(work, lines, by)
@@ -157,7 +157,7 @@ class Audits:
         await self._settle(asked, asked.line.model_copy(update=verdict))
 
     def _judge_of(self, work: Work, lines: Sequence[Interaction]) -> Judge | None:
-        """Who is to judge the task's answers once more."""
+        """Return who is to judge the task's answers once more, if anybody."""
         for running, experiment in self._arms[work.agent_id].trials:
             if running.experiment_id == work.arm.experiment_id:
                 is_drawn = experiment.audits(unit_of(work)[0])
@@ -178,13 +178,13 @@ class Audits:
         if by == "scorer":
             assert line.served is not None, "it has an answer"
             shown, asked_as = [lines[line.served]], f"{SECOND_VERDICTS}{secrets.token_hex(16)}"
-        self._to_send[asked_as] = Asked(
+        self._to_send[asked_as] = PendingAudit(
             response=_response(asked_as, work, shown, self._clock() + timedelta(seconds=wait_s)),
             line=line,
             due=self._seconds() + wait_s,
         )
 
-    async def _send(self, asked: Asked) -> None:
+    async def _send(self, asked: PendingAudit) -> None:
         asked_as = asked.response.task_id
         queue = AUDITS if asked.line.by == "auditor" else RESPONSES
         await self._bus.publish(
@@ -193,7 +193,7 @@ class Audits:
         if self._to_send.pop(asked_as, None) is not None:
             self._sent[asked_as] = asked
 
-    async def _settle(self, asked: Asked, line: AuditedTask) -> None:
+    async def _settle(self, asked: PendingAudit, line: AuditedTask) -> None:
         """Into the log, then into the experiment; once, whoever is first."""
         logged = await self._log.add(line)
         asked_as = asked.response.task_id
@@ -201,9 +201,9 @@ class Audits:
             return
         metrics.audits.labels(logged.agent_id, "scored" if any_scored(logged) else "unscored").inc()
         self._arms[logged.agent_id].audited(logged)
-        self._heard(logged)
+        self._on_logged(logged)
 
-    def _logged(self, awaited: Collection[tuple[str, int]]) -> list[list[Interaction]]:
+    def _read_lines(self, awaited: Collection[tuple[str, int]]) -> list[list[Interaction]]:
         """The lines of these tasks. Blocks."""
         if not awaited:
             return []
@@ -229,7 +229,7 @@ def _judge_in(experiment: Experiment) -> Judge:
 
 
 def _response(asked_as: str, work: Work, lines: Sequence[Interaction], deadline: datetime) -> Response:
-    """What is judged once more: the answers, and neither whose they are nor what anybody thought of them."""
+    """The answers that are judged once more, and neither whose they are nor what anybody thought of them."""
     as_they_are = work.sampling.model_copy(update={"stop": None})
     blind = {
         "task_id": asked_as,
@@ -254,7 +254,7 @@ def _response(asked_as: str, work: Work, lines: Sequence[Interaction], deadline:
 
 
 def _usage(line: Interaction) -> Usage | None:
-    """What the answer took, which may be a part of its score."""
+    """The cost of the answer, which may be a part of its score."""
     if line.usage is not None or line.sampled_tokens is None:
         return line.usage
     return Usage(sampled_tokens=line.sampled_tokens)

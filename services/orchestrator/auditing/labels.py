@@ -25,7 +25,7 @@ from schemas.records.audit import AuditedTask
 from schemas.records.interaction import Interaction
 from schemas.records.label import LoggedLabel, Shown
 from services.orchestrator import metrics
-from services.orchestrator.auditing.agreement import KEPT, AuditBook, calibration, labelled
+from services.orchestrator.auditing.agreement import KEPT, AuditBook, calibration, pair_with_scores
 from services.orchestrator.auditing.audits import AuditLog
 from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
@@ -52,7 +52,7 @@ class IdUsedBefore(Reject):
 
 
 class Calibrations:
-    """What people are shown, what they say, and how far judge, auditor and people agree."""
+    """The answers that people are shown, their labels, and how far judge, auditor and people agree."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Calibrations:
         for agent_id, book in self._books.items():
             _show_gauges(agent_id, book)
 
-    def audited(self, line: AuditedTask) -> None:
+    def add_verdict(self, line: AuditedTask) -> None:
         """The auditor's word on a task, or that there is none, is in the log."""
         if book := self._books.get(line.agent_id):
             book.add(line)
@@ -100,10 +100,12 @@ class Calibrations:
             for shown in _to_show(group, pairs=pairs)
         )
         left = (
-            (asked[at], shown) for _, _, at, shown in order if not self._said(asked[at][0].task_id, shown, given_by)
+            (asked[at], shown)
+            for _, _, at, shown in order
+            if not self._has_label(asked[at][0].task_id, shown, given_by)
         )
         group, shown = next(islice(left, skip, None), (None, ()))
-        return _shown(group, shown) if group else None
+        return _to_label(group, shown) if group else None
 
     async def take(self, given: GivenLabel, label_id: str, given_by: str) -> LoggedLabel:
         """On disk when this returns; the same id again changes nothing.
@@ -123,8 +125,8 @@ class Calibrations:
             label_id=label_id,
             task_id=given.task_id,
             score=given.score,
-            answer=_seen(samples[given.sample], audited),
-            other=None if given.other is None else _seen(samples[given.other], audited),
+            answer=_describe_answer(samples[given.sample], audited),
+            other=None if given.other is None else _describe_answer(samples[given.other], audited),
             agent_id=lines[0].agent_id,
             adapter_version=lines[0].adapter_version,
             given_by=given_by,
@@ -136,9 +138,9 @@ class Calibrations:
         return logged
 
     def _newest(self) -> list[Interaction]:
-        return [line for line in _decoded(active_tail(self._logs_dir, INTERACTIONS, TAIL)) if _may_be_shown(line)]
+        return [line for line in _decode_lines(active_tail(self._logs_dir, INTERACTIONS, TAIL)) if _may_be_shown(line)]
 
-    def _said(self, task_id: str, shown: tuple[int, ...], given_by: str) -> bool:
+    def _has_label(self, task_id: str, shown: tuple[int, ...], given_by: str) -> bool:
         return any(
             label.given_by == given_by
             and {label.answer.sample, *([label.other.sample] if label.other else [])} == set(shown)
@@ -154,10 +156,10 @@ class Calibrations:
             unscored=book.unscored,
             latest=book.latest,
             windows=book.windows,
-            judge_by_answers=calibration(labelled(theirs, judged, pairs=False)),
-            judge_by_pairs=calibration(labelled(theirs, judged, pairs=True)),
-            auditor_by_answers=calibration(labelled(theirs, audited, pairs=False)),
-            auditor_by_pairs=calibration(labelled(theirs, audited, pairs=True)),
+            judge_by_answers=calibration(pair_with_scores(theirs, judged, pairs=False)),
+            judge_by_pairs=calibration(pair_with_scores(theirs, judged, pairs=True)),
+            auditor_by_answers=calibration(pair_with_scores(theirs, audited, pairs=False)),
+            auditor_by_pairs=calibration(pair_with_scores(theirs, audited, pairs=True)),
         )
 
 
@@ -168,7 +170,7 @@ def _show_gauges(agent_id: str, book: AuditBook) -> None:
         metrics.audit_discordance.labels(agent_id).set(discordance)
 
 
-def _decoded(lines: Iterable[bytes]) -> Iterable[Interaction]:
+def _decode_lines(lines: Iterable[bytes]) -> Iterable[Interaction]:
     for line in lines:
         try:
             yield Interaction.decode(line)
@@ -188,7 +190,7 @@ def _to_show(group: Sequence[Interaction], *, pairs: bool) -> list[tuple[int, ..
     return [(one.sample or 0, two.sample or 0) for one, two in combinations(there, 2) if one.response != two.response]
 
 
-def _shown(group: Sequence[Interaction], samples: tuple[int, ...]) -> ToLabel:
+def _to_label(group: Sequence[Interaction], samples: tuple[int, ...]) -> ToLabel:
     first = group[0]
     order = sorted(samples, key=lambda sample: draw("order", f"{first.task_id}/{sample}"))
     texts = {line.sample: line.response or "" for line in group}
@@ -201,7 +203,7 @@ def _shown(group: Sequence[Interaction], samples: tuple[int, ...]) -> ToLabel:
     )
 
 
-def _seen(line: Interaction, audited: AuditedTask | None) -> Shown:
+def _describe_answer(line: Interaction, audited: AuditedTask | None) -> Shown:
     assert line.sample is not None
     scores = audited.scores if audited else ()
     return Shown(

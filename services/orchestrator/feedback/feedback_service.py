@@ -72,12 +72,12 @@ class FeedbackService:
         logged = await self._log.add(line)
         if logged is line:
             metrics.count_feedback(line)
-        elif _said(logged) != _said(line):
+        elif _content(logged) != _content(line):
             raise IdUsedBefore(f"feedback {feedback_id!r} was given before with other content: give a new feedback_id")
         return logged
 
     def of_task(self, task_id: str) -> list[LoggedFeedback]:
-        """In the order it came."""
+        """The feedback on a task, in the order it came."""
         return self._log.of_task(task_id)
 
     def _line(self, feedback: Feedback, feedback_id: str, given_by: Caller | None) -> LoggedFeedback:
@@ -119,7 +119,7 @@ def _sample(feedback: Feedback, known: Entry, result: Result) -> int:
     return sample
 
 
-def _said(line: LoggedFeedback) -> tuple[str, int, float, str | None, str | None]:
+def _content(line: LoggedFeedback) -> tuple[str, int, float, str | None, str | None]:
     return line.task_id, line.sample, line.score, line.reason, line.correction
 
 

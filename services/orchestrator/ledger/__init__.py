@@ -1,1 +1,1 @@
-"""What the orchestrator knows of its tasks: the two logs, the index over them, and their bound."""
+"""Logs with an index over them: all the orchestrator knows of its tasks, lines with a key, and their bound."""

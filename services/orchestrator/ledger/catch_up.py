@@ -28,7 +28,7 @@ log = Log("ledger")
 
 @dataclass(slots=True)
 class CaughtUp:
-    """What a run found."""
+    """The findings of a run."""
 
     lines: int = 0
     torn: dict[str, Position] = field(default_factory=dict)

@@ -24,38 +24,37 @@ from services.orchestrator.ledger.indexed_log import NO_POSITIONS, SET_POSITION,
 FORGET_AT_ONCE = 2_000
 """Tasks that are forgotten in one step: messages wait meanwhile."""
 FETCHED_AT_ONCE = 100
-IN_USE_S = 0.5
 FORGOTTEN_IDS = "forgotten.ids"
 FORGOTTEN_SEQUENCE = "forgotten.sequence"
 """Names among the positions: how many ids of removed tasks are known here, and below which number tasks are removed."""
 MOST_BYTES = 16 * 1024 * 1024
-"""Of Works and Results in memory: beyond it they are written down, and the oldest are no longer kept."""
+"""Bytes of Works and Results in memory: beyond it they are written down, and the oldest are no longer kept."""
 OVERHEAD_BYTES = 400
-"""What a task takes in memory besides its Work and its Result."""
+"""Bytes a task takes in memory besides its Work and its Result."""
 ENDINGS = {"ok": 0, "failed": 1, "expired": 2}
 """The column `ended`; null while the task is open."""
 
 
 class Entry(NamedTuple):
-    """What is known of one task: its row in the table."""
+    """A task's row in the table."""
 
     sequence: int
     task_id: str
     deadline: float
-    """In seconds since the epoch."""
+    """Seconds since the epoch."""
     logged: int
-    """How many of its samples are in the log."""
+    """The number of its samples that are in the log."""
     work: bytes | None
     """The Work, while the task is open, or closed without an answer and its user not yet told."""
     result: bytes | None
     """The Result, once it is closed."""
     line: int | None = None
-    """Where its line is in the log of assignments."""
+    """The place of its line in the log of assignments."""
     lines: int | None = None
-    """Where its lines begin in the log of interactions, once it is closed."""
+    """The place where its lines begin in the log of interactions, once it is closed."""
     ended: int | None = None
     owner: str | None = None
-    """Who may see it: see `Caller.may_see`."""
+    """The name of its owner: see `Caller.may_see`."""
 
     @property
     def size(self) -> int:
@@ -335,7 +334,7 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
             self._waited_for.add(promise.task_id)
 
     def promises(self) -> Iterable[Promise]:
-        """What is still promised: queues that wait, and kept Responses."""
+        """All promises that stand: queues that wait, and kept Responses."""
         for waiter in self.rows("SELECT task_id, reply_to, correlation_id FROM waiters"):
             yield Promise(*waiter)
         for task_id, response in self.rows("SELECT task_id, response FROM kept"):
@@ -363,27 +362,14 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
             self.forget_response(task_id)
 
     def note(self, name: str) -> bytes | None:
-        """What was written down under a name: it survives a kill, but not the loss of the index."""
+        """Return what was written down under a name: it survives a kill, but not the loss of the index."""
         return self._notes.get(name)
 
     def write_note(self, name: str, note: bytes) -> None:
         self._notes[name] = note
 
 
-def is_in_use(path: Path) -> bool:
-    """Whether somebody is in the middle of a change of it."""
-    try:
-        with closing(sqlite3.connect(path, timeout=IN_USE_S, isolation_level=None)) as db:
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("ROLLBACK")
-    except sqlite3.OperationalError:
-        return True
-    except sqlite3.DatabaseError:
-        return False
-    return False
-
-
-def copied(path: Path, to: Path) -> Path:
+def copy_index(path: Path, to: Path) -> Path:
     """All that was committed to an index that somebody else may hold. Raises IndexUnusable."""
     temporary = to.with_name(f"{to.name}.tmp")
     try:

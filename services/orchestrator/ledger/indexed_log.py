@@ -103,7 +103,7 @@ class Index:
         db.execute(f"PRAGMA user_version = {self.VERSION}")
 
     def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` returns: it is called within a transaction only, and never again after an error."""
+        """Return what `work` makes of the connection: within a transaction only, and never again after an error."""
         try:
             if self._db.in_transaction:
                 return work(self._db)
@@ -119,7 +119,7 @@ class Index:
         return self.use(lambda db: db.execute(sql, parameters).fetchall())
 
     def change(self, sql: str, *parameters: Any) -> int:
-        """How many rows were changed."""
+        """Return the number of rows that were changed."""
         return self.use(lambda db: db.execute(sql, parameters).rowcount)
 
     def give_up(self, error: sqlite3.Error | str) -> IndexUnusable:
@@ -134,7 +134,7 @@ class Index:
         return self.broken.again()
 
     def position(self, log: str) -> Position:
-        """Up to which byte of a log the index is current."""
+        """The byte of a log up to which the index is current."""
         row = self.row("SELECT position FROM positions WHERE log = ?", log)
         return int(row[0]) if row else 0
 
@@ -151,7 +151,7 @@ class Index:
             raise self.give_up(error) from error
 
     def close(self) -> None:
-        """What came since the last commit is not kept."""
+        """Close the connection; changes since the last commit are not kept."""
         self.give_up("it is closed")
 
 
@@ -199,15 +199,15 @@ class IndexedLog(ABC, Generic[I]):
         """
 
     def _fault(self) -> str | None:
-        """Why the index that is there is not to be believed; None where nothing was found. Asked at the start only."""
+        """Say why the index that is there is not to be believed; None where nothing is wrong. For `open` only."""
         return None
 
     def _ends(self) -> Mapping[str, Position]:
-        """Where the logs end: all lines before are on disk, and in the index."""
+        """The ends of the logs: all lines before are on disk, and in the index."""
         return {name: journal.end for name, journal in self._journals.items()}
 
     def _current(self) -> Mapping[str, Position]:
-        """Up to where the next start need not read."""
+        """The positions up to which the next start need not read."""
         return self._ends()
 
     async def open(self) -> None:
@@ -218,7 +218,7 @@ class IndexedLog(ABC, Generic[I]):
         await asyncio.to_thread(self._open)
 
     async def close(self) -> None:
-        """What the index could not keep is read from the logs at the next start."""
+        """Close logs and index. The next start reads from the logs what the index could not keep."""
         if self._rebuilding is not None:
             await asyncio.wait([self._rebuilding])
         for journal in self._journals.values():
@@ -323,7 +323,7 @@ class IndexedLog(ABC, Generic[I]):
         self._mend_after = 0.0
 
     async def _rebuild(self, corrupt: IndexUnusable) -> None:
-        """In a thread, for it takes as long as there is to read; meanwhile messages wait. The next use takes it up."""
+        """Build it in a thread, for it takes as long as there is to read: messages wait. The next use takes it up."""
         try:
             await asyncio.to_thread(self._build_again, self._ends())
         except (JournalError, OSError) as error:
@@ -355,7 +355,7 @@ def lines_before(folder: Path, name: str, start: Position, end: Position, quaran
 
 
 def _is_disbelief(error: Exception) -> bool:
-    """Whether the index must be built again: its content is wrong, not its disk."""
+    """True where the index must be built again: its content is wrong, not its disk."""
     if isinstance(error, IndexUnusable):
         return error.corrupt
     return isinstance(error, JournalError) and not isinstance(error, StorageUnavailable)

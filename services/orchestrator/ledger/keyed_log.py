@@ -48,17 +48,17 @@ CREATE INDEX IF NOT EXISTS line_of_task ON lines (task_id);
 """
 
     def put(self, position: Position, line: KeyedLine, body: bytes) -> None:
-        """Of several lines with one key the first counts."""
+        """Add a line, unless there is one with its key."""
         self.change("INSERT OR IGNORE INTO lines VALUES (?, ?, ?, ?)", position, line.key, line.task_id, body)
 
     def end(self) -> Position:
-        """Behind its last line; 0 where it has none."""
+        """The byte behind its last line; 0 where it has none."""
         row = self.row("SELECT position + length(line) + 1 FROM lines ORDER BY position DESC LIMIT 1")
         return int(row[0]) if row else 0
 
 
 class KeyedLogSettings(TypedDict):
-    """What all keyed logs of a folder have in common."""
+    """The settings that all keyed logs of a folder share."""
 
     segment_bytes: int
     index_dir: Path | None
@@ -92,7 +92,7 @@ class KeyedLog(IndexedLog[LineIndex], Generic[Line]):
         async with self._locks.of(line.key):
             if (known := self.find(line.key)) is not None:
                 return known
-            body = self._journals[self.LOG].stamped(line.encode())
+            body = self._journals[self.LOG].stamp(line.encode())
 
             def apply(position: Position) -> None:
                 self._index.put(position, line, body)

@@ -48,8 +48,7 @@ from services.orchestrator.ledger.index import (
     Entry,
     Promise,
     TaskIndex,
-    copied,
-    is_in_use,
+    copy_index,
     read_what_no_log_has,
 )
 from services.orchestrator.ledger.indexed_log import GATHER_S, IndexedLog, IndexUnusable, log
@@ -116,7 +115,7 @@ class Ledger(IndexedLog[TaskIndex]):
         return await asyncio.to_thread(self._newest_line)
 
     async def work_of(self, known: Entry) -> Work:
-        """As it was admitted. Raises JournalError where the log does not hold it any more."""
+        """Return the Work as it was admitted. Raises JournalError where the log does not hold it any more."""
         if known.work is not None:
             return self._works.pop(known.task_id, None) or Work.decode(known.work)
         return await asyncio.to_thread(logged_work, self._folder, known)
@@ -141,7 +140,7 @@ class Ledger(IndexedLog[TaskIndex]):
         return self._fence.epoch
 
     def positions(self) -> dict[str, Position]:
-        """Where the logs of tasks end: nothing admitted from here on lies before."""
+        """The ends of the logs of tasks: nothing admitted from here on lies before."""
         return {name: self._journals[name].end for name in TASK_LOGS}
 
     def has_place(self, log: str, position: Position) -> bool:
@@ -155,7 +154,7 @@ class Ledger(IndexedLog[TaskIndex]):
 
     async def admit(self, work: Work) -> bytes:
         """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises JournalError."""
-        body = self._journals[ASSIGNMENTS].stamped(work.encode())
+        body = self._journals[ASSIGNMENTS].stamp(work.encode())
 
         def apply(position: Position) -> None:
             until = work.deadline.timestamp()
@@ -176,7 +175,7 @@ class Ledger(IndexedLog[TaskIndex]):
         without an answer), call `mark_result_sent` once the user has it.
         """
         journal = self._journals[INTERACTIONS]
-        rows, long = _taken_out(lines[logged:])
+        rows, long = _split_trajectories(lines[logged:])
         samples = 0 if lines[0].sample is None else len(lines)
         result = result_of(lines)
         body = result.encode()
@@ -192,7 +191,7 @@ class Ledger(IndexedLog[TaskIndex]):
         before = journal.end
         if long:
             await asyncio.to_thread(self._trajectories.write, long, before)
-        await self._append(INTERACTIONS, [journal.stamped(row.encode()) for row in rows], apply)
+        await self._append(INTERACTIONS, [journal.stamp(row.encode()) for row in rows], apply)
         if long:
             await asyncio.to_thread(self._trajectories.logged, long.keys(), before)
         return result, body
@@ -206,11 +205,11 @@ class Ledger(IndexedLog[TaskIndex]):
         await self._log_promise(Promise(task_id, told=True))
 
     async def keep_response(self, task_id: str, response: bytes) -> None:
-        """For the draft-shaped Reward to come; on disk when this returns. Raises JournalError."""
+        """Keep it for the draft-shaped Reward to come; on disk when this returns. Raises JournalError."""
         await self._log_promise(Promise(task_id, response=response.decode()))
 
     async def shorten_promises(self) -> None:
-        """Where segments can be removed, after what is still promised was written down again. Raises JournalError."""
+        """Remove old segments, once what is still promised was written down again. Raises JournalError."""
         journal = self._journals[PROMISES]
         position = journal.end
         before = list(takewhile(lambda segment: segment.compressed, sealed_segments(self._folder, PROMISES)))
@@ -243,7 +242,7 @@ class Ledger(IndexedLog[TaskIndex]):
             await asyncio.sleep(0)
 
     def torn_lines(self, task_id: str) -> list[Interaction]:
-        """Those lines of an open task's group that were in the log before a kill cut off the rest."""
+        """The lines of an open task's group that were in the log before a kill cut off the rest."""
         return self._torn.get(task_id, [])
 
     def mark_result_sent(self, task_id: str) -> None:
@@ -260,7 +259,7 @@ class Ledger(IndexedLog[TaskIndex]):
     # --- what is promised ------------------------------------------------------------------------------------------
 
     async def _log_promise(self, promise: Promise) -> None:
-        """Into the index at once, for the task may be closed meanwhile; on disk when this returns."""
+        """Put it into the index at once, for the task may be closed meanwhile; on disk when this returns."""
         self.index.apply(promise)
         self._unlogged.append(promise)
         try:
@@ -275,7 +274,7 @@ class Ledger(IndexedLog[TaskIndex]):
         def apply(_: Position) -> None:
             self._unlogged = [one for one in self._unlogged if one not in promises]
 
-        await self._append(PROMISES, [journal.stamped(msgspec.json.encode(one)) for one in promises], apply)
+        await self._append(PROMISES, [journal.stamp(msgspec.json.encode(one)) for one in promises], apply)
 
     async def _log_promises_of_before(self) -> None:
         """Orchestrators before 0.2 kept them in the index alone, unless that lay on another disk than the logs."""
@@ -298,8 +297,8 @@ class Ledger(IndexedLog[TaskIndex]):
         index_dir = self._index_path.parent
         index_dir.mkdir(parents=True, exist_ok=True)
         self._index_path = task_index(index_dir)
-        if self._fence.took_from_living and self._index_path.exists() and is_in_use(self._index_path):
-            self._index_path = copied(self._index_path, index_dir / f"index-{self._fence.epoch}.sqlite")
+        if self._fence.took_from_living and self._index_path.exists():
+            self._index_path = copy_index(self._index_path, index_dir / f"index-{self._fence.epoch}.sqlite")
         self._read_what_no_log_has()
         self._trajectories.sweep()
         super()._open()
@@ -353,14 +352,14 @@ class Ledger(IndexedLog[TaskIndex]):
         return self._not_beyond(ends, held)
 
     def _logged_promises(self, position: Position, end: Position) -> Iterable[Promise]:
-        """Those between the two; all before the end, for an index that knew another log."""
+        """The promises between the two; all before the end, for an index that knew another log."""
         start = max(position, read_start_offsets(self._folder).begin(PROMISES))
         start = start if has_place(self._folder, PROMISES, start) else 0
         records = read_json(self._folder, PROMISES, Promise, start)
         return (record.value for record in takewhile(lambda record: record.position < end, records))
 
     def _last_logged_sequence(self) -> int:
-        """Of the newest line in the log of assignments; -1 where it has none. The index may have lost its row."""
+        """The number in the newest line of the log of assignments; -1 where it has none. The index may have lost it."""
         try:
             newest = self._last_line(ASSIGNMENTS)
             return Work.decode(newest).arm.sequence if newest else -1
@@ -378,7 +377,7 @@ class Ledger(IndexedLog[TaskIndex]):
         return max(times, default=None)
 
     def _last_line(self, name: str) -> bytes | None:
-        """At once out of the active file; where that is empty, by unpacking a segment."""
+        """Read it out of the active file; where that is empty, unpack a segment."""
         newest = active_tail(self._folder, name, 1)
         if not newest and self._journals[name].end > oldest_position(self._folder, name):
             begin = tail_position(self._folder, name, 1)
@@ -404,7 +403,7 @@ def logged_work(logs_dir: Path, known: Entry) -> Work:
     return work
 
 
-def _taken_out(lines: Sequence[Interaction]) -> tuple[list[Interaction], dict[str, bytes]]:
+def _split_trajectories(lines: Sequence[Interaction]) -> tuple[list[Interaction], dict[str, bytes]]:
     """The lines as they are logged, and by their sums the trajectories that they refer to."""
     rows, contents = [], {}
     for line in lines:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ratchet.adapters.decisions import version_of
 from ratchet.experiments.experiment import Experiment
 from ratchet.http.work import Threads
-from ratchet.training_runs.reader import TrainingRuns
+from ratchet.runs.api import TrainingRuns
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked, TrainingMoved
 from schemas.api.runs import RunView
 from schemas.messages.adapter_event import AdapterMove

@@ -94,12 +94,12 @@ def _extra(pool: Sequence[LoggedPrompt], most: int) -> list[LoggedPrompt]:
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """What the trainings of a version, and of those that it was made from, read and were taught."""
+    """The prompts that the trainings of a version, and of those that it was made from, read and were taught."""
 
     reads: tuple[tuple[int, float], ...] = ()
-    """Of each training: the byte of the log up to which it read, and the share of the prompts that it left out."""
+    """The byte of the log up to which each training read, and the share of the prompts that it left out."""
     inputs: frozenset[str] = frozenset()
-    """As `data.taught` of a card has them."""
+    """The keys that `data.taught` of a card has."""
 
     @property
     def end(self) -> int:
@@ -107,7 +107,7 @@ class Lessons:
         return max((end for end, _ in self.reads), default=0)
 
     def has_read(self, position: int, key: int) -> bool:
-        """Whether one of the trainings read this place of the log and did not leave out the prompt with this key."""
+        """True if one of the trainings read this place of the log and did not leave out the prompt with this key."""
         return any(position < end and not is_kept(key, share) for end, share in self.reads)
 
     @classmethod
@@ -187,7 +187,7 @@ class _Reading:
         self._last = (b"", 0)
         self._scorer: ScorerRow | None = None
         self._units: dict[str, list[LoggedPrompt]] = {}
-        """By session, by the words of a kept prompt, or by task: one task of each is drawn from."""
+        """The session, the words of a kept prompt, or the task: one task of each is drawn from."""
         self._taught = 0
         self._judged = set[int]()
 

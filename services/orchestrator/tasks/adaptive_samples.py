@@ -113,7 +113,7 @@ class AdaptiveSamples:
             return self._policy.usual
         return min(self._policy.usual, max(proved, self._policy.floor))
 
-    def closed(self, work: Work, lines: Sequence[Interaction]) -> None:
+    def observe(self, work: Work, lines: Sequence[Interaction]) -> None:
         """A task has these lines in the log. One that failed, or asked for its samples itself, tells nothing here."""
         if not self._policy.adapts or is_own(work.arm.experiment_id) or lines[0].sample is None:
             return

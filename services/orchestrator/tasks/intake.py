@@ -71,7 +71,7 @@ class Intake:
     async def handle(self, delivery: Delivery) -> None:
         origin = Origin(delivery.reply_to, delivery.correlation_id)
         try:
-            task = self._opened(delivery)
+            task = self._decode_task(delivery)
             await self._check(task, len(delivery.body))
         except Reject as refusal:
             metrics.tasks_refused.inc()
@@ -80,7 +80,7 @@ class Intake:
         task_in_hand.set(task.task_id)
         await self._accept(task, origin, seen_before=delivery.redelivered)
 
-    def _opened(self, delivery: Delivery) -> Task:
+    def _decode_task(self, delivery: Delivery) -> Task:
         if len(delivery.body) > self._max_bytes:
             raise Reject(
                 f"too large: {len(delivery.body):,} bytes, at most {self._max_bytes:,} "
@@ -101,12 +101,12 @@ class Intake:
             self._policy.check_deadline(task, self._clock())
 
     async def submit(self, task: Task, owner: str | None = None) -> bool:
-        """For a caller that looks for the answer itself: as `handle`, but nothing is sent back. True if it is new.
+        """Admit a task whose caller looks for the answer itself: nothing is sent back. True if it is new.
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
         await self._check(task, len(task.encode()))
-        known = await self._known_or_begun(task, Origin(owner=owner))
+        known = await self._find_or_admit(task, Origin(owner=owner))
         if known is None:
             return True
         metrics.tasks_repeated.inc()
@@ -122,7 +122,7 @@ class Intake:
 
     async def _accept(self, task: Task, origin: Origin, *, seen_before: bool) -> None:
         try:
-            known = await self._known_or_begun(task, origin)
+            known = await self._find_or_admit(task, origin)
         except ExpiredResult:
             metrics.tasks_repeated.inc()
             await self._results.refuse(task.task_id, FORGOTTEN, origin)
@@ -131,8 +131,8 @@ class Intake:
             metrics.tasks_repeated.inc()
             await self._repeat(known, origin, seen_before=seen_before)
 
-    async def _known_or_begun(self, task: Task, origin: Origin) -> Entry | None:
-        """What is known of the task; None where it is new: then it was admitted and sent. Raises ExpiredResult."""
+    async def _find_or_admit(self, task: Task, origin: Origin) -> Entry | None:
+        """Return what is known of it; None where it is new: then it was admitted and sent. Raises ExpiredResult."""
         async with self._admitting.of(task.task_id):
             if (known := self._ledger.find(task.task_id)) is not None:
                 return known
@@ -150,7 +150,7 @@ class Intake:
         await self._send(work, body)
 
     async def rescore(self, task: Task, answer: str, arm: Callable[[int], Arm]) -> None:
-        """As `ask`, but no agent answers: the scorer gets this answer."""
+        """Admit a task of our own that no agent answers: the scorer gets this answer."""
         work = self._own_work_of(task, arm)
         await self._log(work)
         given = Response(task_id=task.task_id, response=answer, agent_id=work.agent_id)

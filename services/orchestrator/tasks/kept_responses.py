@@ -71,7 +71,7 @@ class KeptResponses:
         began, arrived = self._seconds(), asyncio.Event()
         self._awaited[task_id].add(arrived)
         try:
-            while not arrived.is_set() and (left := self._left(began)) > 0:
+            while not arrived.is_set() and (left := self._seconds_left(began)) > 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await arrived.wait()
@@ -111,7 +111,7 @@ class KeptResponses:
         while (task_id := next(iter(self._missing), None)) is not None and self._missing[task_id] < oldest:
             del self._missing[task_id]
 
-    def _left(self, began: float) -> float:
+    def _seconds_left(self, began: float) -> float:
         """Seconds for which one that began to wait then goes on, should nothing come."""
         until = min(max(began, self._newest) + self._quiet_s, began + self._longest_s)
         return until - self._seconds()

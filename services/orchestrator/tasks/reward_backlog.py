@@ -36,7 +36,7 @@ class RewardBacklog:
         self._asked = seconds()
         self._cleared = False
 
-    def counted(self, handler: Handler) -> Handler:
+    def count_rewards(self, handler: Handler) -> Handler:
         async def handle(delivery: Delivery) -> None:
             self._begun += 1
             try:
@@ -52,7 +52,7 @@ class RewardBacklog:
         return handle
 
     async def is_cleared(self) -> bool:
-        """Whether tasks may expire now. Raises BusError where the broker can't say what waits."""
+        """Return whether tasks may expire now. Raises BusError where the broker can't say what waits."""
         asked, self._asked = self._asked, self._seconds()
         if self._bus.trouble() is not None or self._asked - asked > STOOD_STILL_S:
             self._cleared, self._until, self._since = False, None, None

@@ -25,7 +25,7 @@ class RewardBroadcaster:
         self._unsent: dict[str, list[TaskScores]] = {}
         self._sent = 0
 
-    def logged(self, agent_id: str, lines: Sequence[Interaction]) -> None:
+    def add(self, agent_id: str, lines: Sequence[Interaction]) -> None:
         """The lines of one task; `agent_id` is the one whose Work it was."""
         first = lines[0]
         if first.sample is not None:

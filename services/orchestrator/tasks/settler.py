@@ -45,10 +45,10 @@ from services.orchestrator.tasks.settlement import (
 log = Log("settler")
 
 WAITS_FOR_RESPONSE = 4
-"""How often a draft-shaped Reward comes back before its Response is given up on."""
+"""Times that a draft-shaped Reward comes back before its Response is given up on."""
 TRIES = 5
-"""How often a user is told, or an overdue task closed, before it is given up; not counting those without a broker."""
-TOLD_AT_ONCE = 200
+"""Tries to send a Result, or to close an overdue task, before it is given up; without a broker none counts."""
+SENT_AT_ONCE = 200
 MUST_AGREE = ("task_id", "agent_id", "input")
 """Fields of the Work in a Reward that say which task was answered."""
 
@@ -56,8 +56,8 @@ Closed = Callable[[Work, list[Interaction], Result], None]
 
 
 @dataclass(slots=True)
-class Untold:
-    """A Result whose user does not have it yet."""
+class PendingResult:
+    """A Result that its user does not have yet."""
 
     result: bytes
     origin: Origin
@@ -92,7 +92,7 @@ class Settler:
         self._kept = kept
         self._second_verdict = second_verdict
         self._locks = KeyedLock()
-        self._untold: dict[str, Untold] = {}
+        self._pending: dict[str, PendingResult] = {}
         self._not_closed: Counter[str] = Counter()
 
     async def handle(self, delivery: Delivery) -> None:
@@ -101,22 +101,22 @@ class Settler:
         if reward.task_id.startswith(SECOND_VERDICTS) and self._ledger.find(reward.task_id) is None:
             await self._second_verdict(reward)
             return
-        if reward.scored is None and self._known(reward.task_id).result is None:
+        if reward.scored is None and self._require_known(reward.task_id).result is None:
             await self._kept.wait(reward.task_id)
         async with self._locks.of(reward.task_id):
-            known = self._known(reward.task_id)
+            known = self._require_known(reward.task_id)
             if known.result is None or self._lacks_samples(reward, known):
                 work = await self._ledger.work_of(known)
                 response = self._response(reward, work, delivery.attempt)
                 lines = settle(reward, response, work, self._clock(), self._ledger.epoch)
                 await self._close(lines, work, known)
-            elif known.task_id in self._untold:
-                await self._tell(known.task_id)
+            elif known.task_id in self._pending:
+                await self._send_pending(known.task_id)
             elif delivery.redelivered:
                 await self._repeat(known, known.result)
 
     async def expire_overdue(self, overdue: Sequence[Entry]) -> None:
-        """Close open tasks whose deadline passed; `tell_the_untold` tells their users.
+        """Close open tasks whose deadline passed; `send_pending_results` tells their users.
 
         Raises StorageUnavailable once all were tried.
         """
@@ -133,38 +133,38 @@ class Settler:
         _raise_first(outcomes, StorageUnavailable)
 
     @property
-    def given_up(self) -> int:
+    def unclosable(self) -> int:
         """Overdue tasks that can't be closed: the next ones are behind them."""
         return sum(count >= TRIES for count in self._not_closed.values())
 
-    def owe(self, task_id: str) -> None:
-        """The user of this closed task may not have been told: a kill came in between."""
+    def add_pending_result(self, task_id: str) -> None:
+        """Send the Result of this closed task again: a kill may have come before its user had it."""
         try:
-            known = self._known(task_id)
+            known = self._require_known(task_id)
             work = Work.decode(known.work) if known.work else None
             if work is not None and is_own(work.arm.experiment_id):
                 self._ledger.mark_result_sent(task_id)
             elif known.result is not None:
-                self._untold[task_id] = Untold(known.result, _origin(work) if work else Origin())
+                self._pending[task_id] = PendingResult(known.result, _origin(work) if work else Origin())
         except Exception as error:
             log.error("untold", f"it is not known whom to tell of this task: {error!r}", task_id=task_id)
 
-    async def tell_the_untold(self) -> None:
+    async def send_pending_results(self) -> None:
         """Send the Results that did not get through when their tasks were closed; not those that are on their way now.
 
         Raises BusError or StorageUnavailable once some were tried.
         """
-        some = list(islice((task_id for task_id in self._untold if task_id not in self._locks), TOLD_AT_ONCE))
-        outcomes = await asyncio.gather(*(self._tell_later(task_id) for task_id in some), return_exceptions=True)
+        some = list(islice((task_id for task_id in self._pending if task_id not in self._locks), SENT_AT_ONCE))
+        outcomes = await asyncio.gather(*(self._send_in_turn(task_id) for task_id in some), return_exceptions=True)
         _raise_first(outcomes, (BusError, StorageUnavailable))
 
-    async def _tell_later(self, task_id: str) -> None:
+    async def _send_in_turn(self, task_id: str) -> None:
         async with self._locks.of(task_id):
-            await self._tell(task_id)
+            await self._send_pending(task_id)
 
     async def _expire(self, known: Entry) -> None:
         async with self._locks.of(known.task_id):
-            known = self._known(known.task_id)
+            known = self._require_known(known.task_id)
             if known.work is not None and known.result is None:
                 work = Work.decode(known.work)
                 allowed = (work.deadline - work.admitted_at).total_seconds()
@@ -185,41 +185,41 @@ class Settler:
         if is_own(work.arm.experiment_id):
             self._ledger.mark_result_sent(work.task_id)
         else:
-            self._untold[work.task_id] = Untold(body, _origin(work))  # whatever fails from here on: it is told
+            self._pending[work.task_id] = PendingResult(body, _origin(work))  # whatever fails from here on: it is told
         metrics.count_samples(lines)
         metrics.count_closed(work.agent_id, result.status, own=is_own(work.arm.experiment_id))
         self._closed(work, lines, result)
         with suppress(StorageUnavailable):
             self._ledger.index.forget_response(work.task_id)
         if tell:
-            await self._tell(work.task_id)
+            await self._send_pending(work.task_id)
 
-    async def _tell(self, task_id: str) -> None:
-        """Until this succeeds, or was tried often enough, the task stays among the untold."""
-        untold = self._untold.get(task_id)
-        if untold is None:
+    async def _send_pending(self, task_id: str) -> None:
+        """Until this succeeds, or was tried often enough, the task stays among the pending."""
+        pending = self._pending.get(task_id)
+        if pending is None:
             return
         failpoint.reach("telling")
         try:
-            await self._results.send(task_id, untold.result, untold.origin)
+            await self._results.send(task_id, pending.result, pending.origin)
         except Exception as error:
-            self._untold[task_id] = self._untold.pop(task_id)  # the next time others come first
+            self._pending[task_id] = self._pending.pop(task_id)  # the next time others come first
             if isinstance(error, (BusError, StorageUnavailable)):
                 raise
-            untold.tries += 1
-            if untold.tries < TRIES:
+            pending.tries += 1
+            if pending.tries < TRIES:
                 raise Retry(f"the user of task {task_id!r} can't be told: {error!r}") from error
-            await self._give_up(task_id, untold, error)
-        del self._untold[task_id]
+            await self._give_up(task_id, pending, error)
+        del self._pending[task_id]
         self._ledger.mark_result_sent(task_id)
 
-    async def _give_up(self, task_id: str, untold: Untold, error: Exception) -> None:
+    async def _give_up(self, task_id: str, pending: PendingResult, error: Exception) -> None:
         metrics.results_untold.inc()
-        where = f"reply_to {untold.origin.reply_to!r}, correlation_id {untold.origin.correlation_id!r}"
+        where = f"reply_to {pending.origin.reply_to!r}, correlation_id {pending.origin.correlation_id!r}"
         todo = f"its Result is in the log (ratchet result {task_id}); mend what the publisher of the task sends"
         log.error("untold", f"a user can't be told ({where}): {error!r}: {todo}", task_id=task_id)
         with suppress(Exception):
-            await self._results.send(task_id, untold.result, Origin())
+            await self._results.send(task_id, pending.result, Origin())
 
     async def _repeat(self, known: Entry, result: bytes) -> None:
         """The Reward came before, and whoever handled it may have ended before the user was told."""
@@ -227,7 +227,7 @@ class Settler:
         if not is_own(work.arm.experiment_id):
             await self._results.send(known.task_id, result, _origin(work))
 
-    def _known(self, task_id: str) -> Entry:
+    def _require_known(self, task_id: str) -> Entry:
         known = self._ledger.find(task_id)
         if known is None and self._ledger.has_forgotten(task_id):
             raise Reject(f"task {task_id!r} was closed so long ago that its lines are removed from the log by now")
@@ -238,7 +238,7 @@ class Settler:
         return known
 
     def _lacks_samples(self, reward: Reward, known: Entry) -> bool:
-        """Of a task closed without any: they come late, but they are logged, also where a kill left a part of them."""
+        """Whether the task was closed without any: late ones are logged, also where a kill left a part of them."""
         lacks = known.logged == 0 or bool(self._ledger.torn_lines(known.task_id))
         return lacks and (reward.scored is None or bool(reward.scored.samples))
 

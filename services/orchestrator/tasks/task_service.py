@@ -20,7 +20,7 @@ from services.orchestrator.tasks.intake import Intake
 
 
 class ResultWaiters:
-    """Callers who wait for a task to be closed; whoever closes one says so with `closed`, at next to no cost."""
+    """Callers who wait for a task to be closed; whoever closes one calls `notify_closed`, at next to no cost."""
 
     def __init__(self) -> None:
         self._waiting = KeyedFutures[None]()
@@ -29,7 +29,7 @@ class ResultWaiters:
         return len(self._waiting)
 
     async def wait(self, task_id: str, is_closed: Callable[[], bool], seconds: float) -> bool:
-        """Whether it was closed in time. A caller that is cancelled leaves nothing behind."""
+        """Return whether it was closed in time. A caller that is cancelled leaves nothing behind."""
         if is_closed():
             return True
         if seconds <= 0:
@@ -42,7 +42,7 @@ class ResultWaiters:
                 return is_closed()
         return True
 
-    def closed(self, task_id: str) -> None:
+    def notify_closed(self, task_id: str) -> None:
         self._waiting.resolve(task_id, None)
 
 

@@ -19,9 +19,9 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import TRAINING
 from ratchet.logs.names import INTERACTIONS, is_own
+from ratchet.runs.run import TrainingRun
 from ratchet.service.errors import StorageUnavailable
 from ratchet.service.telemetry import Log
-from ratchet.training_runs.run import TrainingRun
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata, Record
 from schemas.messages.train_request import TrainRequest

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from ratchet.sandbox.job import MAX_FILES, SandboxError, require_inside
 from services.scorer.matching.json_values import NoJson, read
+from workbench.sandbox.job import MAX_FILES, SandboxError, require_inside
 
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})(.*)")
 _PATCH_FENCES = ("diff", "patch", "udiff")

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ratchet.sandbox.job import Job, TreeFile
-from ratchet.sandbox.limits import MIB, Limits
 from services.scorer.hidden_tests.plan import Case, Language, Plan
+from workbench.sandbox.job import Job, TreeFile
+from workbench.sandbox.limits import MIB, Limits
 
 PROGRAM = "program"
 """What a build makes; commands of cases may call it."""

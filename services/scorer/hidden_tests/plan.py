@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ratchet.sandbox.job import SandboxError, require_inside
-from ratchet.sandbox.limits import MIB, Limits
 from ratchet.service.errors import ScorerError, one_line
 from services.scorer.matching.json_values import NoJson, read
+from workbench.sandbox.job import SandboxError, require_inside
+from workbench.sandbox.limits import MIB, Limits
 
 Language = Literal["python", "javascript", "go", "rust"]
 FILES: dict[Language, str] = {

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from ratchet.sandbox.job import Job, Result, TreeFile
 from services.scorer.hidden_tests.comparing import fault
 from services.scorer.hidden_tests.languages import (
     PROGRAM,
@@ -24,6 +23,7 @@ from services.scorer.hidden_tests.languages import (
     own_build,
 )
 from services.scorer.hidden_tests.plan import Case, Plan, Suite
+from workbench.sandbox.job import Job, Result, TreeFile
 
 T = TypeVar("T")
 Run = Callable[[Job], Awaitable[Result]]

@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Self
 
-from ratchet.sandbox.job import SandboxError
 from ratchet.service.errors import ScorerError, one_line
-from ratchet.workspaces.errors import PatchRefused
-from ratchet.workspaces.tree import Tree
 from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.answer import NoFiles
@@ -24,6 +21,9 @@ from services.scorer.hidden_tests.running import Built, DoesNotBuild, built, fau
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score
+from workbench.sandbox.job import SandboxError
+from workbench.workspaces.errors import PatchRefused
+from workbench.workspaces.tree import Tree
 
 ROUNDS = 5
 MOST_CASES = 10

@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Self
 
 from ratchet.service.errors import ScorerError, one_line
-from ratchet.workspaces.tree import Tree
 from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.plan import Plan, plan_of
 from services.scorer.hidden_tests.running import DoesNotBuild, missing_tool, worth
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest, failure, no_score
+from workbench.workspaces.tree import Tree
 
 
 class HiddenTests(OnGround):

@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from ratchet.sandbox.job import End, Job, Result, SandboxError, TreeFile
-from ratchet.sandbox.limits import MIB, Limits
 from ratchet.service.errors import ScorerError
 from ratchet.service.extras import to_install
-from ratchet.workspaces.tree import Tree
 from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.plan import plan_of
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import ScoringRequest, failure
+from workbench.sandbox.job import End, Job, Result, SandboxError, TreeFile
+from workbench.sandbox.limits import MIB, Limits
+from workbench.workspaces.tree import Tree
 
 REVISION = "3"
 RUFF = "tool/ruff"

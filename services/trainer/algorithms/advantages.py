@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 EPSILON = 1e-4
-"""As in TRL: keeps a tiny spread from being blown up to a large advantage."""
+"""TRL's own: it keeps a tiny spread from being blown up to a large advantage."""
 
 Scale = Literal["group", "none"]
 
@@ -44,7 +44,7 @@ def group_advantages(scores: Sequence[float], scale: Scale) -> list[float]:
     return [value / (deviation + EPSILON) for value in centred]
 
 
-def tempered(advantages: Sequence[float], negative_weight: float) -> list[float]:
+def temper(advantages: Sequence[float], negative_weight: float) -> list[float]:
     """Advantages with the negative ones times `negative_weight`, in [0, 1].
 
     For several steps on logged answers: after the first, a policy no longer writes the answers it is pushed away from,

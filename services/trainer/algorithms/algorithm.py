@@ -1,4 +1,4 @@
-"""What an algorithm is to the loop that runs it: hyperparameters, and a trainer made from samples.
+"""The interface of an algorithm to the loop that runs it: hyperparameters, and a trainer made from samples.
 
 Reading the log, refusing, checkpoints, the report and publishing are the same for all (services/trainer/run/).
 """
@@ -56,7 +56,7 @@ class TrainerInputs:
 
     @property
     def rollouts(self) -> list[tuple[int, ...]]:
-        """Which of the samples are the segments of one rollout, by number: one each, where there are only answers."""
+        """The numbers of the samples that are the segments of each rollout: one each, where there are only answers."""
         return rollouts_of(self.samples)
 
     @property
@@ -65,18 +65,18 @@ class TrainerInputs:
         return [[one.score for one in group] for group in self._firsts]
 
     def peers(self, baseline: Baseline) -> list[list[list[int]]]:
-        """Of each group, the numbers of the rollouts in it that are compared with one another."""
+        """Return for each group the numbers of the rollouts in it that are compared with one another."""
         return [peers([one.program for one in group], baseline) for group in self._firsts]
 
     @property
     def _firsts(self) -> list[list[TrainingSample]]:
-        """Of each group, the first segment of each rollout."""
+        """Return for each group the first segment of each rollout."""
         firsts = [self.samples[rows[0]] for rows in self.rollouts]
         return [list(group) for _, group in itertools.groupby(firsts, key=lambda one: one.group)]
 
 
 class PolicyTrainer(Protocol):
-    """What the loop asks of a trainer. `transformers.Trainer` has it, so all of TRL's have."""
+    """The part of a trainer that the loop uses. `transformers.Trainer` has it, so all of TRL's have."""
 
     @property
     def args(self) -> Any: ...

@@ -14,7 +14,7 @@ KEPT_CHECKPOINTS = 2
 
 
 def training_arguments(inputs: TrainerInputs, hyperparameters: Hyperparameters) -> dict[str, Any]:
-    """What every configuration of Transformers and TRL takes; batches and losses are the algorithm's.
+    """Return what every configuration of Transformers and TRL takes; batches and losses are the algorithm's.
 
     On a GPU the 16-bit format it has; on a CPU that of the weights.
     """

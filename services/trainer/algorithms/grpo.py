@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ratchet.service.errors import TrainingRefused
-from services.trainer.algorithms.advantages import Scale, advantages_among, tempered
+from services.trainer.algorithms.advantages import Scale, advantages_among, temper
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import (
     GrpoHyperparameters,
     Loss,
     MaskedGrpoHyperparameters,
-    VespoHyperparameters,
 )
 from services.trainer.algorithms.logged_trainer import LoggedTrainer
 from services.trainer.algorithms.plan import TrainingTargets
@@ -43,10 +42,6 @@ class Grpo:
         if hyperparameters.kl_to == "base" and "ref" in trainer.model.peft_config:
             trainer.model.delete_adapter("ref")
         return trainer
-
-
-class Vespo(Grpo):
-    hyperparameters = VespoHyperparameters
 
 
 class MaskedGrpo(Grpo):
@@ -76,7 +71,7 @@ def advantage_targets(
     """
     together = peers or [[range(len(scores))] for scores in groups]
     plain = (advantages_among(scores, sets, scale) for scores, sets in zip(groups, together, strict=True))
-    weights = [weight for group in plain for weight in tempered(group, negative_weight)]
+    weights = [weight for group in plain for weight in temper(group, negative_weight)]
     numbers = iter(range(len(weights)))
     used = (tuple(next(numbers) for _ in scores) for scores in groups)
     return TrainingTargets(tuple(used), tuple(weights), tuple(all_live or weight != 0.0 for weight in weights))

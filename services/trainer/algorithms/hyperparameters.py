@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from ratchet.logs.peers import DEFAULT_BASELINE, Baseline
+from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import TrainingRefused
-from ratchet.training_runs.run import LEAST_GROUPS
 from schemas.messages.base import explain
 from schemas.records.demonstration import DemonstrationSource
 from services.trainer.algorithms.advantages import Scale
@@ -53,10 +53,7 @@ NO_DORA = (
 
 
 class Hyperparameters(BaseModel):
-    """What all algorithms share: which data, which steps, which LoRA, and when to refuse."""
-
-    RATE_SHARE: ClassVar[float] = 1.0
-    """Of the rate by the model's size, where none is set."""
+    """The knobs that all algorithms share: which data, which steps, which LoRA, and when to refuse."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -149,17 +146,17 @@ class Hyperparameters(BaseModel):
 
     @property
     def compared_with(self) -> Baseline:
-        """What a sample is compared with, where several programs made those of a group."""
+        """The samples that one is compared with, where several programs made those of a group."""
         return "group"
 
     @property
     def taught_by(self) -> frozenset[DemonstrationSource]:
-        """Which demonstrations it learns from: none, where the algorithm has no use for them."""
+        """The demonstrations that it learns from: none, where the algorithm has no use for them."""
         return frozenset()
 
     @property
     def mixes(self) -> Mixture:
-        """How demonstrations and samples are learned from."""
+        """The way in which demonstrations and samples are learned from."""
         return "only"
 
     @property
@@ -186,7 +183,7 @@ class Hyperparameters(BaseModel):
 
     @classmethod
     def read(cls, defaults: Mapping[str, JsonValue], given: Mapping[str, JsonValue]) -> Self:
-        """Of the service's defaults those that this algorithm knows, then what the request gives.
+        """Take the service's defaults that this algorithm knows, then what the request gives.
 
         Raises TrainingRefused naming the field.
         """
@@ -203,7 +200,7 @@ class Hyperparameters(BaseModel):
 
 
 class WithDemonstrations(Hyperparameters):
-    """Of learners that can also be shown texts that are known to be good."""
+    """The knobs of learners that can also be shown texts that are known to be good."""
 
     demonstrations: tuple[DemonstrationSource, ...] = Field(
         (),
@@ -222,7 +219,7 @@ class WithDemonstrations(Hyperparameters):
 
 
 class WithBaseline(WithDemonstrations):
-    """Of learners by advantage."""
+    """The knobs of learners by advantage."""
 
     baseline: Baseline = Field(
         DEFAULT_BASELINE,
@@ -238,7 +235,7 @@ class WithBaseline(WithDemonstrations):
 Loss = Literal["dapo", "dr_grpo", "gspo", "cispo", "vespo"]
 CLIPS = (0.2, 3.0)
 GSPO_CLIPS = (3e-4, 4e-4)
-"""As published (Zheng et al. 2025): a whole answer's ratio, a mean over its tokens, moves far less than a token's."""
+"""Published values (Zheng et al. 2025): a whole answer's ratio, a mean over its tokens, moves less than a token's."""
 
 
 class GrpoHyperparameters(WithBaseline):
@@ -282,35 +279,13 @@ class GrpoHyperparameters(WithBaseline):
         return self
 
 
-class VespoHyperparameters(GrpoHyperparameters):
-    """As published: its own weights temper what is pushed down."""
-
-    loss: Loss = Field("vespo", description="vespo, or another of grpo's.")
-    negative_weight: float = Field(1.0, ge=0, le=1, description="Weight of answers worse than their group's mean.")
-
-
 class MaskedGrpoHyperparameters(GrpoHyperparameters):
-    """As published (DeepSeek-V3.2, arXiv:2512.02556): the mask, not a smaller weight, bounds what is pushed down."""
+    """Published values (DeepSeek-V3.2, arXiv:2512.02556): the mask, not a small weight, bounds what is pushed down."""
 
     negative_weight: float = Field(1.0, ge=0, le=1, description="Weight of answers worse than their group's mean.")
     off_policy_mask: float | None = Field(
         0.5, gt=0, description="Worse answers that have become unlikelier by more nats a token teach no more."
     )
-
-
-class DpoHyperparameters(Hyperparameters):
-    """A sample is a pair here: the best and the worst answer of a group.
-
-    A lower rate than the others': pushing the worst down takes the best with it.
-    """
-
-    RATE_SHARE: ClassVar[float] = 0.2
-
-    loss: Literal["sigmoid", "sigmoid_norm", "ipo"] = Field(
-        "sigmoid", description="sigmoid is DPO as published; sigmoid_norm and ipo compare means over the tokens."
-    )
-    beta: float = Field(0.1, gt=0, description="How dear it is to leave the parent.")
-    batch: int = Field(8, ge=1, description="Pairs per step, about.")
 
 
 class KtoHyperparameters(Hyperparameters):

@@ -61,13 +61,13 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         tokens = [sample.tokens for sample in samples]
         sizes = [sample.size for sample in samples]
 
-        def planned(used: tuple[tuple[int, ...], ...], knobs: Hyperparameters) -> Plan:
+        def plan_part(used: tuple[tuple[int, ...], ...], knobs: Hyperparameters) -> Plan:
             part = replace(self.targets, used=used)
             return plan_of(inputs, knobs, part, sizes, rollouts=rollouts, counted=tokens)
 
-        self.plan = planned(targets.used, hyperparameters) if targets.used else Plan((), inputs.processes)
+        self.plan = plan_part(targets.used, hyperparameters) if targets.used else Plan((), inputs.processes)
         if shown.used:
-            first = planned(shown.used, hyperparameters.for_demonstrations(len(shown.used))).of_demonstrations
+            first = plan_part(shown.used, hyperparameters.for_demonstrations(len(shown.used))).of_demonstrations
             self.plan = Plan(first.steps + self.plan.steps, inputs.processes)
         self._shortest = min(range(len(samples)), key=lambda number: samples[number].length)
         if loss.get("cast_lm_head_to_fp32"):
@@ -139,18 +139,18 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         prompts = [sample.prompt for sample in samples]
         completions = [sample.completion for sample in samples]
         tensors = {
-            "prompt_ids": _padded(prompts, pad, torch.long, left=True),
-            "prompt_mask": _padded([[1] * len(ids) for ids in prompts], 0, torch.long, left=True),
-            "completion_ids": _padded(completions, pad, torch.long),
-            "completion_mask": _padded([[1] * len(ids) for ids in completions], 0, torch.long),
-            "old_per_token_logps": _padded([sample.logprobs for sample in samples], 0.0, torch.float32),
+            "prompt_ids": _pad(prompts, pad, torch.long, left=True),
+            "prompt_mask": _pad([[1] * len(ids) for ids in prompts], 0, torch.long, left=True),
+            "completion_ids": _pad(completions, pad, torch.long),
+            "completion_mask": _pad([[1] * len(ids) for ids in completions], 0, torch.long),
+            "old_per_token_logps": _pad([sample.logprobs for sample in samples], 0.0, torch.float32),
             "advantages": torch.tensor(
                 [self.targets.weights[self._rollout[number]] for number in filled], dtype=torch.float32
             ),
         }
         if self._has_given:
             sampled = [sample.sampled or [1] * len(sample.completion) for sample in samples]
-            tensors["tool_mask"] = _padded(sampled, 0, torch.long)
+            tensors["tool_mask"] = _pad(sampled, 0, torch.long)
         tensors["completion_mask"][len(numbers) :] = 0
         if tensors["old_per_token_logps"].shape != tensors["completion_ids"].shape:
             raise TrainingError("log-probabilities and tokens do not align: the log is not what the trainer expects")
@@ -167,7 +167,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         return torch.as_tensor(found)
 
     def _reference_logps(self, tensors: Tensors) -> torch.Tensor:
-        """Of the parent, where TRL keeps a frozen copy of it under the name `ref`; else of the base model."""
+        """Log-probabilities under the parent, where TRL keeps a copy of it, `ref`; else under the base model."""
         policy = self.trained_policy
         with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
             return self.logps(tensors)
@@ -207,12 +207,12 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
                 **({"past_key_values": self._prefix(shared, begun)} if begun else {}),
             )
 
-        def placed(values: torch.Tensor) -> torch.Tensor:
+        def place(values: torch.Tensor) -> torch.Tensor:
             if some:
                 values = values.new_zeros(labels.shape).masked_scatter(answers, values[0])
             return shared.gather(torch.nn.functional.pad(values, (begun, 0)))
 
-        return placed(output.log_probs), placed(output.entropy), None
+        return place(output.log_probs), place(output.entropy), None
 
     def _prefix(self, shared: SharedPrompts, length: int) -> DynamicCache:
         """Keys and values of what all sequences begin with, for each of them, with their gradient."""
@@ -281,7 +281,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
 
 
 def loss_mask(tensors: Tensors) -> torch.Tensor:
-    """Which tokens of the completions are learned from."""
+    """Return 1 for the tokens of the completions that are learned from, else 0."""
     return tensors["completion_mask"] * tensors.get("tool_mask", 1)
 
 
@@ -314,7 +314,7 @@ def scored_already(*_: Any, **__: Any) -> list[float]:
     raise TrainingError("TRL asked for rewards of logged samples: its version is not the one the trainer was made for")
 
 
-def _padded(rows: Sequence[Sequence[float]], value: float, dtype: torch.dtype, *, left: bool = False) -> torch.Tensor:
+def _pad(rows: Sequence[Sequence[float]], value: float, dtype: torch.dtype, *, left: bool = False) -> torch.Tensor:
     width = max(map(len, rows))
     padding = [[value] * (width - len(row)) for row in rows]
     whole = [[*pad, *row] if left else [*row, *pad] for row, pad in zip(rows, padding, strict=True)]

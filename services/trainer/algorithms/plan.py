@@ -1,4 +1,4 @@
-"""Which samples go into which step, laid down before the first one. Pure: the same seed gives the same plan.
+"""The plan of which samples go into which step, made before the first one. Pure: the same seed gives the same plan.
 
 A step's samples are cut into micro-batches of like length by the tokens that memory takes, so that little is padding
 also where a few answers are very long; a step has as many as it needs. Answers of one group stay together where their
@@ -19,7 +19,7 @@ BUCKETS_PER_DOUBLING = 4
 """Lengths within a factor of 1.19 are alike."""
 
 A_MICRO_BATCH = 1 / 32
-"""What going through the model once more costs, in full micro-batches."""
+"""The price of going through the model once more, in full micro-batches."""
 
 Size = tuple[int, int]
 """Tokens of a prompt and of its completion, which are padded apart."""
@@ -27,7 +27,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TrainingTargets:
-    """What is to be learned from each sample; samples are numbered through all groups.
+    """The weight of each sample and which of them take part; samples are numbered through all groups.
 
     `used`: the numbers of those that take part, by group. `weights` of every sample, its advantage. `live`: False for
     one whose gradient is zero; it is counted, but not computed.

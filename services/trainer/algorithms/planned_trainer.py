@@ -1,4 +1,4 @@
-"""What makes one of TRL's trainers go through a plan once, whatever its loss: for a class that derives from both.
+"""A mixin that makes one of TRL's trainers go through a plan once, whatever its loss.
 
 A row of its data set is a whole step, so a step may have as many micro-batches as the lengths of its answers ask for
 (Transformers' gradient accumulation takes equally many for all). What each step did to the policy is measured the same
@@ -43,19 +43,19 @@ class PlannedTrainer(Base):  # type: ignore[misc]
 
     @property
     def step_figures(self) -> Any:
-        """By name: what is appended there before a step's figures are logged is logged with them."""
+        """The figures by name: what is appended there before a step's figures are logged is logged with them."""
         return self._metrics["train"]
 
     @abstractmethod
     def tensors(self, micro_batch: MicroBatch) -> Any:
-        """What the trainer's own step takes."""
+        """Return what the trainer's own step takes."""
 
     @abstractmethod
     def scores_of(self, numbers: Sequence[int]) -> list[float]:
         """The scores of some items of the plan."""
 
     def get_train_dataloader(self) -> Any:
-        """In the order of the plan; of each step each process has the row with its own micro-batches."""
+        """Load rows in the order of the plan; of each step each process has the row with its own micro-batches."""
         return self._get_dataloader(
             dataset=self.train_dataset,
             description="Training",
@@ -80,7 +80,7 @@ class PlannedTrainer(Base):  # type: ignore[misc]
         return torch.stack(losses).sum()
 
     def mean_over_step(self, loss: torch.Tensor) -> torch.Tensor:
-        """Of a loss that is a mean over the rows of the micro-batch: its part in the mean over the step's samples."""
+        """Turn a mean over the rows of the micro-batch into its part of the mean over the step's samples."""
         return loss * (self._micro_batch.rows * self.plan.processes / self._micro_batch.step_samples)
 
     @torch.no_grad()
@@ -95,7 +95,7 @@ class PlannedTrainer(Base):  # type: ignore[misc]
 
     @torch.no_grad()
     def count_demonstrations(self, new: torch.Tensor, mask: torch.Tensor) -> None:
-        """How likely they are; both are (rows, tokens)."""
+        """Count how likely they are; both are (rows, tokens)."""
         self._sums[7:] += torch.stack([(new * mask).sum(), mask.sum()]).to(self._sums)
 
     def _tell(self, step: Sequence[MicroBatch]) -> None:

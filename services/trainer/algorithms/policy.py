@@ -52,7 +52,7 @@ def make_policy(
     """
     torch.manual_seed(seed)
     if parent is not None:
-        return _continued(language_model, parent, max_rank)
+        return _continue_adapter(language_model, parent, max_rank)
     if hyperparameters.lora_rank > max_rank:
         raise TrainingRefused(
             f"lora_rank is {hyperparameters.lora_rank}, and the engines take {max_rank} at most "
@@ -75,7 +75,7 @@ def make_policy(
         raise TrainingRefused(one_line(f"lora_targets can't be used: {error}")) from error
 
 
-def _continued(language_model: LanguageModel, parent: Path, max_rank: int) -> Any:
+def _continue_adapter(language_model: LanguageModel, parent: Path, max_rank: int) -> Any:
     if (trained_on := other_base(parent, language_model.identity.revision)) is not None:
         raise TrainingRefused(
             f"the parent in {parent} was trained on {trained_on}, and the trainer has {language_model.identity}: give "
@@ -109,7 +109,7 @@ def sample_ratios(
     temperature: float,
     on_share: Callable[[float], None] = lambda share: None,
 ) -> list[SampleRatio]:
-    """How the policy's probabilities of some samples relate to the logged ones, in their order."""
+    """Return how the policy's probabilities of some samples relate to the logged ones, in their order."""
     logps = token_logps(policy, samples, temperature, on_share)
     return [_ratio(sample, of_one) for sample, of_one in zip(samples, logps, strict=True)]
 
@@ -146,7 +146,7 @@ def _key(sample: TrainingSample) -> Answer:
 
 
 def _logps(policy: Any, samples: Sequence[TrainingSample], temperature: float) -> Iterator[torch.Tensor]:
-    """Of each sample's completion, token by token."""
+    """Yield the log-probabilities of each sample's completion, token by token."""
     begun = _begin_alike([sample.prompt for sample in samples])
     rows = [torch.tensor([*sample.prompt, *sample.completion], device=policy.device) for sample in samples]
     mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
@@ -169,7 +169,7 @@ def _logps(policy: Any, samples: Sequence[TrainingSample], temperature: float) -
 
 
 def _begin_alike(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts begin with, short of a whole prompt; 0 where it is not worth a pass of its own."""
+    """Count the tokens all prompts begin with, short of a whole prompt; 0 where it is not worth a pass of its own."""
     alike = [tuple(prompt) for prompt in prompts]
     low, high = min(alike), max(alike)
     length = next((place for place, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))

@@ -1,8 +1,7 @@
-"""TRL's DPO and KTO on logged answers: what was better or worse than the rest, held against the parent's own view.
+"""TRL's KTO on logged answers: which were good and which bad, held against the parent's own view.
 
-DPO (Rafailov et al. 2023, arXiv:2305.18290) takes the best and the worst answer of each group as a pair. KTO
-(Ethayarajh et al. 2024, arXiv:2402.01306) takes every answer by itself as good or bad: it suits thumbs up and down,
-also where a task was answered once. Neither uses the logged log-probabilities: the reference is the policy training
+KTO (Ethayarajh et al. 2024, arXiv:2402.01306) takes every answer by itself as good or bad: it suits thumbs up and down,
+also where a task was answered once. It does not use the logged log-probabilities: the reference is the policy training
 starts from. They are measured against them all the same, as every learner is.
 """
 
@@ -15,26 +14,16 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import PrinterCallback
-from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
-from trl.trainer.dpo_trainer import DataCollatorForPreference
+from trl import KTOConfig, KTOTrainer
 from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference
 
 from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.arguments import training_arguments
-from services.trainer.algorithms.hyperparameters import DpoHyperparameters, KtoHyperparameters
+from services.trainer.algorithms.hyperparameters import KtoHyperparameters
 from services.trainer.algorithms.plan import MicroBatch, TrainingTargets
 from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of, step_rows
 from services.trainer.data.samples import TrainingSample
-
-Pair = tuple[TrainingSample, TrainingSample]
-
-
-class Dpo:
-    hyperparameters = DpoHyperparameters
-
-    def trainer(self, inputs: TrainerInputs, hyperparameters: DpoHyperparameters) -> PairTrainer:
-        return PairTrainer(inputs, hyperparameters)
 
 
 class Kto:
@@ -45,91 +34,19 @@ class Kto:
         return LabelTrainer(inputs, hyperparameters)
 
 
-class PreferenceTrainer(PlannedTrainer):
-    """What the two share. `_rows`: the answers at work, row by row (None: masked), and which are to become likelier."""
-
-    _rows: Sequence[tuple[TrainingSample | None, bool]]
-
-    def __init__(self, inputs: TrainerInputs, args: DPOConfig | KTOConfig) -> None:
-        """`plan` is made before."""
-        super().__init__(
-            inputs.policy,
-            args=args,
-            data_collator=list,
-            train_dataset=step_rows(self.plan),
-            processing_class=inputs.tokenizer,
-            callbacks=list(inputs.callbacks),
-        )
-        self.remove_callback(PrinterCallback)
-        self.trained_policy.register_forward_hook(self._see)
-
-    def _see(self, model: Any, given: Any, output: Any) -> None:
-        """The log-probabilities as they are computed for the loss; not the reference's, which needs no gradient."""
-        if not torch.is_grad_enabled():
-            return
-        new = output.log_probs.detach()
-        logged, mask = torch.zeros_like(new), torch.zeros_like(new)
-        for row, (sample, _) in enumerate(self._rows):
-            if sample is not None:
-                begin, end = len(sample.prompt) - 1, sample.length - 1
-                logged[row, begin:end] = torch.tensor(sample.logprobs).to(new)
-                mask[row, begin:end] = 1
-        self.compare(new, logged, mask, torch.tensor([good for _, good in self._rows], device=new.device))
-
-    def _compute_loss(self, model: Any, inputs: Any, return_outputs: bool) -> torch.Tensor:
-        return self.mean_over_step(torch.as_tensor(super()._compute_loss(model, inputs, return_outputs)))
-
-    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
-        """Where TRL would tokenise text."""
-        return dataset
-
-
-class PairTrainer(PreferenceTrainer, DPOTrainer):  # type: ignore[misc]
-    """Items of the plan are pairs, of two rows each: first those of all better answers, then those of the worse."""
-
-    def __init__(self, inputs: TrainerInputs, hyperparameters: DpoHyperparameters) -> None:
-        self.pairs = [_best_and_worst(group) for group in inputs.groups]
-        sizes = [(len(best.prompt), max(len(best.completion), len(worst.completion))) for best, worst in self.pairs]
-        self.plan = plan_of(inputs, hyperparameters, _all_alike(len(self.pairs)), sizes, rows=2)
-        args = DPOConfig(
-            **training_arguments(inputs, hyperparameters),
-            num_train_epochs=1,  # the plan holds all epochs
-            loss_type=hyperparameters.loss,
-            beta=hyperparameters.beta,
-            max_length=None,
-        )
-        super().__init__(inputs, args)
-        self._collate = DataCollatorForPreference(pad_token_id=inputs.tokenizer.pad_token_id)
-
-    def tensors(self, micro_batch: MicroBatch) -> Any:
-        pairs = [self.pairs[number] for number in micro_batch.samples]
-        masked = micro_batch.rows - len(pairs)
-        nothing: list[tuple[None, bool]] = [(None, False)] * masked
-        self._rows = [*((best, True) for best, _ in pairs), *nothing, *((worst, False) for _, worst in pairs), *nothing]
-        examples = [
-            {
-                "prompt_ids": list(best.prompt),
-                "chosen_ids": list(best.completion),
-                "rejected_ids": list(worst.completion),
-            }
-            for best, worst in pairs
-        ]
-        empty = {"prompt_ids": list(self.pairs[0][0].prompt), "chosen_ids": [], "rejected_ids": []}
-        return self._collate([*examples, *[empty] * masked])
-
-    def scores_of(self, numbers: Sequence[int]) -> list[float]:
-        return [sample.score for number in numbers for sample in self.pairs[number]]
-
-
-class LabelTrainer(PreferenceTrainer, KTOTrainer):  # type: ignore[misc]
+class LabelTrainer(PlannedTrainer, KTOTrainer):  # type: ignore[misc]
     """Items of the plan are answers that are good or bad. The rarer kind weighs so much more that both weigh the same.
 
     The baseline of KTO, a divergence over prompts and answers that do not belong together, is estimated for each
-    micro-batch, as in TRL.
+    micro-batch, as in TRL. `_rows`: the answers at work, row by row (None: masked), and which are good.
     """
 
+    _rows: Sequence[tuple[TrainingSample | None, bool]]
+
     def __init__(self, inputs: TrainerInputs, hyperparameters: KtoHyperparameters) -> None:
-        self.answers = [answer for group in inputs.groups for answer in _labelled(group, hyperparameters.threshold)]
+        self.answers = [
+            answer for group in inputs.groups for answer in _label_answers(group, hyperparameters.threshold)
+        ]
         good = sum(is_good for _, is_good in self.answers)
         bad = len(self.answers) - good
         if not good or not bad:
@@ -147,7 +64,16 @@ class LabelTrainer(PreferenceTrainer, KTOTrainer):  # type: ignore[misc]
             undesirable_weight=max(1.0, good / bad),
             max_length=None,
         )
-        super().__init__(inputs, args)
+        super().__init__(
+            inputs.policy,
+            args=args,
+            data_collator=list,
+            train_dataset=step_rows(self.plan),
+            processing_class=inputs.tokenizer,
+            callbacks=list(inputs.callbacks),
+        )
+        self.remove_callback(PrinterCallback)
+        self.trained_policy.register_forward_hook(self._compare_with_log)
         self._collate = DataCollatorForUnpairedPreference(pad_token_id=inputs.tokenizer.pad_token_id)
 
     def tensors(self, micro_batch: MicroBatch) -> Any:
@@ -171,17 +97,28 @@ class LabelTrainer(PreferenceTrainer, KTOTrainer):  # type: ignore[misc]
     def scores_of(self, numbers: Sequence[int]) -> list[float]:
         return [self.answers[number][0].score for number in numbers]
 
+    def _compare_with_log(self, model: Any, given: Any, output: Any) -> None:
+        """Count the log-probabilities that are computed for the loss; not the reference's, which need no gradient."""
+        if not torch.is_grad_enabled():
+            return
+        new = output.log_probs.detach()
+        logged, mask = torch.zeros_like(new), torch.zeros_like(new)
+        for row, (sample, _) in enumerate(self._rows):
+            if sample is not None:
+                begin, end = len(sample.prompt) - 1, sample.length - 1
+                logged[row, begin:end] = torch.tensor(sample.logprobs).to(new)
+                mask[row, begin:end] = 1
+        self.compare(new, logged, mask, torch.tensor([good for _, good in self._rows], device=new.device))
 
-def _best_and_worst(group: Sequence[TrainingSample]) -> Pair:
-    """The first of each."""
+    def _compute_loss(self, model: Any, inputs: Any, return_outputs: bool) -> torch.Tensor:
+        return self.mean_over_step(torch.as_tensor(super()._compute_loss(model, inputs, return_outputs)))
 
-    def score(sample: TrainingSample) -> float:
-        return sample.score
+    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
+        """Return the rows as they are: TRL would tokenise text."""
+        return dataset
 
-    return max(group, key=score), min(group, key=score)
 
-
-def _labelled(group: Sequence[TrainingSample], threshold: float | None) -> Iterator[tuple[TrainingSample, bool]]:
+def _label_answers(group: Sequence[TrainingSample], threshold: float | None) -> Iterator[tuple[TrainingSample, bool]]:
     """Without a threshold, an answer just as good as the mean of its group is neither good nor bad."""
     mean = statistics.fmean(sample.score for sample in group)
     for sample in group:
@@ -192,7 +129,7 @@ def _labelled(group: Sequence[TrainingSample], threshold: float | None) -> Itera
 
 
 def _of_other_tasks(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
-    """For each the next sample of another task, or the next one where there is no other task."""
+    """Return for each the next sample of another task, or the next one where there is no other task."""
     found = []
     for index, sample in enumerate(samples):
         following = [*samples[index + 1 :], *samples[:index]] or [sample]

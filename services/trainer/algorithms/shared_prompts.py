@@ -45,12 +45,12 @@ class SharedPrompts:
 
     @property
     def answers(self) -> torch.Tensor:
-        """Where a token of an answer is predicted."""
+        """The places at which a token of an answer is predicted."""
         return self.labels != IGNORED
 
     @property
     def prefix(self) -> int:
-        """How many tokens all sequences begin with, if they are so many that sharing them saves something; else 0."""
+        """The number of tokens all sequences begin with, if sharing so many saves something; else 0."""
         alike = (self.ids == self.ids[:1]) & (self.segments == 0)
         length = int(alike.all(0).long().cumprod(0).sum())
         saved = (self.ids.size(0) - 1) * length
@@ -69,8 +69,8 @@ def share_prompts(
 
     Not `together`: each row by itself, laid out in the same way.
     """
-    prompts = [_unpadded(row, seen) for row, seen in zip(ids[:, :-completion], mask[:, :-completion], strict=True)]
-    answers = [_unpadded(row, seen) for row, seen in zip(ids[:, -completion:], mask[:, -completion:], strict=True)]
+    prompts = [_strip_padding(row, seen) for row, seen in zip(ids[:, :-completion], mask[:, :-completion], strict=True)]
+    answers = [_strip_padding(row, seen) for row, seen in zip(ids[:, -completion:], mask[:, -completion:], strict=True)]
     number_of: dict[tuple[int, ...], int] = {}
     start_of: dict[tuple[int, tuple[int, ...]], int] = {}
     sequences: list[_Sequence] = []
@@ -84,17 +84,17 @@ def share_prompts(
         sequence[row] = number
         place[row, : len(answer)] = torch.arange(start, start + len(answer))
     return SharedPrompts(
-        ids=_stacked([one.ids for one in sequences], padding, ids.device),
-        positions=_stacked([one.positions for one in sequences], 0, ids.device),
-        labels=_stacked([one.labels for one in sequences], IGNORED, ids.device),
-        segments=_stacked([one.segments for one in sequences], NOBODY, ids.device),
+        ids=_stack_rows([one.ids for one in sequences], padding, ids.device),
+        positions=_stack_rows([one.positions for one in sequences], 0, ids.device),
+        labels=_stack_rows([one.labels for one in sequences], IGNORED, ids.device),
+        segments=_stack_rows([one.segments for one in sequences], NOBODY, ids.device),
         sequence=sequence.to(ids.device),
         place=place.to(ids.device),
     )
 
 
 def is_cheaper(plain: torch.Size, shared: torch.Size, parameters: int, width: int) -> bool:
-    """Whether the shared sequences take fewer operations; shapes are (sequences, tokens).
+    """Return whether the shared sequences take fewer operations; shapes are (sequences, tokens).
 
     A token costs about 2 · parameters, a pair of tokens that may meet 4 · width (hidden size · layers): putting long
     answers together makes more pairs, most of them masked but computed.
@@ -119,7 +119,7 @@ class _Sequence:
         self.segments = [0] * len(self._before)
 
     def add(self, answer: list[int]) -> int:
-        """Where the answer's first token is predicted."""
+        """The place at which the answer's first token is predicted."""
         start = len(self.ids)
         if answer:
             self._answers += 1
@@ -130,10 +130,10 @@ class _Sequence:
         return start
 
 
-def _unpadded(row: torch.Tensor, seen: torch.Tensor) -> list[int]:
+def _strip_padding(row: torch.Tensor, seen: torch.Tensor) -> list[int]:
     return [int(token) for token in row[seen.bool()].tolist()]
 
 
-def _stacked(rows: list[list[int]], value: int, device: torch.device) -> torch.Tensor:
+def _stack_rows(rows: list[list[int]], value: int, device: torch.device) -> torch.Tensor:
     longest = max(1, *map(len, rows))
     return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows], device=device)

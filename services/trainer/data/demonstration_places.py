@@ -1,4 +1,4 @@
-"""Where in a log the demonstrations are: the newest one of each prompt, a correction before a reference. Pure.
+"""The places of demonstrations in a log: the newest one of each prompt, a correction before a reference. Pure.
 
 In memory: for each prompt a position of the log, and the text of a correction.
 """

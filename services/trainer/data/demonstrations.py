@@ -89,7 +89,7 @@ def load_demonstrations(
     `kept`: sums of inputs that no training may be taught; they are held out first. `longest`: tokens of a prompt and
     its answer. Raises JournalError where the log can't be read.
     """
-    loaded = _loaded(logs_dir, found.places, answer_ids)
+    loaded = _load(logs_dir, found.places, answer_ids)
     fitting = [one for one in loaded if len(one.prompt) + len(one.completion) <= longest]
     wanted = min(MOST_HELD_OUT, int(len(fitting) * HELD_OUT_SHARE))
     by_place = sorted(fitting, key=lambda one: (one.input_sha256 not in kept, _spread(one.input_sha256)))
@@ -110,7 +110,7 @@ def _spread(input_sha256: str) -> bytes:
     return hashlib.sha256(f"held out {input_sha256}".encode()).digest()
 
 
-def _loaded(logs_dir: Path, places: Sequence[DemonstrationPlace], answer_ids: AnswerIds) -> list[Demonstration]:
+def _load(logs_dir: Path, places: Sequence[DemonstrationPlace], answer_ids: AnswerIds) -> list[Demonstration]:
     """One for each prompt: two inputs that differ in their white space alone are the same."""
     if not places:
         return []

@@ -1,4 +1,4 @@
-"""What applications thought of their answers: the scores in logs/feedback.jsonl, the last one of each sample.
+"""Applications' own scores of their answers: those in logs/feedback.jsonl, the last one of each sample.
 
 In memory: a score for each sample of the agent that got feedback, and the last correction of each task.
 """
@@ -22,13 +22,13 @@ from services.trainer.data.range_sums import RangeSums
 
 @dataclass(frozen=True, slots=True)
 class FeedbackScores:
-    """As it stood at byte `end` of the log; `ranges` are the bytes that were read, bad lines left out."""
+    """The feedback at byte `end` of the log; `ranges` are the bytes that were read, bad lines left out."""
 
     scores: Mapping[tuple[str, int], float] = field(default_factory=dict)
     ranges: tuple[DataRange, ...] = ()
     end: int = 0
     corrections: Mapping[str, str] = field(default_factory=dict)
-    """By task: the answer as it should have been."""
+    """The answer as it should have been, by task."""
 
     def score_of(self, task_id: str, sample: int) -> float | None:
         return self.scores.get((task_id, sample))
@@ -62,4 +62,4 @@ def read_feedback(logs_dir: Path, agent_id: str, until: int | None, seals: SealB
             scores[given.task_id, given.sample] = given.score
             if given.correction:
                 corrections[given.task_id] = given.correction
-    return FeedbackScores(scores, ranges.closed(), end, corrections)
+    return FeedbackScores(scores, ranges.read_ranges(), end, corrections)

@@ -1,4 +1,4 @@
-"""What the trainer leaves out of the log, and why. Pure: decides on one sample or one group, reads nothing.
+"""The filters: what the trainer leaves out of the log, and why. Pure: they see one sample or one group, read nothing.
 
 Filters that need the whole window (which scorer is the newest, how noisy it is) are in selection.py.
 """
@@ -19,7 +19,7 @@ WORST_SCORE = 0.0
 
 
 class Reason(Sentences):
-    """Why a line, a sample or a group teaches nothing; each value carries a sentence for people."""
+    """The reasons why a line, a sample or a group teaches nothing; each value carries a sentence for people."""
 
     BAD_LINE = "bad_line", "The line can't be read."
     ERASED = "erased", "The line was erased."
@@ -59,7 +59,7 @@ class Reason(Sentences):
 
 @dataclass(frozen=True, slots=True)
 class DataPolicy:
-    """Which groups may teach. `versions`: who may have answered, each with the sha256 of its weights where known.
+    """The groups that may teach. `versions`: who may have answered, each with the sha256 of its weights where known.
 
     `needs_spread`: the learner compares answers, so that equal scores teach it nothing.
     """
@@ -70,7 +70,7 @@ class DataPolicy:
     min_samples: int = 2
     needs_spread: bool = True
     baseline: Baseline = "group"
-    """What a sample is compared with, where the learner compares."""
+    """The samples that one is compared with, where the learner compares."""
     truncated: Literal["drop", "keep"] = "drop"
     unscorable: Literal["worst", "drop"] = "worst"
     score_noise: float = 0.0
@@ -79,14 +79,14 @@ class DataPolicy:
     max_age_s: float | None = None
     max_groups: int = 4096
     sources: frozenset[DemonstrationSource] = frozenset()
-    """Of demonstrations that teach."""
+    """The sources of demonstrations that teach."""
     replay_share: float = 0.0
-    """Of the prompts that are kept for the shadow replay (ratchet/adapters/taught.py)."""
+    """The share of the prompts that are kept for the shadow replay (ratchet/adapters/taught.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedSampleFacts:
-    """What the filters need to know of one line. `position` is where the line starts in the log."""
+    """The facts of one line that the filters need. `position` is where the line starts in the log."""
 
     position: int
     score: float | None
@@ -100,11 +100,11 @@ class LoggedSampleFacts:
     lost: bool = False
     """The agent says that a failure of ours ended it, or that it was called off."""
     trajectory: ReferenceRow | None = None
-    """Where its tokens are, if not in the line."""
+    """The place of its tokens, if they are not in the line."""
     unscorable: bool = False
     """The scorer says that this answer can't be scored; neither a failure of ours nor an answer it says nothing of."""
     program: str | None = None
-    """What made it; None where the model was asked itself."""
+    """The program that made it; None where the model was asked itself."""
 
     @property
     def given(self) -> float | None:
@@ -114,7 +114,7 @@ class LoggedSampleFacts:
 
 @dataclass(slots=True)
 class LoggedGroup:
-    """What the samples of one task by one adapter version have in common. `whole`: all of them were read."""
+    """The facts that the samples of one task by one adapter version have in common. `whole`: all of them were read."""
 
     version: str
     sha256: str | None
@@ -138,7 +138,7 @@ def taught_scores(samples: Sequence[LoggedSampleFacts], policy: DataPolicy) -> l
 
 
 def sample_reason(sample: LoggedSampleFacts, taught: float | None, policy: DataPolicy) -> Reason | None:
-    """Why this sample of a group is left out; the rest of its group may stay.
+    """Return why this sample of a group is left out; the rest of its group may stay.
 
     An answer that was cut and can't be scored stays: being too long to judge is what it is to unlearn.
     """
@@ -171,7 +171,7 @@ def with_alone(
 def group_reason(
     group: LoggedGroup, scores: Sequence[float], programs: Sequence[str | None], policy: DataPolicy
 ) -> Reason | None:
-    """Why the whole group is left out. `scores` and `programs`: those of its usable samples."""
+    """Return why the whole group is left out. `scores` and `programs`: those of its usable samples."""
     if group.version not in policy.versions:
         return Reason.OTHER_VERSION
     known = policy.versions[group.version]

@@ -69,13 +69,13 @@ class KeptGroup:
 
     @property
     def made_by(self) -> tuple[str | None, ...]:
-        """As many as there are scores."""
+        """The program of each score."""
         return self.programs or (None,) * len(self.scores)
 
 
 @dataclass(slots=True)
 class Scan:
-    """What one reading found. Scorers are numbered; `newest_scorer` gave the last score in the window."""
+    """The findings of one reading. Scorers are numbered; `newest_scorer` gave the last score in the window."""
 
     lines: int = 0
     groups: list[KeptGroup] = field(default_factory=list)
@@ -136,7 +136,7 @@ class JournalScan:
             self._take(line)
         for key, samples in self._groups.rest():
             self._close(self._begun[key], samples)
-        self._found.ranges = (*ranges.closed(), *self._feedback.ranges)
+        self._found.ranges = (*ranges.read_ranges(), *self._feedback.ranges)
         self._found.scorers = list(self._scorers)
         return self._found
 
@@ -172,7 +172,7 @@ class JournalScan:
             self._note_demonstration(line.position, logged)
 
     def _note_demonstration(self, position: int, logged: SelectionRow) -> None:
-        """Of a task that the model was asked itself: what programs make of a task is no prompt of it."""
+        """Note it for a task that the model was asked itself: what programs make of a task is no prompt of it."""
         if logged.program is not None or bytes(logged.prompt_ids) in NOTHING:
             return
         correction = self._feedback.corrections.get(logged.task_id) if "correction" in self._policy.sources else None
@@ -198,7 +198,7 @@ class JournalScan:
         return Reason.NO_SAMPLE if logged.sample is None else None
 
     def _is_for_replay(self, prompt: bytes) -> bool:
-        """Whether the prompt is kept for the shadow replay. The lines of a group follow each other with one prompt."""
+        """True where the prompt is kept for the replay. The lines of a group follow each other with one prompt."""
         share = self._policy.replay_share
         if share and prompt != self._last_input[0]:
             self._last_input = prompt, is_kept(logged_words_key(prompt), share)
@@ -267,7 +267,7 @@ class JournalScan:
         )
 
     def _unreadable(self, sample: LoggedSampleFacts) -> Reason | None:
-        """Of a sample whose tokens lie in a file: it is read whole here, so that loading it later will not fail."""
+        """Read a sample's tokens that lie in a file, so that loading them later will not fail; return what is wrong."""
         if sample.trajectory is None:
             return None
         try:
@@ -277,7 +277,7 @@ class JournalScan:
         return None
 
     def _note_scorer(self, group: LoggedGroup, samples: list[LoggedSampleFacts]) -> None:
-        """By what the scorer said itself: that an application disagrees is no noise of the scorer's."""
+        """Note what the scorer said itself: that an application disagrees is no noise of the scorer's."""
         scored = [(sample.text, sample.score) for sample in samples if sample.score is not None]
         if scored:
             self._found.newest_scorer = group.scorer
@@ -285,7 +285,7 @@ class JournalScan:
 
 
 def _scores(taught: Sequence[float | None], reasons: Sequence[Reason | None]) -> list[float]:
-    """Of the samples that nothing speaks against."""
+    """Return the scores of the samples that nothing speaks against."""
     return [score for score, reason in zip(taught, reasons, strict=True) if score is not None and reason is None]
 
 

@@ -1,4 +1,4 @@
-"""Which bytes of a log were read, with their sums, for the manifest of what an adapter was trained on."""
+"""The bytes of a log that were read, with their sums, for the manifest of what an adapter was trained on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RangeSums:
         self._chain = extended(self._chain, [line.data])
         self._end = line.end
 
-    def closed(self) -> tuple[DataRange, ...]:
+    def read_ranges(self) -> tuple[DataRange, ...]:
         self._seal()
         return tuple(self._ranges)
 

@@ -58,7 +58,7 @@ class TrainingSample:
 
     @property
     def tokens(self) -> int:
-        """How many were sampled."""
+        """The number of tokens that were sampled."""
         return len(self.completion) if self.sampled is None else sum(self.sampled)
 
 
@@ -113,7 +113,7 @@ def _samples(number: int, group: KeptGroup, found: dict[int, TokensRow]) -> Iter
     for rollout, (line, score, program) in enumerate(zip(lines, group.scores, group.made_by, strict=True)):
         for segment in line.segments or [_whole(line, asked)]:
             given = line.segments is not None
-            logprobs, sampled = _aligned(segment)
+            logprobs, sampled = _align(segment)
             yield TrainingSample(
                 group=number,
                 version=group.version,
@@ -136,7 +136,7 @@ def _whole(line: TokensRow, asked: list[int] | None) -> SegmentRow:
     return SegmentRow(asked, ids, [(0, len(ids))], logprobs)
 
 
-def _aligned(segment: SegmentRow) -> tuple[array[float], array[int]]:
+def _align(segment: SegmentRow) -> tuple[array[float], array[int]]:
     """Log-probabilities, and which were sampled, for each token of the completion."""
     count = len(segment.completion_ids)
     logprobs, sampled, taken = array("f", bytes(4 * count)), array("b", bytes(count)), 0

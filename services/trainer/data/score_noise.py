@@ -1,4 +1,4 @@
-"""How far a scorer's scores of one and the same answer lie apart, measured on the log itself. Pure.
+"""The noise of a scorer: how far its scores of one and the same answer lie apart, measured on the log itself. Pure.
 
 A group often holds an answer twice; where the scores of equal answers differ, that is the scorer's noise and nothing
 else. A deterministic scorer has none.

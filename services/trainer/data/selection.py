@@ -48,7 +48,7 @@ class Selection:
             taught=tuple(one.input_sha256[:TAUGHT_DIGITS] for one in self.demonstrations.taught),
         )
 
-    def shown(self, demonstrations: Demonstrations, *, with_samples: bool) -> Selection:
+    def with_demonstrations(self, demonstrations: Demonstrations, *, with_samples: bool) -> Selection:
         """With these to learn from; without samples the groups are left out, and counted as such."""
         kept = self.groups if with_samples else ()
         gone = [] if with_samples else self.groups
@@ -57,7 +57,7 @@ class Selection:
             f"samples.{Reason.DEMONSTRATED}": sum(len(group.scores) for group in gone),
         }
         dropped = {name: count for name, count in (self.counts | left_out).items() if "." in name and count}
-        counts = _used(self.lines, kept) | demonstrations.counts | dict(sorted(dropped.items()))
+        counts = _count_used(self.lines, kept) | demonstrations.counts | dict(sorted(dropped.items()))
         temperature = self.temperature if with_samples else 1.0
         return replace(self, groups=kept, counts=counts, demonstrations=demonstrations, temperature=temperature)
 
@@ -78,7 +78,7 @@ class Selection:
             f"samples.{Reason.TOO_DIFFERENT}": sum(len(group.scores) for group in gone),
         }
         dropped = {name: count for name, count in self.counts.items() if "." in name}
-        return replace(self, groups=kept, counts=_used(self.lines, kept) | dict(sorted((dropped | lost).items())))
+        return replace(self, groups=kept, counts=_count_used(self.lines, kept) | dict(sorted((dropped | lost).items())))
 
 
 def select(scan: Scan, policy: DataPolicy) -> Selection:
@@ -96,7 +96,8 @@ def select(scan: Scan, policy: DataPolicy) -> Selection:
     _drop(scan, kept[:over], Reason.OVER_LIMIT)
     return Selection(
         groups=tuple(kept[over:]),
-        counts=_used(scan.lines, kept[over:]) | {name: count for name, count in sorted(scan.dropped.items()) if count},
+        counts=_count_used(scan.lines, kept[over:])
+        | {name: count for name, count in sorted(scan.dropped.items()) if count},
         lines=scan.lines,
         bad_lines=scan.bad_lines,
         temperature=temperature,
@@ -132,7 +133,7 @@ def _drop(scan: Scan, groups: Iterable[KeptGroup], reason: Reason) -> None:
         scan.drop("samples", reason, len(group.scores))
 
 
-def _used(lines: int, kept: Collection[KeptGroup]) -> dict[str, int]:
+def _count_used(lines: int, kept: Collection[KeptGroup]) -> dict[str, int]:
     used = {"lines": lines, "groups": len(kept), "samples": sum(len(group.scores) for group in kept)}
     besides = {
         "feedback": sum(group.feedback for group in kept),

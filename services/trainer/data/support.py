@@ -19,16 +19,13 @@ from dataclasses import dataclass
 
 from services.trainer.data.selection import Selection
 
-NOTHING_AGAINST_IT = "a dry run stops here: nothing speaks against training"
-"""What a dry run says of data that could be trained on."""
-
 LARGEST_LOG_WEIGHT = 20.0
 """Beyond it a token's weight says nothing more, and its square would be no number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run must have, or it is refused."""
+    """The limits that a run must keep, or it is refused."""
 
     min_groups: int
     max_bad_share: float
@@ -112,7 +109,7 @@ def too_different(ratios: Sequence[SampleRatio], own: str, limits: Limits) -> di
 
 
 def data_faults(selection: Selection, limits: Limits) -> Iterator[str]:
-    """Why this window can't be trained on; nothing if it can."""
+    """Yield why this window can't be trained on; nothing if it can."""
     if selection.bad_lines > limits.max_bad_share * max(selection.lines, 1):
         yield (
             f"the log is broken: {selection.bad_lines:,} of {selection.lines:,} lines can't be read, more than "
@@ -126,13 +123,13 @@ def data_faults(selection: Selection, limits: Limits) -> Iterator[str]:
 
 
 def version_faults(strangers: dict[str, str]) -> Iterator[str]:
-    """What of the log is by too different a policy: the advice that goes with it."""
+    """Yield which samples are by too different a policy, with the advice that goes with it."""
     for version, reason in strangers.items():
         yield f"the samples of {version} are by too different a policy ({reason}): take fresher data"
 
 
 def policy_faults(match: PolicyMatch, limits: Limits) -> Iterator[str]:
-    """Why these samples can't teach this policy; nothing if they can. A figure that is no number is a fault.
+    """Yield why these samples can't teach this policy; nothing if they can. A figure that is no number is a fault.
 
     Other versions' samples have been held against the same limits: what is left is the parent's own.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from services.trainer.algorithms.registry import find_algorithm
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.support import Limits
 from services.trainer.run.stops import Stops
+from services.trainer.settings import TrainerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ class Choices:
     stops: Stops
 
 
-def resolved(request: TrainRequest, agent: AgentAdapters, defaults: Mapping[str, JsonValue]) -> TrainRequest:
-    """With its parent and all its hyperparameters. Raises TrainingRefused."""
+def resolve(request: TrainRequest, agent: AgentAdapters, defaults: Mapping[str, JsonValue]) -> TrainRequest:
+    """Return the request with its parent and all its hyperparameters. Raises TrainingRefused."""
     hyperparameters = find_algorithm(request.algorithm).hyperparameters.read(defaults, request.hyperparameters)
     return request.model_copy(
         update={
@@ -45,8 +47,8 @@ def resolved(request: TrainRequest, agent: AgentAdapters, defaults: Mapping[str,
     )
 
 
-def choices_of(request: TrainRequest, agent: AgentAdapters, base: BaseModelIdentity) -> Choices:
-    """Of a resolved request. Raises TrainingRefused."""
+def make_choices(request: TrainRequest, agent: AgentAdapters, base: BaseModelIdentity) -> Choices:
+    """Return all choices of a resolved request. Raises TrainingRefused."""
     algorithm = find_algorithm(request.algorithm)
     knobs = algorithm.hyperparameters.read({}, request.hyperparameters)
     parent = request.parent_version or agent.primary
@@ -96,3 +98,36 @@ def eligible_versions(
         version = None if version == BASE_VERSION else entry.parent or BASE_VERSION
     made_from = {name: entry.sha256 for name, entry in agent.versions.items() if candidates and entry.parent in found}
     return made_from | found
+
+
+WHAT_INSTEAD = (
+    "FSDP spreads the base model the same way: distributed_type FSDP in the file, or RATCHET_TRAINER_FSDP=true"
+)
+
+
+def is_spread(settings: TrainerSettings) -> bool:
+    """Return whether the base model is to be spread over the processes. Raises TrainingRefused for what can't be done.
+
+    Under FSDP Transformers spreads the base model while it loads it, so no process ever holds all of it. The adapter is
+    small and whole in each process, and its gradients are averaged: it is saved and resumed as on one GPU.
+    """
+    if _is_switched_on("ACCELERATE_USE_DEEPSPEED"):
+        raise TrainingRefused(f"the trainer does not run under DeepSpeed (ZeRO): {WHAT_INSTEAD}")
+    if _is_switched_on("ACCELERATE_USE_MEGATRON_LM"):
+        raise TrainingRefused(f"the trainer does not run under Megatron-LM: {WHAT_INSTEAD}")
+    spread = _is_switched_on("ACCELERATE_USE_FSDP")
+    if spread and _is_switched_on("FSDP_OFFLOAD_PARAMS"):
+        raise TrainingRefused(
+            "weights that wait in main memory (fsdp_offload_params) are not supported: take more processes, or one "
+            "with RATCHET_TRAINER_WEIGHTS=4bit"
+        )
+    if spread and settings.trainer_weights != "full":
+        raise TrainingRefused(
+            "weights in 4 bits can't be spread over processes: leave out FSDP or RATCHET_TRAINER_WEIGHTS=4bit"
+        )
+    os.environ["ACCELERATE_USE_FSDP"] = "false"  # or Accelerate would spread the model a second time
+    return spread
+
+
+def _is_switched_on(name: str) -> bool:
+    return os.environ.get(name, "false").lower() in ("true", "1")

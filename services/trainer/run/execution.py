@@ -27,10 +27,11 @@ from ratchet.logs.seals import read_seals
 from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import identify, load_language_model
 from ratchet.models.tokenization import answers_of, model_folder
+from ratchet.runs.progress import ProgressTracker
+from ratchet.runs.run import NOTHING_AGAINST_IT
+from ratchet.runs.store import RunFolder
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingRefused
-from ratchet.training_runs.progress import ProgressTracker
-from ratchet.training_runs.store import RunFolder
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.messages.train_request import TrainRequest
@@ -45,7 +46,6 @@ from services.trainer.data.journal_scan import JournalScan, Scan
 from services.trainer.data.samples import load_samples
 from services.trainer.data.selection import Selection, select
 from services.trainer.data.support import (
-    NOTHING_AGAINST_IT,
     PolicyMatch,
     data_faults,
     match_of,
@@ -54,19 +54,15 @@ from services.trainer.data.support import (
     version_faults,
 )
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
-from services.trainer.run.choices import Choices, choices_of, resolved
-from services.trainer.run.held_out import HeldOutLooks, HeldOutResult, held_out_loss, restore_best
-from services.trainer.run.processes import is_spread
-from services.trainer.run.progress import Emit, ShareReports, StepReports, curve
-from services.trainer.run.publishing import Finished, publish
-from services.trainer.run.report import metrics_of, plan_of, report
-from services.trainer.run.stops import RanAway, RunAwayStops
-from services.trainer.run.threads import FreeThreads
+from services.trainer.run.choices import Choices, is_spread, make_choices, resolve
+from services.trainer.run.progress import Emit, FreeThreads, ShareReports, StepReports, curve
+from services.trainer.run.report import Finished, metrics_of, plan_of, publish, report
+from services.trainer.run.stops import HeldOutLooks, HeldOutResult, RanAway, RunAwayStops, held_out_loss, restore_best
 from services.trainer.run.trackers import attach
 from services.trainer.settings import TrainerSettings
 
 MATCH_SAMPLES = 128
-"""So many samples, spread over all, are held against the parent before training."""
+"""Samples, spread over all, that are compared with the parent before training."""
 
 
 class Refused(TrainingRefused):
@@ -102,7 +98,7 @@ class RunExecution:
         return bool(self._process.is_main_process)
 
     def outcome(self, *, dry: bool = False) -> AdapterTrained | None:
-        """How it ended; `refused` is a verdict on the data or the request, `failed` may pass.
+        """Return how it ended; `refused` is a verdict on the data or the request, `failed` may pass.
 
         None in a process that does not write.
 
@@ -110,15 +106,15 @@ class RunExecution:
         """
         request = self._folder.request
         try:
-            return self._trained(dry)
+            return self._train_and_publish(dry)
         except Refused as refused:
-            return self._ended(request, "refused", str(refused), counts=refused.counts, metrics=refused.figures)
+            return self._make_outcome(request, "refused", str(refused), counts=refused.counts, metrics=refused.figures)
         except TrainingRefused as refused:
-            return self._ended(request, "refused", str(refused))
+            return self._make_outcome(request, "refused", str(refused))
         except RatchetError as error:
-            return self._ended(request, "failed", str(error))
+            return self._make_outcome(request, "failed", str(error))
 
-    def _trained(self, dry: bool) -> AdapterTrained | None:
+    def _train_and_publish(self, dry: bool) -> AdapterTrained | None:
         began = time.monotonic()
         spread = is_spread(self._settings)
         choices = self._choices()
@@ -152,7 +148,7 @@ class RunExecution:
         held_out = looks.result if looks else None
         if held_out is not None:
             if not held_out.is_better:
-                raise Refused(_of_no_use(held_out), selection, match)
+                raise Refused(_explain_no_gain(held_out), selection, match)
             restore_best(trainer, inputs.policy, held_out)
         if not self.writes:
             return None
@@ -169,7 +165,7 @@ class RunExecution:
         return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
 
     def _look_at_held_out(self, trainer: PolicyTrainer, inputs: TrainerInputs) -> HeldOutLooks | None:
-        """None where nothing is held out, or the trainer follows no plan of ours."""
+        """Return None where nothing is held out, or the trainer follows no plan of ours."""
         samples, plan = inputs.held_out, plan_of(trainer)
         if not samples or not isinstance(trainer, PlannedTrainer) or plan is None:
             return None
@@ -187,7 +183,7 @@ class RunExecution:
     def _leave_out_doubtful(
         self, inputs: TrainerInputs, selection: Selection
     ) -> tuple[TrainerInputs, Selection, list[Doubt]]:
-        """What is left without the demonstrations that look wrong to the parent, and which those are."""
+        """Return what is left without the demonstrations that look wrong to the parent, and which those are."""
         shown = [*inputs.demonstrations, *inputs.held_out]
         if not shown:
             return inputs, selection, []
@@ -203,7 +199,7 @@ class RunExecution:
         return inputs, selection, [Doubt(demonstrations[number].task_id, losses[number]) for number in found]
 
     def _train(self, trainer: PolicyTrainer) -> None:
-        """From the newest checkpoint on, if there is one."""
+        """Train from the newest checkpoint on, if there is one."""
         if self.writes:
             remove_broken(self._folder.checkpoints)
         self._process.wait_for_everyone()
@@ -226,14 +222,14 @@ class RunExecution:
             "replay_share": settings.replay_share,
             **settings.trainer_hyperparameters,
         }
-        request = self._folder.resolved or resolved(request, agent, defaults)
-        return choices_of(request, agent, BaseModelIdentity(name=base.name, revision=base.revision))
+        request = self._folder.resolved or resolve(request, agent, defaults)
+        return make_choices(request, agent, BaseModelIdentity(name=base.name, revision=base.revision))
 
     def _selection(self, choices: Choices) -> Selection:
-        """Reads the logs, and fixes how far: the other processes, and whoever takes the run up, read the same."""
+        """Read the logs, and fix how far: the other processes, and a process that resumes the run, read the same."""
         if not self.writes:
             self._process.wait_for_everyone()
-            return self._selected(self._scan(choices, self._folder.resolved or choices.request)[0], choices)
+            return self._select(self._scan(choices, self._folder.resolved or choices.request)[0], choices)
         try:
             if not self._folder.held_out.exists():
                 at = self._now()
@@ -246,10 +242,10 @@ class RunExecution:
             failpoint.reach("window-fixed")
         finally:
             self._process.wait_for_everyone()
-        return self._selected(scan, choices)
+        return self._select(scan, choices)
 
-    def _selected(self, scan: Scan, choices: Choices) -> Selection:
-        """Demonstrations, where there are enough, take the place of the samples."""
+    def _select(self, scan: Scan, choices: Choices) -> Selection:
+        """Select samples, or demonstrations in their place where there are enough."""
         selection, found = select(scan, choices.data), scan.demonstrations
         if len(found.places) < choices.limits.min_groups:
             return selection
@@ -259,10 +255,10 @@ class RunExecution:
         shown = load_demonstrations(self._settings.logs_dir, found, answer_ids, untaught, longest=longest)
         if len(shown.taught) < choices.limits.min_groups:
             return selection
-        return selection.shown(shown, with_samples=choices.hyperparameters.mixes != "only")
+        return selection.with_demonstrations(shown, with_samples=choices.hyperparameters.mixes != "only")
 
     def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
-        """What the logs hold, and to which byte the feedback was read."""
+        """Return what the logs hold, and to which byte the feedback was read."""
         logs, seals = self._settings.logs_dir, self._settings.adapters_dir / SEALS
         feedback = read_feedback(logs, request.agent_id, request.feedback_until, read_seals(seals, FEEDBACK))
         data = replace(choices.data, held_out=read_inputs(self._folder.held_out))
@@ -292,7 +288,7 @@ class RunExecution:
         ):
             self._threads = CpuThreads(language_model.model.num_parameters(), torch.set_num_threads)
         of_size = default_learning_rate(language_model.model.num_parameters())
-        share = DEMONSTRATION_RATE if shown and not samples else knobs.RATE_SHARE
+        share = DEMONSTRATION_RATE if shown and not samples else 1.0
         parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)
         return TrainerInputs(
             policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),
@@ -311,8 +307,11 @@ class RunExecution:
     def _match(
         self, inputs: TrainerInputs, choices: Choices, selection: Selection
     ) -> tuple[TrainerInputs, Selection, PolicyMatch | None]:
-        """What is left where other versions are too different, and None where no samples teach; raises Refused where
-        parent and log do not belong together, or too little is left."""
+        """Compare the samples with the parent, and leave out versions that are too different.
+
+        The match is None where no samples teach. Raises Refused where parent and log do not belong together, or too
+        little is left.
+        """
         if not inputs.samples:
             return inputs, selection, None
         count = len(inputs.samples)
@@ -345,7 +344,7 @@ class RunExecution:
 
         return on_share
 
-    def _ended(
+    def _make_outcome(
         self, request: TrainRequest, status: Literal["refused", "failed"], reason: str, **account: Any
     ) -> AdapterTrained:
         return AdapterTrained(
@@ -359,7 +358,7 @@ class RunExecution:
         )
 
 
-def _of_no_use(held_out: HeldOutResult) -> str:
+def _explain_no_gain(held_out: HeldOutResult) -> str:
     return (
         f"after {held_out.ended} steps {held_out.texts} texts that were held out are no likelier than before the first "
         f"({held_out.before:.3f} nats a token, then {held_out.best:.3f} at best), so nothing was published: look "

@@ -10,11 +10,12 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from ratchet.models.cpu_threads import CpuThreads
 from services.trainer.algorithms.plan import Plan
 
 Emit = Callable[[Mapping[str, Any]], None]
 SHARE_EVERY_S = 1.0
-"""So often it is said how far a stage is."""
+"""Seconds between two events that say how far a stage is."""
 
 FIGURES = {
     "loss": "loss",
@@ -33,11 +34,11 @@ FIGURES = {
     "demonstration_loss": "demonstration_loss",
     "held_out_loss": "held_out_loss",
 }
-"""TRL's names, and ours."""
+"""TRL's name → our name."""
 
 
 class ShareReports:
-    """How far a stage is, now and then."""
+    """Reports now and then how far a stage is."""
 
     def __init__(self, emit: Emit, seconds: Callable[[], float] = monotonic) -> None:
         self._emit = emit
@@ -59,12 +60,12 @@ class StepReports(TrainerCallback):  # type: ignore[misc]
         self._parent_gap = parent_gap
         self._plan: Plan | None = None
         self._done = [0]
-        """Tokens after each step."""
+        """Tokens through the model after each step."""
         self._parts = 0
         """Micro-batches of the present step that are done."""
 
     def follow(self, plan: Plan | None) -> None:
-        """Before the training; without a plan every step is taken for the same work."""
+        """Take the plan before the training. Without one every step counts as the same work."""
         self._plan = plan
         steps = plan.steps if plan else ()
         self._done = list(accumulate((sum(part.padded for part in step) for step in steps), initial=0))
@@ -98,5 +99,18 @@ def step_figures(logged: Mapping[str, Any]) -> dict[str, float]:
 
 
 def curve(history: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """All steps of a run, also those before it was taken up again."""
+    """Return all steps of a run, also those before it was resumed."""
     return [step_figures(entry) for entry in history if "loss" in entry]
+
+
+class FreeThreads(TrainerCallback):  # type: ignore[misc]
+    """Sets torch's threads before each step by the cores that other processes leave free.
+
+    One thread that waits for its core holds up all others.
+    """
+
+    def __init__(self, threads: CpuThreads) -> None:
+        self._threads = threads
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._threads.look()

@@ -1,22 +1,33 @@
-"""training_report.json, beside the adapter's files: what was learned from, and how each step went. Pure."""
+"""The published adapter of a finished run: its files, its card, and training_report.json with data and steps."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from torch.distributed.tensor import DTensor
 
-from ratchet.training_runs.report import MOST_STEPS, thinned
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.manifest import TRAINING_REPORT
+from ratchet.adapters.publish import publish_adapter
+from ratchet.runs.progress import MOST_STEPS, thin_out
+from ratchet.service import failpoint
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.records.adapter_card import AdapterCard
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.plan import Plan, TrainingTargets
+from services.trainer.algorithms.policy import save_policy
 from services.trainer.data.doubts import Doubt
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
 from services.trainer.run.choices import Choices
-from services.trainer.run.held_out import HeldOutResult
+from services.trainer.run.stops import HeldOutResult
 
 SCHEMA = "training_report.v1"
 MOST_DOUBTS = 100
@@ -68,7 +79,7 @@ def report(
         | _layout(trainer),
         **({"held_out": asdict(held_out)} if held_out else {}),
         **({"doubtful": [asdict(doubt) for doubt in doubts[:MOST_DOUBTS]]} if doubts else {}),
-        "steps": [dict(step) for step in thinned(steps, MOST_STEPS)],
+        "steps": [dict(step) for step in thin_out(steps, MOST_STEPS)],
     }
 
 
@@ -94,13 +105,13 @@ def _layout(trainer: PolicyTrainer) -> dict[str, float]:
 
 
 def plan_of(trainer: PolicyTrainer) -> Plan | None:
-    """None where the trainer follows none."""
+    """Return the trainer's plan; None where it follows none."""
     plan = getattr(trainer, "plan", None)
     return plan if isinstance(plan, Plan) else None
 
 
 def conversations(inputs: TrainerInputs, trainer: PolicyTrainer) -> dict[str, Any]:
-    """Where there are any: how they are cut, and that what was sampled was trained on.
+    """Return how conversations are cut, and that what was sampled was trained on; empty where there are none.
 
     `sampled_tokens` are `trained_tokens` and those of rollouts that take no part or have no advantage.
     """
@@ -123,7 +134,10 @@ def conversations(inputs: TrainerInputs, trainer: PolicyTrainer) -> dict[str, An
 
 
 def programs(inputs: TrainerInputs) -> dict[str, Any]:
-    """Where groups have several: rollouts and mean score of each. Those alone in their groups are not among them."""
+    """Return rollouts and mean score of each program, where groups have several.
+
+    A program that is alone in its groups is not among them.
+    """
     if all(sample.program is None for sample in inputs.samples):
         return {}
     scores: dict[str, list[float]] = {}
@@ -145,3 +159,51 @@ def _mean_score(selection: Selection) -> float:
 def _scorer(selection: Selection) -> dict[str, str | None] | None:
     scorer = selection.scorer
     return {"id": scorer.id, "revision": scorer.revision, "rubric_sha256": scorer.rubric_sha256} if scorer else None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    choices: Choices
+    selection: Selection
+    report: Mapping[str, Any]
+    metrics: dict[str, Any]
+    held_out_at: datetime | None
+    at: datetime
+
+
+def publish(finished: Finished, policy: Any, scratch: Path, adapters_dir: Path) -> AdapterTrained:
+    """Returns when the new version is in place. Done again after a kill, it finds the version that is there.
+
+    Raises AdapterError, RegistryError, DiskFull and JournalError.
+    """
+    request = finished.choices.request
+    files = save_policy(policy, finished.choices.base, scratch)
+    files[TRAINING_REPORT] = json.dumps(finished.report, indent=2).encode() + b"\n"
+    folder = publish_adapter(files, _card(finished), adapters_dir, request.agent_id)
+    failpoint.reach("adapter-published")
+    return AdapterTrained(
+        request_id=request.request_id,
+        agent_id=request.agent_id,
+        status="trained",
+        metadata=Metadata(timestamp=finished.at, source="trainer"),
+        adapter_version=folder.name,
+        adapter_sha256=adapter_sha256(folder),
+        parent_version=finished.choices.parent,
+        counts=finished.selection.counts,
+        metrics=finished.metrics,
+    )
+
+
+def _card(finished: Finished) -> AdapterCard:
+    request = finished.choices.request
+    return AdapterCard(
+        run_id=request.request_id,
+        parent=finished.choices.parent,
+        base=finished.choices.base,
+        algorithm=request.algorithm,
+        data=finished.selection.window,
+        hyperparameters=finished.report["hyperparameters"],
+        metrics=finished.metrics,
+        held_out_at=finished.held_out_at,
+        created=finished.at,
+    )

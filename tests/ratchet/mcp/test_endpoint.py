@@ -12,11 +12,11 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from ratchet.http.access.roles import Role
-from ratchet.mcp.bounds import MOST_CHARACTERS
 from ratchet.mcp.orchestrator_tools import TOOLS
 from ratchet.service.settings import FleetSettings
 from tests.ratchet.mcp.test_tools import ROLES
 from tests.ratchet.mcp.toy_fleet import Toy, client_of, served, with_keys
+from workbench.tools.bounds import MOST_CHARACTERS
 
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 INITIALIZE = {

@@ -157,7 +157,7 @@ def test_its_commands_run_wherever_it_lies(tmp_path: Path, folder: str) -> None:
 
 def test_what_the_tools_import_inside_is_installed_for_them() -> None:
     """It belongs to a requirement of theirs, or to what one requires itself; sniffio is used where it is there."""
-    imports = "import ratchet.tools.agent, ratchet.tools.server, ratchet.tools.toolbox, ratchet.tools.workshop"
+    imports = "import ratchet.tools.agent, ratchet.tools.server, workbench.tools.toolbox, workbench.tools.workshop"
     told = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
     seen = subprocess.run([sys.executable, "-c", f"{imports}; {told}"], capture_output=True, text=True, check=True)
     needed, waiting = set[str](), [Requirement(one).name for one in inside.TOOLS_REQUIRE]

@@ -21,9 +21,9 @@ from ratchet.recorder.application import SMALL_BODY, Recorder
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.own_socket import MOST_CONNECTIONS, serving
 from ratchet.recorder.rollout import Budget, RecordedRollout
-from ratchet.sandbox.job import Listen
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.waiting import until
+from workbench.sandbox.job import Listen
 
 ASKED = {"model": "any", "messages": [{"role": "user", "content": "What is in it?"}]}
 

@@ -9,9 +9,9 @@ import pytest
 
 from ratchet.recorder.programs import Program, agents_with_programs, read_programs
 from ratchet.recorder.shipped.declared import shell
-from ratchet.sandbox.limits import MIB
 from ratchet.service.errors import SettingsError
 from tests.programs import REPOSITORY
+from workbench.sandbox.limits import MIB
 
 WHOLE = """
 [agents.small]

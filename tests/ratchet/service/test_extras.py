@@ -34,7 +34,8 @@ def test_what_is_left_to_pip_is_what_setup_does_not_install() -> None:
 
 
 def test_what_is_to_be_installed_is_an_extra_and_on_no_index() -> None:
-    source = "".join(file.read_text() for top in ("ratchet", "services") for file in (ROOT / top).rglob("*.py"))
+    tops = ("workbench", "ratchet", "services")
+    source = "".join(file.read_text() for top in tops for file in (ROOT / top).rglob("*.py"))
 
     assert "pip install 'ratchet[" not in source
     assert {*re.findall(r"to_install\([\"'](\w+)[\"']\)", source)} <= set(EXTRAS)

@@ -106,7 +106,7 @@ def test_the_job_of_compose_names_each_setting_that_can_not_be_used() -> None:
 
 def test_the_settings_of_all_services_are_checked_where_their_other_files_are_not(tmp_path: Path) -> None:
     """An image has of the other services their settings.py alone (services/Dockerfile)."""
-    for name in ("ratchet", "schemas"):
+    for name in ("ratchet", "schemas", "workbench"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
     for file in (*(REPOSITORY / "services").glob("*/__init__.py"), *(REPOSITORY / "services").glob("*/settings.py")):
         (tmp_path / "services" / file.parent.name).mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,6 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology, work_queue
 from ratchet.http.server.application import application
 from ratchet.recorder.programs import Program, ProgramLimits, Programs
-from ratchet.sandbox import bubblewrap
 from schemas.messages.response import Response
 from schemas.messages.work import Sampling, Work
 from services.agent.engines.echo import EchoEngine
@@ -27,6 +26,7 @@ from services.runner.worker import RunnerWorker
 from tests.making_work import work
 from tests.services.agent.test_agent_worker import agent
 from tests.serving import serving
+from workbench.sandbox import bubblewrap
 
 ASK = """
 import json, os, sys, urllib.error, urllib.request

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 import services.trainer.run.execution
+from ratchet.runs.store import RunFolder
 from ratchet.service import failpoint
-from ratchet.training_runs.store import RunFolder
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run
 

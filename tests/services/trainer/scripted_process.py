@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from ratchet.training_runs.store import RunFolder
+from ratchet.runs.store import RunFolder
 from schemas.messages.adapter_trained import AdapterTrained
 
 

@@ -16,8 +16,8 @@ import pytest
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
 from ratchet.http.server.application import application
-from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.progress import ProgressFile
+from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from services.trainer.settings import TrainerSettings
@@ -71,7 +71,7 @@ async def test_asked_again_is_the_same_run_and_with_other_content_a_conflict(hou
 
     assert (again.status_code, again.json()) == (202, first.json())
     assert (other.status_code, other.json()["type"]) == (409, "id-taken")
-    assert len(house.jobs.every()) == 1
+    assert len(house.jobs.folders()) == 1
 
 
 async def test_an_idempotency_key_stands_for_an_id(house: House) -> None:
@@ -100,7 +100,7 @@ async def test_an_unknown_agent_is_refused_and_leaves_nothing(house: House) -> N
         answer = await client.post("/v1/train", json={"agent_id": "nobody"})
 
     assert (answer.status_code, answer.json()["type"]) == (422, "rejected")
-    assert house.jobs.every() == []
+    assert house.jobs.folders() == []
 
 
 async def test_a_run_tells_how_it_stands_and_how_it_ended(house: House) -> None:

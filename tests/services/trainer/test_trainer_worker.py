@@ -15,8 +15,8 @@ from prometheus_client import REGISTRY
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTERS, TRAINING, fleet_topology
+from ratchet.runs.store import RunFolder, RunStore
 from ratchet.service.errors import BusError, Reject
-from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from services.trainer.run.progress import FIGURES as TOLD
@@ -246,7 +246,7 @@ async def test_a_run_that_was_begun_elsewhere_is_taken_up_with_a_word(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = house.jobs.record(REQUEST)
-    with job.claimed():
+    with job.claim():
         job.begin("")
 
     with caplog.at_level("INFO"):

@@ -12,8 +12,8 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.retention.needs import Need, needs
 from ratchet.logs.segments import Segment
+from ratchet.runs.store import RunStore
 from ratchet.service.errors import JournalError
-from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from schemas.records.decision import StartExperiment, Validate

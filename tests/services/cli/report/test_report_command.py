@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.adapters.limits import LARGEST_REPORT
 from ratchet.adapters.manifest import TRAINING_REPORT
-from ratchet.training_runs.report import training_report
+from ratchet.runs.progress import training_report
 from services.cli.report.command import page
 from services.cli.report.gathered import Report, gather
 from tests.acceptance.ratchet_command import ForkedRatchet

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 
@@ -24,7 +24,7 @@ TRAINED = AdapterTrained(
 
 def main() -> None:
     folder = RunStore(Path(sys.argv[1])).record(TrainRequest(request_id="run-1", agent_id="small"))
-    with folder.claimed():
+    with folder.claim():
         for word in sys.argv[2].split():
             if word == "wait":
                 signal.pause()

@@ -10,15 +10,25 @@ import pytest
 from rich.console import Console
 
 from ratchet.adapters.registry import RegistryStore
+from ratchet.runs.progress import ProgressFile
+from ratchet.runs.store import RunFolder, RunStore
 from ratchet.service.errors import NotFound
-from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.api.runs import RunProgress
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from services.cli.terminal import TimedOut
-from services.cli.train.runs import CANCEL_WAIT_S, TrainingsHere, described
-from services.cli.train.view import TrainView, aged, on_its_way, render_runs, standing, time_left, what_follows
+from services.cli.train.view import (
+    CANCEL_WAIT_S,
+    TrainingsHere,
+    TrainView,
+    describe_run,
+    describe_standing,
+    explain_next_steps,
+    explain_waiting,
+    render_runs,
+    subtract_age,
+    time_left,
+)
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import decided, to_canary, to_primary
 
@@ -39,16 +49,16 @@ def begun(folder: RunFolder) -> None:
 def test_the_run_at_work_is_chosen_before_those_that_wait(tmp_path: Path) -> None:
     runs = TrainingsHere(tmp_path, ("small",))
     with pytest.raises(NotFound, match="ratchet train --list"):
-        runs.chosen(None, None)
+        runs.choose(None, None)
     first, second = asked(tmp_path, "run-1"), asked(tmp_path, "run-2")
 
-    assert runs.chosen(None, None).path == second.path
-    with first.claimed():
-        assert runs.chosen(None, "small").path == first.path
-        assert described(first).startswith("run run-1 of agent small, asked for by operator, is at work (pid ")
-    assert runs.chosen("run-1", None).path == first.path
+    assert runs.choose(None, None).path == second.path
+    with first.claim():
+        assert runs.choose(None, "small").path == first.path
+        assert describe_run(first).startswith("run run-1 of agent small, asked for by operator, is at work (pid ")
+    assert runs.choose("run-1", None).path == first.path
     with pytest.raises(NotFound, match="run-9"):
-        runs.chosen("run-9", None)
+        runs.choose("run-9", None)
 
 
 def test_a_list_says_how_each_run_stands(tmp_path: Path) -> None:
@@ -58,11 +68,11 @@ def test_a_list_says_how_each_run_stands(tmp_path: Path) -> None:
     ended.cancel("operator:ann")
     said = {}
 
-    with going.claimed():
-        for view, folder in TrainingsHere(tmp_path, ("small",)).views("small"):
-            said[view.run_id] = standing(view, at_work=folder.taken)
-        assert TrainingsHere(tmp_path, ("small",)).views("coder") == []
-    listed = TrainingsHere(tmp_path, ("small",)).views(None)
+    with going.claim():
+        for view, folder in RunStore(tmp_path).views("small"):
+            said[view.run_id] = describe_standing(view, at_work=folder.is_taken)
+        assert RunStore(tmp_path).views("coder") == []
+    listed = RunStore(tmp_path).views()
 
     assert said == {
         "run-1": "training step 2 of 10, 80 s left",
@@ -78,8 +88,8 @@ def test_a_trained_run_says_how_right_it_was_about_its_time(tmp_path: Path) -> N
     run = asked(tmp_path, "run-1").run.view.model_copy(update={"state": "trained", "adapter_version": "v1.0.1"})
     known = run.model_copy(update={"metrics": {"told_after_ten_steps_s": 61.2, "took_after_ten_steps_s": 58.4}})
 
-    assert standing(run, at_work=False) == "v1.0.1"
-    assert standing(known, at_work=False) == "v1.0.1; after ten steps 61 s left by its word, 58 s in truth"
+    assert describe_standing(run, at_work=False) == "v1.0.1"
+    assert describe_standing(known, at_work=False) == "v1.0.1; after ten steps 61 s left by its word, 58 s in truth"
 
 
 def test_who_looks_on_sees_each_step_and_the_end(tmp_path: Path) -> None:
@@ -92,8 +102,8 @@ def test_who_looks_on_sees_each_step_and_the_end(tmp_path: Path) -> None:
         if len(looks) == 3:
             folder.fail("the disk is full", "trainer")
 
-    with folder.claimed(), TrainView(Console(file=screen, width=100)) as view:
-        outcome = TrainingsHere(tmp_path, ("small",), wait).watched(folder, view)
+    with folder.claim(), TrainView(Console(file=screen, width=100)) as view:
+        outcome = TrainingsHere(tmp_path, ("small",), wait).watch(folder, view)
 
     assert outcome["reason"] == "the disk is full"
     assert screen.getvalue() == "step 2 of 10  loss +0.5000  80 s left\n"
@@ -103,8 +113,8 @@ def test_looking_on_at_what_is_not_ended_in_time_says_who_has_it(tmp_path: Path)
     folder = asked(tmp_path, "run-1")
     runs = TrainingsHere(tmp_path, ("small",), lambda _: None)
 
-    with folder.claimed(), TrainView(Console(file=io.StringIO())) as view, pytest.raises(TimedOut, match=r"pid \d+"):
-        runs.watched(folder, view, at_most_s=CANCEL_WAIT_S)
+    with folder.claim(), TrainView(Console(file=io.StringIO())) as view, pytest.raises(TimedOut, match=r"pid \d+"):
+        runs.watch(folder, view, at_most_s=CANCEL_WAIT_S)
 
 
 def test_a_record_that_is_gone_is_no_wait_without_end(tmp_path: Path) -> None:
@@ -112,7 +122,7 @@ def test_a_record_that_is_gone_is_no_wait_without_end(tmp_path: Path) -> None:
     runs = TrainingsHere(tmp_path, ("small",), lambda _: folder.remove())
 
     with TrainView(Console(file=io.StringIO())) as view, pytest.raises(NotFound, match="removed"):
-        runs.watched(folder, view)
+        runs.watch(folder, view)
 
 
 @pytest.mark.parametrize(
@@ -126,17 +136,17 @@ def test_time_left_as_people_say_it(seconds: float | None, said: str) -> None:
 def test_what_was_left_a_while_ago_is_less_now() -> None:
     progress = RunProgress(stage="training", step=1, steps=9, seconds_left=60.0, at=NOON)
 
-    assert aged(progress, 20.0).seconds_left == 40.0
-    assert aged(progress, 90.0).seconds_left == 0.0
+    assert subtract_age(progress, 20.0).seconds_left == 40.0
+    assert subtract_age(progress, 90.0).seconds_left == 0.0
 
 
 def test_what_is_on_its_way_is_said_before_a_training_and_what_follows_after_it(tmp_path: Path) -> None:
     store = RegistryStore(tmp_path)
     agent = decided(store, *to_primary("v1.0.1")).agent("small")
-    nothing, busy = on_its_way(agent, None), decided(store, *to_canary("v1.0.2", "v1.0.1")).agent("small")
+    nothing, busy = explain_waiting(agent, None), decided(store, *to_canary("v1.0.2", "v1.0.1")).agent("small")
     outcome = {"adapter_version": "v1.0.3", "parent_version": "v1.0.1", "status": "trained"}
 
-    said, follows = on_its_way(busy, None), what_follows(outcome, 20)
+    said, follows = explain_waiting(busy, None), explain_next_steps(outcome, 20)
 
     assert nothing is None
     assert said is not None and "v1.0.2 (canary) is on its way" in said and "starts from v1.0.1" in said

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.training_runs.run import LEAST_GROUPS
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.run import LEAST_GROUPS
+from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest

@@ -12,7 +12,6 @@ from services.cli.train.plan import PlannedKnobs
 from services.trainer.algorithms.hyperparameters import (
     GrpoHyperparameters,
     MaskedGrpoHyperparameters,
-    VespoHyperparameters,
 )
 
 PLAN = ["train", "--plan", "--model", "Qwen/Qwen2.5-7B-Instruct"]
@@ -77,7 +76,7 @@ def test_a_remedy_that_is_taken_is_one() -> None:
 
 
 def test_what_a_plan_does_not_count_is_named() -> None:
-    run = CliRunner().invoke(app, [*PLAN, "--set", "micro_batch_token=8192", "--algorithm", "vespo"])
+    run = CliRunner().invoke(app, [*PLAN, "--set", "micro_batch_token=8192", "--algorithm", "masked-grpo"])
 
     assert "not counted: micro_batch_token. Of hyperparameters these are" in " ".join(run.stdout.split())
 
@@ -98,7 +97,7 @@ def test_a_plan_says_that_demonstrations_would_teach_alone(sources: str | None, 
     assert f"where the log has 8 demonstrations or more {told}, those alone teach" in " ".join(run.stdout.split())
 
 
-@pytest.mark.parametrize("knobs", [GrpoHyperparameters, MaskedGrpoHyperparameters, VespoHyperparameters])
+@pytest.mark.parametrize("knobs", [GrpoHyperparameters, MaskedGrpoHyperparameters])
 def test_the_knobs_of_a_plan_are_the_trainers(knobs: type[GrpoHyperparameters]) -> None:
     fields = knobs.model_fields
 
@@ -112,7 +111,7 @@ def test_the_knobs_of_a_plan_are_the_trainers(knobs: type[GrpoHyperparameters]) 
         (["--set", "lora_rank=many"], {}, "lora_rank"),
         (["--set", "lora_rank"], {}, "not of the form name=value"),
         (["--list"], {}, "choose one"),
-        (["--algorithm", "dpo"], {}, "dpo can't be planned: counted are grpo, masked-grpo, vespo"),
+        (["--algorithm", "kto"], {}, "kto can't be planned: counted are grpo, masked-grpo"),
         (["--algorithm", "kto"], {}, "with a reference beside them"),
         ([], {"RATCHET_TRAINER_ACCELERATE_CONFIG": "two.yaml"}, "two.yaml (RATCHET_TRAINER_ACCELERATE_CONFIG) has"),
         ([], {"RATCHET_TRAINER_WEIGHTS": "7bit"}, "RATCHET_TRAINER_WEIGHTS is '7bit'"),

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from ratchet.bus.topology import fleet_topology
-from ratchet.training_runs.store import RunFolder, RunStore
+from ratchet.runs.store import RunFolder, RunStore
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import CommandError
-from services.cli.train.request import request_of
 from services.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere
-from tests.services.cli.train.test_train_request import PLAIN
+from tests.services.cli.train.test_train_request import request
 
 DOUBLE = str(Path(__file__).with_name("scripted_trainer.py"))
 
@@ -39,7 +38,7 @@ class Terminal:
     def run(self, script: str, *, dry_run: bool = False) -> Any:
         access = FleetAccess("", "", ("small",), fleet_topology(("small",)), self.folder / "logs", None)
         here = TrainingHere(
-            request_of(PLAIN),
+            request(),
             access,
             self.on_event,
             lambda: next(self._answers),
@@ -69,7 +68,7 @@ def test_a_cancelled_run_has_ended_and_nobody_takes_it_up(tmp_path: Path) -> Non
     outcome = terminal.run("starting training wait")
 
     assert (outcome["status"], outcome["reason"]) == ("failed", "cancelled by operator:ann")
-    assert not terminal.record.taken
+    assert not terminal.record.is_taken
     assert RunStore(tmp_path / "adapters").unfinished() == []
 
 
@@ -79,7 +78,7 @@ def test_a_run_that_is_left_to_itself_goes_on(tmp_path: Path) -> None:
     with pytest.raises(Left):
         terminal.run("starting training wait")
 
-    assert terminal.record.taken
+    assert terminal.record.is_taken
     pid = int(terminal.record.holder.split()[1])
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ratchet.sandbox import bubblewrap
 from schemas.messages.task import Task
 from services.cli.app import app
 from services.cli.terminal import UsageError
 from services.cli.verify.trial import Trial, Tried, answers_to
+from workbench.sandbox import bubblewrap
 
 ORACLE = "def add(a, b): return a + b\n"
 

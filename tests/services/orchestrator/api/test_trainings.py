@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 
 from ratchet.bus.topology import ADAPTERS, TRAINING
-from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import RunFolder, RunStore
+from ratchet.runs.progress import ProgressFile
+from ratchet.runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest

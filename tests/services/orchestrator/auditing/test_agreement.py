@@ -18,7 +18,7 @@ from services.orchestrator.auditing.agreement import (
     Labelled,
     calibration,
     kappa,
-    labelled,
+    pair_with_scores,
     rank_correlation,
     ranks,
 )
@@ -115,12 +115,12 @@ def test_of_a_pair_the_preferences_are_compared() -> None:
         agent_id="small", adapter_version="v1.0.0", given_by="ada", timestamp=NOON,
     )  # fmt: skip
 
-    (judge,) = labelled([given_label], lambda one: one.judged, pairs=True)
-    (auditor,) = labelled([given_label], lambda one: one.audited, pairs=True)
+    (judge,) = pair_with_scores([given_label], lambda one: one.judged, pairs=True)
+    (auditor,) = pair_with_scores([given_label], lambda one: one.audited, pairs=True)
 
     assert judge == Labelled(label=0.0, score=1.0, length=200, position=2)
     assert auditor.score == 0.0
-    assert labelled([given_label], lambda one: one.judged, pairs=False) == []
+    assert pair_with_scores([given_label], lambda one: one.judged, pairs=False) == []
 
 
 def test_kappa_is_the_share_agreed_beyond_chance() -> None:

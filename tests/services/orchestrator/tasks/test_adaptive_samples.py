@@ -43,7 +43,7 @@ class Fleet:
             arm = Arm(adapter_version=version, sequence=self.sequence)
             work = admit(task, POLICY, arm=arm, now=NOW, origin=Origin(), samples=self.samples.draw())
             self.sequence += 1
-            self.samples.closed(work, [self._line(work, index) for index in range(work.sampling.n)])
+            self.samples.observe(work, [self._line(work, index) for index in range(work.sampling.n)])
 
     def _line(self, work: Work, index: int) -> Interaction:
         right = float(self.rng.random() < self.chances[work.arm.adapter_version])

@@ -66,7 +66,7 @@ async def test_the_backlog_is_taken_anew_after_the_process_stood_still_and_never
     assert await backlog.is_cleared()
     clock.seconds = 20.0
     assert not await backlog.is_cleared()
-    await backlog.counted(handled)(Delivery(REWARDS, b"{}"))
+    await backlog.count_rewards(handled)(Delivery(REWARDS, b"{}"))
     assert await backlog.is_cleared()
 
     clock.seconds = 40.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ratchet.training_runs.progress import RunProgressRecord
-from ratchet.training_runs.run import TrainingRun
+from ratchet.runs.progress import RunProgressRecord
+from ratchet.runs.run import TrainingRun
 from schemas.api.runs import RunProgress, RunView
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest

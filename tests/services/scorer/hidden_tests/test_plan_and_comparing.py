@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ratchet.sandbox.job import TreeFile
 from ratchet.service.errors import ScorerError
 from services.scorer.hidden_tests.answer import NoFiles, files_in, patch_in
 from services.scorer.hidden_tests.comparing import fault, same
 from services.scorer.hidden_tests.plan import Case, Plan, plan_of
 from services.scorer.hidden_tests.running import judged_files
+from workbench.sandbox.job import TreeFile
 
 CASE = {"function": "f", "arguments": [1], "expected": 2}
 

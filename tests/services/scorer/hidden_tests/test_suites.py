@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ratchet.sandbox.job import End, Job, Result, TreeFile
 from services.scorer.hidden_tests.plan import Plan
 from services.scorer.hidden_tests.running import worth
+from workbench.sandbox.job import End, Job, Result, TreeFile
 
 PASSED, FAILED = Result(End.EXITED, "it exited with 0", 0), Result(End.EXITED, "it exited with 1", 1)
 OWN, CONTROL = "2", "3"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.logs.peers import Baseline, deviation, peers, widest_range
-from services.trainer.algorithms.advantages import Scale, advantages_among, group_advantages, tempered
+from services.trainer.algorithms.advantages import Scale, advantages_among, group_advantages, temper
 
 SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=16)
 
@@ -51,7 +51,7 @@ def test_scaled_ones_have_a_deviation_of_at_most_one(scores: list[float]) -> Non
 @given(SCORES, st.floats(0, 1))
 def test_tempered_ones_keep_the_order_and_the_good_answers_as_they_were(scores: list[float], weight: float) -> None:
     advantages = group_advantages(scores, "group")
-    found = tempered(advantages, weight)
+    found = temper(advantages, weight)
 
     assert [new for new, old in zip(found, advantages, strict=True) if old > 0] == [a for a in advantages if a > 0]
     assert [new for new, old in zip(found, advantages, strict=True) if old <= 0] == [

@@ -18,13 +18,12 @@ from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.grpo import Grpo, advantage_targets
 from services.trainer.algorithms.hyperparameters import (
-    DpoHyperparameters,
     GrpoHyperparameters,
     Hyperparameters,
     KtoHyperparameters,
 )
 from services.trainer.algorithms.policy import sample_ratios
-from services.trainer.algorithms.preferences import Dpo, Kto
+from services.trainer.algorithms.preferences import Kto
 from services.trainer.algorithms.supervised import WeightedSft, WeightedSftHyperparameters
 from services.trainer.data.samples import TrainingSample
 from tests.services.trainer.algorithms.catching import Catch, assert_same, gradients_of
@@ -183,11 +182,8 @@ def test_a_loss_of_whole_answers_takes_rollouts_of_one_segment_only(
         gradient(base_model, tmp_path, pieces, Grpo(), knobs, 10_000)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "knobs"), [(Dpo(), DpoHyperparameters()), (Kto(), KtoHyperparameters())], ids=["dpo", "kto"]
-)
 def test_what_compares_whole_answers_refuses_conversations(
-    base_model: Path, tmp_path: Path, rollouts: list[TrainingSample], algorithm: Any, knobs: Hyperparameters
+    base_model: Path, tmp_path: Path, rollouts: list[TrainingSample]
 ) -> None:
     with pytest.raises(TrainingRefused, match=r"5 segments of conversations, .* take grpo"):
-        gradient(base_model, tmp_path, rollouts, algorithm, knobs, 10_000)
+        gradient(base_model, tmp_path, rollouts, Kto(), KtoHyperparameters(), 10_000)

@@ -1,4 +1,4 @@
-"""TRL's DPO and KTO on a plan, held against the formulas of the papers written out by hand."""
+"""TRL's KTO on a plan, held against the formula of the paper written out by hand."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import logsigmoid
 
 from ratchet.service.errors import TrainingRefused
-from services.trainer.algorithms.hyperparameters import DpoHyperparameters, KtoHyperparameters
-from services.trainer.algorithms.preferences import Dpo, Kto
+from services.trainer.algorithms.hyperparameters import KtoHyperparameters
+from services.trainer.algorithms.preferences import Kto
 from services.trainer.data.samples import TrainingSample
 from tests.services.trainer.algorithms.test_logged_trainer import (
     Bench,
@@ -50,20 +49,6 @@ def log_ratios(bench: Bench, samples: list[TrainingSample], policy: Any) -> torc
     with torch.no_grad():
         before = [log_probability(reference, sample).sum() for sample in samples]
     return torch.stack([log_probability(policy, one).sum() - old for one, old in zip(samples, before, strict=True)])
-
-
-@pytest.mark.parametrize("micro_batch", [8, 2], ids=["at once", "pair by pair"])
-def test_dpo_learns_from_the_best_and_the_worst_of_each_group(bench: Bench, micro_batch: int) -> None:
-    catch = one_step(bench, Dpo(), DpoHyperparameters(beta=0.3, max_grad_norm=1e9), micro_batch)
-
-    groups = bench.inputs().groups
-    best = [max(group, key=lambda one: one.score) for group in groups]
-    worst = [min(group, key=lambda one: one.score) for group in groups]
-    policy = bench.policy()
-    move(policy)
-    better, worse = log_ratios(bench, best + worst, policy).chunk(2)
-    (-logsigmoid(0.3 * (better - worse)).mean()).backward()  # type: ignore[no-untyped-call]
-    assert_same(catch.gradients, gradients_of(policy))
 
 
 @pytest.mark.parametrize("micro_batch", [14, 3], ids=["at once", "in pieces"])

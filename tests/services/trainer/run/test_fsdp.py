@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ratchet.training_runs.store import RunFolder, RunStore
+from ratchet.runs.store import RunFolder, RunStore
 from schemas.messages.train_request import TrainRequest
 from services.trainer.run.checkpoints import newest_checkpoint
 from services.trainer.settings import TrainerSettings

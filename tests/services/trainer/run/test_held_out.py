@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainerControl, TrainerState
 
-from services.trainer.run.held_out import LOOKS, PATIENCE, HeldOutLooks
+from services.trainer.run.stops import LOOKS, PATIENCE, HeldOutLooks
 
 STEPS = 64
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from ratchet.training_runs.store import RunFolder, RunStore
+from ratchet.runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings

@@ -12,7 +12,7 @@ import pytest
 
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.manifest import published_versions
-from ratchet.training_runs.store import RunFolder, RunStore
+from ratchet.runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings

@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from ratchet.adapters.manifest import published_versions
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.store import RunStore
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import launch_run
@@ -66,7 +66,7 @@ def test_two_processes_take_the_steps_of_one_up_to_rounding(settings: TrainerSet
 
 def test_a_job_that_another_trainer_is_at_is_left_to_it(settings: TrainerSettings) -> None:
     job = RunStore(settings.adapters_dir).record(TrainRequest(request_id="taken", agent_id="small"))
-    with job.claimed():
+    with job.claim():
         assert launch_run(settings.model_copy(update={"trainer_processes": 2}), job, sys.stdout) is None
 
     assert job.attempts == 0

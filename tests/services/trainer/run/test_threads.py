@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ratchet.models.cpu_threads import LOOK_AGAIN_S, CpuThreads, CpuUse, cores_allowed, threads_for
-from services.trainer.run.threads import FreeThreads
+from services.trainer.run.progress import FreeThreads
 
 REAL = 135_000_000
 

@@ -57,7 +57,7 @@ def trained(adapters_dir: Path, run_id: str | None = "run-1") -> None:
 
 
 def test_each_figure_has_its_ends_and_a_name_that_every_tracker_takes() -> None:
-    from services.trainer.run.tracked_evaluations import figures
+    from services.trainer.run.trackers import figures
 
     (version,) = evaluation().results
     found = figures(evaluation(), version)
@@ -86,7 +86,7 @@ def test_trackio_and_tensorboard_have_it_in_the_run_of_the_version(tmp_path: Pat
 
 
 def test_a_tracker_that_fails_is_named_and_the_others_have_it(tmp_path: Path) -> None:
-    from services.trainer.run.tracked_evaluations import track_evaluation
+    from services.trainer.run.trackers import track_evaluation
 
     trained(tmp_path / "adapters", run_id=None)
     (tmp_path / "a-file").write_text("no folder can be made below it")

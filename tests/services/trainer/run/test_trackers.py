@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from ratchet.runs.store import RunStore
 from ratchet.service.errors import SettingsError
-from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings

@@ -21,14 +21,13 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import read_card
 from ratchet.adapters.registry import RegistryStore
 from ratchet.models.loading import content_sha256
-from ratchet.training_runs.progress import RunProgressRecord, read_progress
-from ratchet.training_runs.report import training_report
-from ratchet.training_runs.store import RunStore
+from ratchet.runs.progress import RunProgressRecord, read_progress, training_report
+from ratchet.runs.run import NOTHING_AGAINST_IT
+from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from services.cli.eval.task_set import find_leaks, windows_of
-from services.trainer.data.support import NOTHING_AGAINST_IT
 from services.trainer.run.execution import RunExecution
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run, register
@@ -262,7 +261,7 @@ def test_a_dry_run_trains_nothing(settings: TrainerSettings) -> None:
         ({"since": 10**9}, "no line starts at byte 1,000,000,000"),
         (
             {"algorithm": "alchemy"},
-            "there is no algorithm 'alchemy'; installed are best-of-group-sft, dpo, grpo, kto, ",
+            "there is no algorithm 'alchemy'; installed are best-of-group-sft, ",
         ),
         ({"hyperparameters": {"learning_rat": 1}}, "learning_rat: Extra inputs are not permitted"),
         ({"hyperparameters": {"lora_rank": 500}}, "lora_rank is 500, and the engines take 64 at most"),

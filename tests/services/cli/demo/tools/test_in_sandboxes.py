@@ -23,7 +23,6 @@ from ratchet.models.toy.tools.tokenizer import END, READ, TEXT_CALLED
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import Program, run_with
 from ratchet.recorder.programs import read_programs
-from ratchet.sandbox import bubblewrap
 from schemas.messages.response import Sample
 from schemas.messages.workspace import Artifact
 from services.cli.demo.tools.in_sandboxes import SCORER, changed_by, message_fields, outcome_of, programs
@@ -33,6 +32,7 @@ from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
 from tests.ratchet.models.test_tool_agent import TOKENIZER, rollout_of, saying
 from tests.ratchet.models.test_tool_model import sampled_turns
+from workbench.sandbox import bubblewrap
 
 TASK = tool_task(random.Random(7), "held_out")
 OTHER = next(name for name in "uvwxyz" if name != TASK.target)

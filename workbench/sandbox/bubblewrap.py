@@ -1,0 +1,234 @@
+"""The command line that starts a job in bubblewrap. Pure, but for looking at what the machine's root looks like, or
+that of the job, and for naming this process.
+
+setpriv    an own user id, where we are root; nothing of our privileges
+choom      the first to go where memory runs out
+prlimit    no core file, the largest file, CPU seconds, memory of each process
+bwrap      its own users, processes, network, mounts, IPC, host name and cgroups; no capabilities; system calls filtered
+sh         processes are counted inside, where they are the sandbox's own; says that all is set up, waits for the word
+the job's command
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from workbench.sandbox import half_started, listener
+from workbench.sandbox.job import WORKSPACE, Job, SandboxError
+from workbench.sandbox.limits import Limits
+
+PROGRAMS = ("bwrap", "setpriv", "choom", "prlimit")
+"""bubblewrap, and of util-linux what every Debian has."""
+
+OWN_USERS = range(1_900_000_000, 2_100_000_000)
+"""User ids that neither people nor containers are given; one is drawn for each run that root starts."""
+
+INSIDE = 1000
+WRITABLE = (WORKSPACE, "/tmp", "/dev/shm")
+PASSWD = b"root:x:0:0::/:/bin/false\nsandbox:x:1000:1000::/workspace:/bin/sh\n"
+GROUP = b"root:x:0:\nsandbox:x:1000:\n"
+FROM_ETC = ("alternatives", "ld.so.cache")
+HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where bubblewrap and util-linux are looked for, whatever the service's own path says."""
+PATH = "/usr/local/bin:/usr/bin:/bin"
+OF_ROOT = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+MOST_SIGNALS = 4096
+"""Waiting ones, each timer's among them: the user's neighbours and the service itself share what there is of them."""
+
+OWN_PROC = ("--proc", "/proc", "--remount-ro", "/proc")
+"""Read-only: nobody rewrites the memory of the first process, which is of the job's own user and ends the run with
+whoever waits for it; nobody makes itself the last to go where memory runs out, or watches the machine's pressure."""
+
+OURS = frozenset(("dev", "proc", "run", "sys", "task", "tmp", "workspace"))
+"""At the top of a sandbox that has a root of its own, what is never that root's."""
+MOST_AT_TOP = 100
+"""Each is an argument of bubblewrap's."""
+
+HANDSHAKE = (
+    'ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit 125\n'
+    'ulimit -n "$2" || exit 125\n'
+    "echo || exit 125\n"
+    "read -r word || exit 125\n"
+    'shift 2\nexec "$@"\n'
+)
+"""Over stdout and stdin, before they are the job's: a shell reads no further than to the end of the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFiles:
+    """Descriptors that bubblewrap reads or writes. `job` are the job's files, by path in the workspace; `data` others
+    that it sees, by their path inside. `channel`: a Unix socket that takes the sockets that listen inside, if any."""
+
+    status: int
+    passwd: int
+    group: int
+    filters: Sequence[int]
+    job: Mapping[str, int]
+    data: Mapping[str, int]
+    channel: int | None = None
+
+
+def listens_from_inside(job: Job) -> bool:
+    """Where the sandbox has the machine's Python. A root of its own need not have one."""
+    return bool(job.listeners) and job.root is None
+
+
+@cache
+def listener_in(python: str) -> tuple[str, ...]:
+    """What runs listener.py; it is none of the files that are seen inside."""
+    return (python, "-I", "-S", "-c", Path(listener.__file__).read_text())
+
+
+def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: bool, own_proc: bool) -> list[str]:
+    """`memory_is_held`: a cgroup holds the whole run to its memory, so that no single process needs to be.
+
+    `own_proc`: without it /proc is an empty folder, and what keeps further namespaces away is the filter alone. So it
+    is in a container that masks parts of its /proc, where the kernel lets nobody mount another one.
+    """
+    return [
+        *(_own_user() if as_root else ()),
+        *("choom", "-n", "1000", "--"),
+        *_process_limits(job.limits, memory_is_held=memory_is_held),
+        *("bwrap", *_namespaces(opened), *(("--disable-userns",) if own_proc else ())),
+        *(*_root(job, opened), *(OWN_PROC if own_proc else ("--dir", "/proc")), *_workspace(job, opened)),
+        *_environment(job),
+        *("--remount-ro", "/", "--"),
+        *_listening(job, opened),
+        *("/bin/sh", "-c", HANDSHAKE, half_started.owner(), str(job.limits.processes), str(job.limits.open_files)),
+        *job.command,
+    ]
+
+
+def _listening(job: Job, opened: OpenFiles) -> Iterator[str]:
+    """Raises SandboxError where there is no Python below /usr to make sockets with."""
+    if listens_from_inside(job):
+        python = shutil.which("python3", path=PATH)
+        if python is None:
+            raise SandboxError(f"no python3 in {PATH}: a sandbox with a way out needs one")
+        yield from (*listener_in(python), str(opened.channel), *map(str, job.listeners), "--")
+
+
+def missing_programs() -> list[str]:
+    return [name for name in PROGRAMS if shutil.which(name, path=HOST_PATH) is None]
+
+
+def _own_user() -> Iterator[str]:
+    user = str(secrets.choice(OWN_USERS))
+    yield from ("setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--no-new-privs")
+    yield from ("--inh-caps=-all", "--bounding-set=-all", "--")
+
+
+def _process_limits(limits: Limits, *, memory_is_held: bool) -> Iterator[str]:
+    yield from ("prlimit", "--core=0:0", f"--fsize={limits.file_bytes}")
+    yield f"--cpu={math.ceil(limits.cpu_s)}:{math.ceil(limits.cpu_s) + 1}"
+    yield from ("--memlock=0:0", "--msgqueue=0:0", f"--sigpending={_most_signals()}")
+    if not memory_is_held:
+        yield f"--data={limits.memory_bytes}"
+    yield "--"
+
+
+def _most_signals() -> int:
+    """No more than this process may have: nobody without capabilities could raise it."""
+    _, own = resource.getrlimit(resource.RLIMIT_SIGPENDING)
+    return MOST_SIGNALS if own == resource.RLIM_INFINITY else min(MOST_SIGNALS, own)
+
+
+def _namespaces(opened: OpenFiles) -> Iterator[str]:
+    yield from ("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session")
+    yield from ("--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox")
+    yield from ("--uid", str(INSIDE), "--gid", str(INSIDE))
+    yield from ("--json-status-fd", str(opened.status))
+    for program in opened.filters:
+        yield from ("--add-seccomp-fd", str(program))
+
+
+def _root(job: Job, opened: OpenFiles) -> Iterator[str]:
+    if job.root is None:
+        yield from _of_machine(opened)
+    else:
+        _require_no_links(job.root, (*job.mounts, *job.data, *job.sockets))
+        yield from _of_image(job.root, opened)
+    yield from ("--dev", "/dev")
+
+
+def _of_machine(opened: OpenFiles) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in OF_ROOT:
+        place = Path("/", name)
+        if place.is_symlink():
+            yield from ("--symlink", str(place.readlink()), str(place))
+        elif place.is_dir():
+            yield from ("--ro-bind", str(place), str(place))
+    for name in FROM_ETC:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    yield from ("--perms", "0444", "--ro-bind-data", str(opened.passwd), "/etc/passwd")
+    yield from ("--perms", "0444", "--ro-bind-data", str(opened.group), "/etc/group")
+
+
+def _of_image(root: Path, opened: OpenFiles) -> Iterator[str]:
+    """What lies at its top, each by itself, so that there is room beside it for what a job is given.
+
+    Links are made as links, which lead nowhere else than inside. Raises SandboxError.
+    """
+    try:
+        with os.scandir(root) as entries:
+            found = sorted((one for one in entries if one.name not in OURS), key=lambda one: one.name)
+    except OSError as error:
+        raise SandboxError(f"the root {root} can't be looked into: {error.strerror}") from error
+    if len(found) > MOST_AT_TOP:
+        raise SandboxError(f"there are more than {MOST_AT_TOP} files and folders at the top of {root}")
+    for one in found:
+        if one.is_symlink():
+            yield from ("--symlink", str(Path(one.path).readlink()), f"/{one.name}")
+        elif one.is_dir() or one.is_file():
+            yield from ("--ro-bind", one.path, f"/{one.name}")
+    etc = root / "etc"
+    for name, descriptor in (("passwd", opened.passwd), ("group", opened.group)):
+        if not os.path.lexists(etc) or (_is_own(etc, Path.is_dir) and _is_own(etc / name, Path.is_file)):
+            yield from ("--perms", "0444", "--ro-bind-data", str(descriptor), f"/etc/{name}")
+
+
+def _is_own(place: Path, kind: Callable[[Path], bool]) -> bool:
+    return kind(place) and not place.is_symlink()
+
+
+def _require_no_links(root: Path, places: Sequence[str]) -> None:
+    """Bubblewrap would follow them while it still sees the machine. Raises SandboxError."""
+    for path in places:
+        _, *parts = PurePosixPath(path).parts
+        at = root
+        for part in parts if parts[0] not in OURS else ():
+            at /= part
+            if at.is_symlink():
+                raise SandboxError(f"{path} can't be given to the job: {at} is a link")
+
+
+def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:
+    for place in WRITABLE:
+        yield from ("--size", str(job.limits.workspace_bytes), "--tmpfs", place)
+    yield from ("--remount-ro", "/dev")
+    for inside, folder in job.mounts.items():
+        yield from ("--ro-bind", str(folder), inside)
+    for inside, socket in job.sockets.items():
+        yield from ("--bind", str(socket), inside)
+    for inside, descriptor in opened.data.items():
+        yield from ("--perms", "0444", "--ro-bind-data", str(descriptor), inside)
+    for path, descriptor in opened.job.items():
+        yield from ("--perms", "0755" if path in job.executable else "0644")
+        yield from ("--file", str(descriptor), f"{WORKSPACE}/{path}")
+    yield from ("--chdir", job.directory)
+
+
+def _environment(job: Job) -> Iterator[str]:
+    given = {"PATH": PATH, "HOME": WORKSPACE, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "sandbox", **job.environment}
+    for name, value in given.items():
+        yield from ("--setenv", name, value)

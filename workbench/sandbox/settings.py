@@ -1,0 +1,32 @@
+"""Settings of a process that runs what it does not trust: a part of its service's, beside the fleet's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from workbench.sandbox.surroundings import Isolation
+
+
+class SandboxSettings(BaseSettings):
+    model_config = SettingsConfigDict(frozen=True, env_prefix="RATCHET_", extra="ignore")
+
+    sandbox_isolation: Isolation = Field(
+        Isolation.BWRAP,
+        description="What has to stand around the runs, each of which is in bubblewrap in any case. bwrap: nothing "
+        "else. pod: a container that a way out of bubblewrap would lead into and gain nothing by; parts of its /proc "
+        "may be masked. gvisor: such a one with gVisor's kernel. Refused where it is not so.",
+    )
+    sandbox_cgroup: Path | None = Field(
+        None,
+        description="Folder of cgroup v2 that the service may make groups in, one for each run, with memory and pids "
+        "to give on; found by itself where the service's own will do. Without one the runs are measured instead.",
+    )
+    sandbox_require_cgroup: bool = Field(
+        False, description="Refuse to run anything where no cgroup can be made, rather than to measure."
+    )
+    sandbox_runs_at_once: int = Field(
+        4, ge=1, le=256, description="Sandboxed runs at once in this process; more wait their turn."
+    )
