@@ -104,7 +104,7 @@ def installer(wanted: Runner, settings: StackSettings) -> Process:
             name="installer",
             image=_image(wanted, settings),
             resources=Resources(cpu="500m", memory="1Gi"),
-            command=("python", "-m", "ratchet.recorder.installing"),
+            command=("python", "-m", "ratchet.programs.installing"),
             mounts=(*_declared(wanted), Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT)),
         ),
         environment=told_of_programs(settings) | _where_installed(wanted) | {"RATCHET_AGENTS": agent_ids(settings)},

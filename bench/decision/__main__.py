@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.decision import anchors, shadow
+from bench.decision import anchors, served, shadow, users
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import Lifetime, Watched, lifetimes, watched
 from bench.decision.simulate import Outcome, simulate
@@ -113,13 +113,6 @@ WEEKS = tuple(
     for days in (0.0, 1.0, 7.0)
 )
 """The effect changes with time, so the null holds of no single unit: the minimum age alone helps."""
-GAINS = tuple(
-    (Scenario(f"{effect:+.2f}", effect=effect, levels=levels, units=units), nth)
-    for effect, units in ((0.02, 6000), (0.05, 3000), (0.1, 2000), (0.3, 2000))
-    for levels in ((0.2, 0.35, 0.5, 0.65),)
-    for nth in (1, 5, 20)
-)
-"""Candidates that are better, each as the first, the fifth and the twentieth of a fleet."""
 Results = dict[str, dict[str, Outcome]]
 Judges = dict[str, anchors.Watched]
 
@@ -136,7 +129,7 @@ def main() -> None:
     worlds, worlds_met = simulate_worlds(options.runs, options.seed)
     if options.worlds:
         sys.exit(not worlds_met)
-    results: Results = dict(worlds)
+    results: Results = {}
     for scenario in (*NULLS, *EDGES, *MISSING, *LONGER, LEFT_TO_AN_AUDITOR, *AUDITED, *TRUTHS, HONEST):
         results[scenario.name] = simulate(scenario, options.runs, options.seed)
         if scenario.slow:
@@ -158,7 +151,7 @@ def main() -> None:
     judges = {judge.name: anchors.watch(judge, options.runs, options.seed) for judge in anchors.JUDGES}
     by_anchors(judges)
     replay_bars = shadow.report(options.runs, options.seed)
-    write({**results, "chains": chains, "watches": watches}, judges, options.runs, options.seed)
+    write({**worlds, **results, "chains": chains, "watches": watches}, judges, options.runs, options.seed)
     print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
     met = [bars_met(results, nulls, missing, longer), shown(life_bars(chains, watches)), anchor_bars_met(judges)]
     met += [shown(replay_bars), worlds_met]
@@ -166,21 +159,19 @@ def main() -> None:
 
 
 def simulate_worlds(runs: int, seed: int) -> tuple[Results, bool]:
-    """The worlds, weeks and gains, printed; and whether all that must hold holds."""
-    results = {one.name: simulate(one, runs, seed) for one in (*WORLDS, WITHOUT_SECRET, *WEEKS)}
-    print("Worlds in which nothing may be promoted: promoted, with its 95 % interval / rolled back")
+    """The worlds and the weeks, printed; and whether all that must hold holds."""
+    results = {one.name: simulate(one, runs, seed, rivals=False) for one in (*WORLDS, WITHOUT_SECRET, *WEEKS)}
+    again = {name: {"ratchet": one} for name, one in users.report(runs, seed).items()}
+    results |= again
+    print("\nWorlds in which nothing may be promoted: promoted, with its 95 % interval / rolled back")
     for name, found in results.items():
         one = found["ratchet"]
         low, high = interval(one.promoted, runs)
         print(f"{name:42}{one.promoted:7.2%} [{low:.2%}, {high:.2%}] / {one.rolled_back:7.2%}", flush=True)
-    print("\nLive units to promote: median, 90 %, of the first, fifth and twentieth candidate, without a shadow replay")
-    for scenario, nth in GAINS:
-        one = simulate(scenario, runs, seed, nth=nth)["ratchet"]
-        results[f"{scenario.name}, candidate {nth}"] = {"ratchet": one}
-        print(f"{scenario.name}, candidate {nth:2}: {one.promoted:.1%} promoted; {one.units_to_promote}", flush=True)
-    worst = max(WORLDS, key=lambda one: results[one.name]["ratchet"].promoted)
-    low = interval(results[worst.name]["ratchet"].promoted, runs)[0]
-    return results, shown({f"wrong promotions at worst from {low:.2%} ({worst.name}), at most 5 %": low <= 0.05})
+    worst = max([*again, *(one.name for one in WORLDS)], key=lambda name: results[name]["ratchet"].promoted)
+    low = interval(results[worst]["ratchet"].promoted, runs)[0]
+    bars = {f"wrong promotions at worst from {low:.2%} ({worst}), at most 5 %": low <= 0.05}
+    return results, shown(bars | served.report(runs, seed))
 
 
 def interval(share: float, runs: int) -> tuple[float, float]:

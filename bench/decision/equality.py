@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -9,13 +10,27 @@ import numpy as np
 from bench.decision.simulate import plan_for, units_at
 from bench.decision.streams import Scenario, Streams, streams
 from bench.decision.twin import ANSWERED, AUDIT, BOUNDS, LATENCY, LENGTH, PROMOTE, ROLL_BACK, SCORE, SUCCESS, Twin
+from bench.decision.users import TWICE, WORLDS, first_and_second, session_streams
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.lifetime import after_replay
 from ratchet.experiments.unit import Audit, Enrolment, Outcome
-from schemas.records.evidence import Verdict
+from schemas.records.evidence import ReplayedEvidence, Verdict
 
 VERDICTS = {0: Verdict.CONTINUE, PROMOTE: Verdict.PROMOTE, ROLL_BACK: Verdict.ROLL_BACK, 3: Verdict.ABORT}
 TOLERANCE = 1e-9
+REPLAYED = ReplayedEvidence(
+    prompts=40,
+    score=25.0,
+    success=3.0,
+    bounds=9.0,
+    length=0.4,
+    refused=2.0,
+    usual_latency_s=0.8,
+    types={"0": 5, "2": 9},
+)
+AFTER_ALL = 1_000_000
+"""Numbers of sessions' later tasks."""
 
 
 def assert_twin_equals_product(runs: int = 4) -> int:
@@ -35,11 +50,19 @@ def assert_twin_equals_product(runs: int = 4) -> int:
         )
         stream = streams(scenario, runs, np.random.default_rng(7))
         compared += compare(scenario, stream, runs)
-    return compared
+        compared += compare(scenario, stream, runs, REPLAYED)
+    sessions = replace(WORLDS[0], units=300)
+    compared += compare(sessions, session_streams(sessions, runs, np.random.default_rng(7)), runs)
+    twice = replace(TWICE, units=300)
+    plan = plan_for(twice)
+    twins = (Twin([plan] * runs, len(twice.levels)), Twin([plan] * runs, len(twice.levels)))
+    return compared + compare(twice, first_and_second(twice, runs, np.random.default_rng(7), twins), runs)
 
 
-def compare(scenario: Scenario, stream: Streams, runs: int) -> int:
-    plan = plan_for(scenario).model_copy(update={"max_units": scenario.units + 1})
+def compare(scenario: Scenario, stream: Streams, runs: int, replayed: ReplayedEvidence | None = None) -> int:
+    """`replayed`: what a shadow replay proved before."""
+    plan = after_replay(plan_for(scenario), replayed, 20.0)
+    plan = plan.model_copy(update={"max_units": scenario.units + 1})
     twin = Twin([plan] * runs, len(scenario.levels))
     products = [Experiment(plan) for _ in range(runs)]
     live, compared = [True] * runs, 0
@@ -61,8 +84,10 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
     share = product.share
     assignment = Assignment(is_candidate=candidate, propensity=share if candidate else 1 - share)
     stratum = str(stream.stratum[run, index])
-    unit_id = next(name for name in map(str, count()) if product.audits(name) == stream.is_audited[run, index])
-    product.enrol(Enrolment(index, unit_id, False, assignment, stratum, float(index)))
+    names = (f"{index}-{number}" for number in count())
+    unit_id = next(name for name in names if product.audits(name) == stream.is_audited[run, index])
+    in_session = stream.later is not None
+    product.enrol(Enrolment(index, unit_id, in_session, assignment, stratum, float(index)))
     product.audit(index, Audit(float(stream.audit[candidate][run, index]), 1.0, ("auditor",)))
     scored = float(stream.success[candidate][run, index] * stream.scored[candidate][run, index])
     outcome = Outcome(
@@ -73,6 +98,10 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
         latency_s=float(stream.latency[candidate][run, index]),
         refused=float(stream.refused[candidate][run, index]),
     )
+    if stream.later is not None:
+        later = AFTER_ALL + index
+        product.enrol(Enrolment(later, unit_id, in_session, assignment, stratum, float(index)))
+        product.observe(later, Outcome(succeeded=True, score=float(stream.later[candidate][run, index])))
     product.observe(index, outcome)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from bench.decision.rivals import Arms, GrowthBook, Rival, TTest
 from bench.decision.streams import Floats, Scenario, Streams, in_arrival_order, streams
-from bench.decision.twin import DAY_S, PROMOTE, ROLL_BACK, Twin, Units
+from bench.decision.twin import CONTINUE, DAY_S, PROMOTE, ROLL_BACK, Twin, Units
 from ratchet.experiments.lifetime import limited
 from schemas.records.evidence import CANARY_RAMP, AuditRule, Change, ExperimentPlan, RampStep
 from services.orchestrator.settings import OrchestratorSettings
@@ -49,31 +50,42 @@ def plan_for(scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED
 
 
 def simulate(
-    scenario: Scenario, runs: int, seed: int, *, as_they_arrive: bool = False, nth: int = 1
+    scenario: Scenario,
+    runs: int,
+    seed: int,
+    *,
+    as_they_arrive: bool = False,
+    nth: int = 1,
+    make: Callable[[Scenario, int, np.random.Generator], Streams] = streams,
+    rivals: bool = True,
 ) -> dict[str, Outcome]:
-    """`as_they_arrive`: feed the units in the order their outcomes arrive, which is wrong."""
+    """`as_they_arrive`: feed the units in the order their outcomes arrive, which is wrong. `make`: the traffic."""
     rng = np.random.default_rng(seed)
     parts: list[list[Twin | Rival]] = []
     for start in range(0, runs, CHUNK):
-        stream = streams(scenario, min(CHUNK, runs - start), rng)
-        parts.append(play(scenario, in_arrival_order(stream) if as_they_arrive else stream, nth))
+        stream = make(scenario, min(CHUNK, runs - start), rng)
+        parts.append(play(scenario, in_arrival_order(stream) if as_they_arrive else stream, nth, rivals=rivals))
     names = ("ratchet", "t-test", "growthbook")
-    return {name: summary(scenario, [part[index] for part in parts]) for index, name in enumerate(names)}
+    return {name: summary(scenario, [part[at] for part in parts]) for at, name in enumerate(names[: len(parts[0])])}
 
 
-def play(scenario: Scenario, stream: Streams, nth: int = 1) -> list[Twin | Rival]:
+def play(scenario: Scenario, stream: Streams, nth: int = 1, *, rivals: bool = True) -> list[Twin | Rival]:
     runs = stream.draws.shape[0]
     twin, arms = Twin([plan_for(scenario, nth=nth)] * runs, len(scenario.levels)), Arms(runs)
-    rivals: list[Rival] = [TTest(runs), GrowthBook(runs)]
+    others: list[Rival] = [TTest(runs), GrowthBook(runs)] if rivals else []
     for index in range(scenario.units):
         candidate = stream.draws[:, index] < twin.share
         units = units_at(stream, index, candidate, twin.share)
         twin.observe(units, index / scenario.units_a_day)
+        if not rivals:
+            if (twin.verdict != CONTINUE).all():
+                break
+            continue
         tasks = stream.tasks[:, index]
         arms.add(candidate, tasks, units.score * tasks, chosen(stream.task_squares, index, candidate))
-        for rival in rivals:
+        for rival in others:
             rival.look(arms, index + 1, twin.candidates)
-    return [twin, *rivals]
+    return [twin, *others]
 
 
 def units_at(stream: Streams, index: int, candidate: NDArray[np.bool_], share: Floats) -> Units:

@@ -100,9 +100,12 @@ class Streams:
     """Sum over the unit's tasks of the squared score, for tests that take tasks for independent."""
     late: Floats
     """Units by which a candidate's outcome arrives late."""
+    later: tuple[Floats, Floats] | None = None
+    """Of sessions: scores of the second task, which counts for nothing."""
 
 
-def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
+def streams(scenario: Scenario, runs: int, rng: np.random.Generator, easier: Floats | float = 0.0) -> Streams:
+    """`easier`: by how much each unit is."""
     shape = (runs, scenario.units)
     stratum = strata(scenario, shape, rng)
     base = np.array(scenario.levels)[stratum] + scenario.drift * (np.arange(scenario.units) / scenario.units - 0.5)
@@ -110,7 +113,7 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
     base = base + (rng.normal(0, 0.1, shape) if scenario.sessions else 0.0)
     if scenario.bursts > 1:
         base = base + in_bursts(rng.normal(0, 0.1, shape), scenario.bursts)
-    draws, base = drawn(scenario, base, rng)
+    draws, base = drawn(scenario, base + easier, rng)
     effect = effects(scenario, stratum)
     noise = scenario.noise if scenario.candidate_noise is None else scenario.candidate_noise
     primary, primary_squares = scores(base, scenario.noise, tasks, rng)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from bench.decision.streams import Floats
 from ratchet.experiments.e_process import FRACTIONS, TILTS, WEIGHTS
 from ratchet.experiments.effect import CAUTION, FIRST_SIZES, LARGEST_SIZE, factor_of
-from ratchet.experiments.metrics import AUDIT_WEIGHT, HARM_WEIGHTS_WITH_REFUSALS
-from ratchet.experiments.type_veto import COMMON
+from ratchet.experiments.metrics import AUDIT_WEIGHT, HARM_WEIGHTS_WITH_REFUSALS, NOT_REPLAYED
+from ratchet.experiments.type_veto import COMMON, part_of
 from schemas.records.evidence import ExperimentPlan
 
 Strata = NDArray[np.int64]
@@ -102,7 +102,9 @@ class Sizes:
             [[factor_of(-one.length_tolerance), factor_of(-one.latency_tolerance)] for one in plans]
         ).T
         shape = self._limit.shape
-        self._total, self._count = np.zeros(shape), np.zeros(shape)
+        usual = [(one.replayed or NOT_REPLAYED).usual_latency_s or 0.0 for one in plans]
+        self._total = np.array([[0.0] * len(usual), usual]) * FIRST_SIZES
+        self._count = np.where(self._total > 0, float(FIRST_SIZES), 0.0)
         self._means = Means(shape[1], strata, *[1 / LARGEST_SIZE] * 2)
         self.kept, self.harm = Wealth(2, shape[1]), Wealth(2, shape[1])
         self._difference, self._usual = np.zeros(shape), np.zeros(shape)
@@ -136,21 +138,22 @@ class Sizes:
 class Types:
     """ratchet.experiments.type_veto.TypeVeto of every run: a harm test of each stratum, which sees its units alone."""
 
-    def __init__(self, plan: ExperimentPlan, runs: int, strata: int) -> None:
-        self._plan = plan
+    def __init__(self, plans: Sequence[ExperimentPlan], strata: int) -> None:
+        runs, self._plan = len(plans), plans[0]
         self._runs = np.arange(runs)
         self._total, self._count = np.full((runs, strata), 0.5), np.ones((runs, strata))
         self._own = np.zeros((runs, strata))
         self._wealth = np.tile(np.array(WEIGHTS), (runs, strata, 1))
         self._place = np.zeros((runs, strata))
         self.seen = np.zeros((2, runs, strata))
-        self.replayed = np.zeros((runs, strata))
+        prompts = [(one.replayed or NOT_REPLAYED).types for one in plans]
+        self.replayed = np.array([[of_run.get(str(kind), 0) for kind in range(strata)] for of_run in prompts])
 
     @property
     def harm(self) -> Floats:
         """Of the worst type, times its part of the error rate."""
         place = np.where(self._place > 0, self._place, np.inf)
-        return np.asarray((self._wealth.sum(axis=-1) / (place * (place + 1))).max(axis=-1))
+        return np.asarray((part_of(1) * 2 * self._wealth.sum(axis=-1) / (place * (place + 1))).max(axis=-1))
 
     @property
     def awaited(self) -> NDArray[np.bool_]:
@@ -180,18 +183,20 @@ class Types:
 class Twin:
     """`ratchet.experiments.experiment.Experiment` of every run, except that it goes on after the first verdict.
 
-    One plan for each run: they may differ in their limits, tolerances and least gain, and in nothing else. Arrays are
-    [metrics, runs], in the order of the names above.
+    One plan for each run: they may differ in their limits, tolerances, least gain, in what a shadow replay proved and
+    in how many of the ramp's first steps they leave out, and in nothing else. Arrays are [metrics, runs], in the order
+    of the names above.
     """
 
     def __init__(self, plans: Sequence[ExperimentPlan], strata: int) -> None:
-        runs, plan = len(plans), plans[0]
+        runs, plan = len(plans), max(plans, key=lambda one: len(one.ramp))
         self.plan = plan
+        self._replayed = np.array([replayed_of(one) for one in plans]).T
         self._margins = np.array([margins_of(one) for one in plans]).T
         self._tolerances = np.array([tolerances_of(one) for one in plans]).T
         self._shares = np.array([step.share for step in plan.ramp])
         self._enough = np.array([step.candidate_units for step in plan.ramp])
-        self.step = np.zeros(runs, dtype=np.int64)
+        self.step = np.array([len(plan.ramp) - len(one.ramp) for one in plans])
         self._at_step = np.zeros(runs)
         self.candidates = np.zeros(runs)
         self.units = 0
@@ -199,7 +204,7 @@ class Twin:
         self._gain, self._harm = Wealth(len(MEANS), runs), Wealth(len(MEANS), runs)
         self._total, self._weight = np.zeros((len(MEANS), runs)), np.zeros(runs)
         self._sizes = Sizes(plans, strata)
-        self.types = Types(plan, runs, strata)
+        self.types = Types(plans, strata)
         self._ratio = np.full((runs, len(TILTS)), 1 / len(TILTS))
         self.verdict = np.zeros(runs, dtype=np.int64)
         self.units_at_verdict = np.zeros(runs)
@@ -213,7 +218,7 @@ class Twin:
     @property
     def gain(self) -> Floats:
         """The e-values that speak for the candidate, of each metric; without an auditor its own stands for proved."""
-        gain = self._of_all(self._gain.e, self._sizes.kept.e)
+        gain = self._of_all(self._gain.e, self._sizes.kept.e) * self._replayed
         if self.plan.audit is None:
             gain[AUDIT] = np.inf
         return gain
@@ -275,7 +280,9 @@ class Twin:
         fewest = np.minimum(self.candidates, self.units - self.candidates)
         proved = (self.gain.min(axis=0) >= self.plan.promote_at) & (self.plan.kind == "canary")
         promoted = proved & (self.step == len(self._shares) - 1) & (fewest >= self.plan.min_units_per_arm)
-        promoted &= ~self.types.awaited & (day * DAY_S >= self.plan.min_age_s)
+        promoted &= (
+            ~self.types.awaited & (self.types.harm < self.plan.hold_ramp_at) & (day * DAY_S >= self.plan.min_age_s)
+        )
         harmed = (harm >= self.plan.roll_back_at) | (self.types.harm >= self.plan.roll_back_at)
         verdict = np.where(harmed, ROLL_BACK, np.where(promoted, PROMOTE, CONTINUE))
         verdict = np.where(self._ratio.sum(axis=1) >= self.plan.abort_at, ABORT, verdict)
@@ -285,6 +292,14 @@ class Twin:
             self.units_at_verdict[new] = self.units
             self.candidates_at_verdict[new] = self.candidates[new]
             self.effects_at_verdict[:, new] = self.effects[:, new]
+
+
+def replayed_of(plan: ExperimentPlan) -> list[float]:
+    """What the live e-value of each metric is multiplied by."""
+    found = plan.replayed or NOT_REPLAYED
+    by_metric = {SUCCESS: found.success, BOUNDS: found.bounds, LENGTH: found.length, ANSWERED: found.refused}
+    known = [by_metric.get(metric) for metric in range(METRICS)]
+    return [1.0 if e is None else 0.5 * (1.0 + e) for e in known]
 
 
 def margins_of(plan: ExperimentPlan) -> tuple[float, ...]:

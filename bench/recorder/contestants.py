@@ -22,7 +22,7 @@ import httpx
 
 from bench.recorder.conversations import Contestant, Route
 from bench.recorder.script import MODEL
-from ratchet.recorder.environments import Environments, NotInstalled
+from ratchet.programs.environments import Environments, NotInstalled
 from services.cli.fleet.local_broker import free_port
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.rollouts.house import House, Model, model, runner
 from bench.rollouts.neighbours import BAD, FILES, SECRET, bad, good, program, sends_books, timed
-from ratchet.recorder.programs import Program
+from ratchet.programs.declared import Program
 from schemas.messages.response import Response
 from schemas.messages.workspace import Workspace
 from workbench.sandbox import cgroup

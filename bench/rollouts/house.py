@@ -25,7 +25,7 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology, work_queue
 from ratchet.http.server.application import application
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
-from ratchet.recorder.programs import Program, Programs
+from ratchet.programs.declared import Program, Programs
 from schemas.messages.response import Response
 from schemas.messages.work import Sampling, Work
 from services.agent.engines.echo import EchoEngine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ratchet.recorder.programs import Program, ProgramLimits
+from ratchet.programs.declared import Program, ProgramLimits
 
 ASK = """
 import json, os, signal, sys, urllib.request

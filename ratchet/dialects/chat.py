@@ -1,7 +1,7 @@
 """OpenAI's chat completions: requests read as calls of a model, and answers written in their shapes, streamed or whole.
 
-The recorder writes them by this. The public front has a typed form of its own, which its OpenAPI document describes
-(ratchet/openai/chat.py), with several choices and what it tells of the task.
+Both fronts stream by `write_chunk`. The public front has a typed form of a whole answer, which its OpenAPI document
+describes (ratchet/openai/chat.py), with several choices and what it tells of the task.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -33,6 +33,8 @@ from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 
 DELTAS: Mapping[TextKind, str] = {"reasoning": "reasoning_content", "content": "content"}
 """Names of the kinds of text in a message."""
+FIRST_DELTA: Mapping[str, Any] = {"role": "assistant", "content": ""}
+DONE = "data: [DONE]\n\n"
 
 
 def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:
@@ -93,36 +95,50 @@ async def stream_answer(
     model: str, body: Body, first: PartialAnswer, answers: Answers, keep: Keep
 ) -> AsyncIterator[str]:
     """The log-probabilities of all tokens come with the last chunk that has a choice."""
-    growth = Growth()
-    chunk = _head(model) | {"object": "chat.completion.chunk"}
-    begun = json.dumps(chunk)[:-1]
-
-    def write_chunk(delta: dict[str, Any], **ended: Any) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": None} | ended
-        return f'data: {begun}, "choices": [{json.dumps(choice)}]}}\n\n'
+    growth, head = Growth(), _head(model)
+    begun = begin_chunk(head)
 
     def find_delta(answer: PartialAnswer) -> dict[str, Any]:
         return {DELTAS[kind]: text for kind, text in growth.find_new(answer)}
 
     async with aclosing(answers):
-        yield write_chunk({"role": "assistant", "content": ""})
+        yield write_chunk(begun, FIRST_DELTA)
         answer = first
         if delta := find_delta(answer):
-            yield write_chunk(delta)
+            yield write_chunk(begun, delta)
         try:
             async for answer in answers:
                 if delta := find_delta(answer):
-                    yield write_chunk(delta)
+                    yield write_chunk(begun, delta)
         except FAILURES as error:
             yield CHAT.stream_error(refusal_of(error).error)
             return
-        calls = [{"index": index} | call for index, call in enumerate(write_message(answer).get("tool_calls", ()))]
-        if calls:
-            yield write_chunk({"tool_calls": calls})
-        yield write_chunk({}, **_end(body, answer))
+        if calls := write_message(answer).get("tool_calls"):
+            yield write_chunk(begun, calls_delta(calls))
+        yield write_chunk(begun, {}, **_end(body, answer))
         if (body.get("stream_options") or {}).get("include_usage"):
-            yield f"data: {json.dumps(chunk | {'choices': [], 'usage': _usage(answer)})}\n\n"
-        yield "data: [DONE]\n\n"
+            yield write_usage(begun, _usage(answer))
+        yield DONE
+
+
+def begin_chunk(head: Mapping[str, Any]) -> str:
+    """Return what all chunks of a stream begin with. `head`: the fields that are the same in each."""
+    return f"data: {json.dumps({**head, 'object': 'chat.completion.chunk'})[:-1]}"
+
+
+def write_chunk(begun: str, delta: Mapping[str, Any], index: int = 0, **end: Any) -> str:
+    """Return the event of a chunk with one choice. `end`: fields of the choice, in its last chunk."""
+    choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": None} | end
+    return f'{begun}, "choices": [{json.dumps(choice)}]}}\n\n'
+
+
+def write_usage(begun: str, usage: Mapping[str, int]) -> str:
+    """Return the event of the chunk that has no choice."""
+    return f'{begun}, "choices": [], "usage": {json.dumps(usage)}}}\n\n'
+
+
+def calls_delta(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
 
 
 def write_error(error: Mapping[str, Any]) -> dict[str, Any]:

@@ -224,11 +224,14 @@ class SizeTest:
     endless, the mean counts as 1.35 times the primary's.
     """
 
-    def __init__(self, *, limit: float | None, tolerance: float) -> None:
-        """`limit`, `tolerance`: factors of the primary's mean; without a limit only harm is tested."""
+    def __init__(self, *, limit: float | None, tolerance: float, usual: float | None = None) -> None:
+        """`limit`, `tolerance`: factors of the primary's mean; without a limit only harm is tested.
+
+        `usual`: a mean of the primary's that is known before the first unit; it counts as FIRST_SIZES sizes.
+        """
         self._limit = limit
         self._tolerance = tolerance
-        self._sizes = (0.0, 0)
+        self._sizes = (0.0, 0) if usual is None else (usual * FIRST_SIZES, FIRST_SIZES)
         self._measured = False
         self._means = PooledMeans(prior=1.0 / LARGEST_SIZE)
         self._kept = BettingProcess()

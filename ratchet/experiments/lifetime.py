@@ -5,8 +5,8 @@ bound, with probability 1 − 2α at least, no candidate that is no better is ev
 (alpha spending; Foster and Stine, "α-investing", JRSS B 70, 2008, compare it with rules that win some back). The n-th
 threshold grows like n², the evidence for a better candidate exponentially with its units.
 
-A watch begins anew after so many units, so the k-th turn over one primary has α/(k(k + 1)): these sum to α. Its two
-tests, of the weighted metrics and of the types, have a half each.
+A watch begins anew after so many units, so the k-th turn over one primary has α/(k(k + 1)): these sum to α. Canary and
+watch have two tests of harm, of the weighted metrics and of the types, which share their α (type_veto.py).
 
 Limits: what the primary has changed since v1.0.0 is taken off what a candidate may change. It is measured beside v1.0.0
 itself in the shadow replay of each candidate, on prompts that both answer.
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ratchet.experiments.effect import loss_of
+from ratchet.experiments.type_veto import threshold_of
 from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep, ReplayedEvidence, ReplayRecord
 from schemas.records.registry import AdapterEntry, ProgramEntry
 
@@ -88,11 +89,14 @@ def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> Experiment
     )
 
 
-def after_replay(plan: ExperimentPlan, replayed: ReplayedEvidence | None) -> ExperimentPlan:
-    """The plan with what the replay proved. A candidate that was proved better begins at the top of the ramp."""
+def after_replay(plan: ExperimentPlan, replayed: ReplayedEvidence | None, better_at: float) -> ExperimentPlan:
+    """The plan with what the replay proved. A candidate that was proved better begins at the top of the ramp.
+
+    `better_at`: the e-value at which the replay takes a gain for proved.
+    """
     if replayed is None:
         return plan
-    is_better = (replayed.score or 0.0) >= plan.roll_back_at  # the ramp protects users; the proof does not need it
+    is_better = (replayed.score or 0.0) >= better_at  # the ramp protects users; the proof does not need it
     return plan.model_copy(update={"replayed": replayed, "ramp": plan.ramp[-1:] if is_better else plan.ramp})
 
 
@@ -122,7 +126,7 @@ def watch_plan(
         "ramp": ramp,
         "nth": nth,
         "alpha": alpha,
-        "roll_back_at": 2.0 / alpha,
+        "roll_back_at": threshold_of(alpha),
         "served": None,
         "audit": fleet_s.audit.model_copy(update={"share": audit_share}) if fleet_s.audit and audit_share else None,
     }

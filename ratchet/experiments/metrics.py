@@ -223,7 +223,13 @@ class ExperimentMetrics:
         self._success = effect(-success_margin, plan.success_tolerance)
         self._bounds = effect(-plan.success_margin, 0.0) if plan.by_intention else None
         self._length = _size_test(plan, TYPICAL_TOKENS, plan.length_tolerance, limits.length if limits else None)
-        self._latency = _size_test(plan, TYPICAL_SECONDS, plan.latency_tolerance, limits.latency if limits else None)
+        self._latency = _size_test(
+            plan,
+            TYPICAL_SECONDS,
+            plan.latency_tolerance,
+            limits.latency if limits else None,
+            usual=self._replayed.usual_latency_s,
+        )
         self._refused = effect(-limits.refused, plan.refused_tolerance) if limits else None
         self._audit = AuditTest(plan.audit, pooled=pooled) if plan.audit else None
         self._served = AuditTest(plan.served, pooled=pooled) if plan.served else None
@@ -380,10 +386,12 @@ def _judged_afresh(unit: Unit) -> Unit:
     return replace(unit, score=unit.served.score, known=unit.served.known, scored=unit.served.scored)
 
 
-def _size_test(plan: ExperimentPlan, typical: float, tolerance: float, limit: float | None) -> AnySizeTest:
+def _size_test(
+    plan: ExperimentPlan, typical: float, tolerance: float, limit: float | None, usual: float | None = None
+) -> AnySizeTest:
     if plan.rule == 1:
         return RelativeSizeTest(typical, limit=limit, tolerance=tolerance)
-    return SizeTest(limit=limit, tolerance=factor_of(-tolerance))
+    return SizeTest(limit=limit, tolerance=factor_of(-tolerance), usual=usual)
 
 
 def _joined(live: float, replayed: float | None) -> float:

@@ -96,6 +96,11 @@ def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
         ),
         (evidence.step >= last, f"ramp at step {evidence.step + 1} of {last + 1}, {evidence.share:.0%}"),
         (fewest >= plan.min_units_per_arm, f"{fewest} of {plan.min_units_per_arm} units in the smaller arm"),
+        (
+            (evidence.harm_type or 0.0) < plan.hold_ramp_at,
+            f"e-value for harm to the {_type(evidence.worst_type)} {evidence.harm_type or 0.0:.3g}, "
+            f"below {plan.hold_ramp_at:g} to promote",
+        ),
         (evidence.awaited_type is None, f"too few tasks of the {_type(evidence.awaited_type)}"),
         (evidence.age_s >= plan.min_age_s, f"{evidence.age_s:.0f} of {plan.min_age_s:.0f} seconds old"),
     ]

@@ -26,6 +26,8 @@ from schemas.records.evidence import Change, Limits, ReplayedEvidence
 
 LEAST_MEASURED = 30
 """Prompts from which on a mean against v1.0.0 counts as measured."""
+ENOUGH = 4.0
+"""Times what the live test asks for: with 2 it could lack a little once its own evidence has fallen at first."""
 HARM_WEIGHTS = {"score": 0.4, "success": 0.15, "length": 0.1, "refusals": 0.05, "types": 0.2, "v1.0.0": 0.1}
 """A weighted mean of e-processes is one itself, so one threshold keeps the error of all of them together at alpha."""
 
@@ -165,6 +167,8 @@ class ShadowReplay:
         self._primary_since_base = Comparison(rule.limits, *tolerances)
         self._types = {name: Difference(margin=0.0, tolerance=rule.type_tolerance) for name in rule.types}
         self._has_base = False
+        self._latencies = (0.0, 0)
+        """Of the other side: their sum in seconds, and how many."""
         self.ours_scored = self.others_scored = 0
 
     def observe(self, pair: Pair) -> None:
@@ -184,6 +188,9 @@ class ShadowReplay:
         worst = ours.usable * (ours.score or 0.0) - other.usable * (other.score or 0.0) - (1.0 - other.usable)
         self._bounds.observe(worst, counts=counts)
         self._primary.observe(ours, other, counts=counts)
+        if counts and other.latency_s is not None:
+            total, count = self._latencies
+            self._latencies = total + other.latency_s, count + 1
         if pair.base is not None:
             self._has_base = True
             self._base.observe(ours, pair.base, counts=counts)
@@ -250,16 +257,24 @@ class ShadowReplay:
     @property
     def replayed(self) -> ReplayedEvidence:
         """For the plan of the live test."""
+        total, count = self._latencies
         return ReplayedEvidence(
-            prompts=sum(self.seen.values()), score=self._primary.score.kept.e, types=self.seen, **self.kept
+            prompts=sum(self.seen.values()),
+            score=self._primary.score.kept.e,
+            usual_latency_s=total / count if total > 0.0 else None,
+            types=self.seen,
+            **self.kept,
         )
 
     @property
     def is_proved(self) -> bool:
-        """The gain, and all that the live test needs not prove again: (1 + e)/2 of each is enough for it."""
+        """The gain, and all that the live test needs not prove again.
+
+        Of each the live test takes (1 + e)/2 times its own e-value, which begins at 1 and may fall at first.
+        """
         if self.gain < 1.0 / self.rule.alpha:
             return False
-        return min(self.kept.values()) >= 2.0 * self.rule.promote_at
+        return min(self.kept.values()) >= ENOUGH * self.rule.promote_at
 
     @property
     def since_base(self) -> Change | None:

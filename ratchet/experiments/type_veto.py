@@ -1,8 +1,10 @@
 """A veto for each task type: a candidate that destroys one kind of task is rolled back, however good it is elsewhere.
 
-Each type has a harm test of its own. The k-th type that appears has the part 1/(k(k + 1)) of the error rate, and these
-parts sum to 1: by the union bound all types together raise a false alarm at most as often as one test would. Types
-beyond the first 256 share one test. A type that is seen too seldom can't be judged, and is named.
+Each type has a harm test of its own. All types together have a fifth of the error rate of a false roll-back, and the
+weighted mean of the metrics has the rest. Of that fifth the k-th type that appears has the part 1/(k(k + 1)), and these
+parts sum to 1. So by the union bound a candidate that is no worse is rolled back at most at the whole rate. While the
+veto is near, a promotion waits. Types beyond the first 256 share one test. A type that is seen too seldom can't be
+judged, and is named.
 """
 
 from __future__ import annotations
@@ -14,8 +16,21 @@ from ratchet.experiments.effect import MAX_STRATA, OTHER, HarmTest
 
 COMMON = 0.05
 """Share of the units from which on a type must have been seen often enough before a promotion."""
+TYPES_SHARE = 0.2
+"""Of the error rate of a false roll-back. A type that is destroyed is found within a few of its units at any share; an
+experiment that is bad as a whole is found the later the larger this share is."""
 NAMED = 8
 """Types that are named as too rare."""
+
+
+def part_of(nth: int) -> float:
+    """Of the n-th type that appears: its part of the error rate, over that of the weighted mean."""
+    return TYPES_SHARE / (1.0 - TYPES_SHARE) / (nth * (nth + 1))
+
+
+def threshold_of(alpha: float) -> float:
+    """Return the e-value at which the weighted mean of the metrics rolls back: it has its part of `alpha` alone."""
+    return 1.0 / (1.0 - TYPES_SHARE) / alpha
 
 
 @dataclass(slots=True)
@@ -25,7 +40,7 @@ class TypeTally:
     test: HarmTest
     part: float
     harm: float = 0.0
-    """The e-value for harm times its part: to be held against the threshold of the whole."""
+    """The e-value for harm times its part: to be held against the threshold of the weighted mean."""
     candidate: int = 0
     primary: int = 0
 
@@ -52,8 +67,7 @@ class TypeVeto:
         name = stratum if stratum in self._types or len(self._types) < MAX_STRATA else OTHER
         kind = self._types.get(name)
         if kind is None:
-            nth = len(self._types) + 1
-            kind = self._types[name] = TypeTally(HarmTest(self.tolerance), 1.0 / (nth * (nth + 1)))
+            kind = self._types[name] = TypeTally(HarmTest(self.tolerance), part_of(len(self._types) + 1))
         kind.test.observe(score, is_candidate=is_candidate, share=share, stratum=name, weight=weight)
         kind.harm = kind.part * kind.test.harm.e
         kind.candidate += is_candidate

@@ -27,7 +27,6 @@ from ratchet.openai.honoured import stop_strings, wishes
 from ratchet.openai.tools import (
     REQUIRED,
     AnsweredCall,
-    CallDelta,
     Given,
     GivenCall,
     GivenTool,
@@ -304,34 +303,6 @@ class ChatCompletion(BaseModel):
     usage: Usage
     system_fingerprint: str | None = Field(description="Of the weights: the sha256 of the adapter, or the engine.")
     ratchet: RatchetExtras
-
-
-class ChatDelta(BaseModel):
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[CallDelta] | None = None
-
-
-class ChunkChoice(BaseModel):
-    index: int
-    delta: ChatDelta
-    finish_reason: ChatFinish | None = None
-    stop_reason: StopReason = None
-    logprobs: ChoiceLogprobs | None = Field(None, description="Of all its tokens, in its last chunk.")
-
-
-class ChatChunk(BaseModel):
-    """One event of a stream. The last but one of a stream with usage has no choices; the last is `[DONE]`."""
-
-    id: str
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int
-    model: str
-    choices: list[ChunkChoice]
-    usage: Usage | None = None
-    system_fingerprint: str | None
-    ratchet: RatchetExtras | None = Field(None, description="In the last chunk with choices.")
 
 
 class ReplyMessage(BaseModel):

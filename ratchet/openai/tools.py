@@ -98,12 +98,6 @@ class AnsweredCall(BaseModel):
     function: AnsweredFunction
 
 
-class CallDelta(AnsweredCall):
-    """Of a stream: a whole call."""
-
-    index: int
-
-
 def answered_calls(ids: Sequence[str], calls: Sequence[tuple[str, str]]) -> list[AnsweredCall]:
     """Names and arguments, under these ids."""
     return [

@@ -123,6 +123,12 @@ class ReplayedEvidence(Record):
     served: EValue | None = None
     length: EValue | None = None
     refused: EValue | None = None
+    usual_latency_s: float | None = Field(
+        None,
+        gt=0,
+        description="Mean seconds of the primary's logged answers to the prompts. The live test begins to clip "
+        "latencies by it, so that it need not wait until it knows what is usual. Not an e-value.",
+    )
     types: dict[str, Count] = Field(default_factory=dict, max_length=256, description="Prompts by task type.")
 
 

@@ -17,7 +17,7 @@ from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.concurrency.own_share import OwnShare
 from ratchet.logs.names import is_own
-from ratchet.recorder.programs import agents_with_programs
+from ratchet.programs.declared import agents_with_programs
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime

@@ -91,7 +91,7 @@ class OrchestratorSettings(FleetSettings):
         "together.",
     )
     replay_prompts: int = Field(
-        128, ge=1, description="Logged prompts that a candidate is asked at most before its live test."
+        256, ge=1, description="Logged prompts that a candidate is asked at most before its live test."
     )
     validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
     experiment_max_units: int = Field(
@@ -217,6 +217,7 @@ class OrchestratorSettings(FleetSettings):
 
     @property
     def experiments(self) -> ExperimentPolicy:
+        from ratchet.experiments.type_veto import threshold_of
         from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
 
         canary = ExperimentPlan(
@@ -226,6 +227,7 @@ class OrchestratorSettings(FleetSettings):
             min_gain=0.0 if self.promote_goal == "better" else -self.cheaper_margin,
             session_tasks=1,
             alpha=self.experiment_alpha,
+            roll_back_at=threshold_of(self.experiment_alpha),
             by_intention=True,
             metric=self.promote_on,
             max_units=self.experiment_max_units,

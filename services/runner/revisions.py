@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from ratchet.recorder.programs import Programs
-from ratchet.recorder.revision import Look, look_at, revision_of
+from ratchet.programs.declared import Programs
+from ratchet.programs.revision import Look, look_at, revision_of
 from ratchet.service.telemetry import Log
 from schemas.messages.runner_rollouts import DeclaredProgram
 

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 
 from ratchet.conversation.template import ChatTemplate
+from ratchet.programs.declared import TASK_FILE, TASK_VARIABLE, Program
 from ratchet.recorder.answers import rollout_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import model_environment
 from ratchet.recorder.order import as_text
 from ratchet.recorder.own_socket import serving
-from ratchet.recorder.programs import TASK_FILE, TASK_VARIABLE, Program
 from ratchet.recorder.recording import Ran, recorded
 from ratchet.recorder.rollout import Budget, RecordedRollout
 from ratchet.service import failpoint

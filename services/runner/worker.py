@@ -22,8 +22,8 @@ from ratchet.concurrency.own_share import OwnShare
 from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.logs.names import is_own
 from ratchet.openai.errors import ServerUnavailable
+from ratchet.programs.declared import Program, Programs
 from ratchet.recorder.agent import agent_client
-from ratchet.recorder.programs import Program, Programs
 from ratchet.recorder.recording import publish_response, response_of, why_ended
 from ratchet.recorder.rollout import Budget
 from ratchet.recorder.work import time_within

@@ -238,7 +238,7 @@ def test_the_kill_of_the_agent_costs_time_and_nothing_else(asking: Asking) -> No
 
 def test_the_example_is_what_a_newcomer_can_run(fleet: Fleet, asking: Asking, passable: Path) -> None:
     """Its program by its own declaration, on a runner of its own folder."""
-    from ratchet.recorder.programs import read_programs
+    from ratchet.programs.declared import read_programs
 
     programs = read_programs(REPOSITORY / "examples/own-program/programs.toml", ("small",))
     runner = fleet[RUNNER]

@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ratchet.recorder.environments import Environments
-from ratchet.recorder.image.installing import NotInstalled
-from ratchet.recorder.programs import declared_programs
+from ratchet.programs.declared import declared_programs
+from ratchet.programs.environments import Environments
+from ratchet.programs.images.installing import NotInstalled
 from ratchet.recorder.shipped.declared import AIDER, MINI_SWE_AGENT
 from tests.acceptance.node_programs import node_executable
 from tests.programs import REPOSITORY

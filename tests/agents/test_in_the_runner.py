@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from ratchet.programs.declared import Program, declared_programs
+from ratchet.programs.environments import Environments
+from ratchet.programs.images.installing import NotInstalled
 from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.environments import Environments
-from ratchet.recorder.image.installing import NotInstalled
-from ratchet.recorder.programs import Program, declared_programs
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace

@@ -9,7 +9,7 @@ import pytest
 from infra.broker import CONSUMER_TIMEOUT_MS as BROKER_TIMEOUT_MS
 from infra.render.manifests import Manifest
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
-from ratchet.recorder.programs import read_programs
+from ratchet.programs.declared import read_programs
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.orchestrator.settings import OrchestratorSettings

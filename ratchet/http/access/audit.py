@@ -27,6 +27,8 @@ NAME = "audit"
 SCHEMA = "audit.v1"
 SEGMENT_BYTES = 16 * 1024 * 1024
 KEPT_SEGMENTS = 64
+NOTED_WITHIN_S = 0.05
+"""Seconds that a noted entry waits for others: each sync slows down those of the logs of tasks."""
 
 log = Log("audit")
 
@@ -52,15 +54,20 @@ class AuditLog:
         self._file: _Open | None = None
         self._waiting: list[tuple[Entry, asyncio.Future[int]]] = []
         self._writer: asyncio.Task[None] | None = None
+        self._soon: asyncio.TimerHandle | None = None
         self._trouble: str | None = None
 
     async def record(self, entry: Entry) -> int:
         """Its number, once it is on disk. Raises DiskFull and JournalError: it is not in the audit then."""
-        return await self._put(entry)
+        written = self._put(entry)
+        self._write_now()
+        return await written
 
     def note(self, entry: Entry) -> None:
         """On disk soon. Should that fail, it is an error in the service's log, and `trouble`."""
         self._put(entry).add_done_callback(self._noted)
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(NOTED_WITHIN_S, self._write_now)
 
     def trouble(self) -> str | None:
         """Why the last entry could not be written; None once one could."""
@@ -77,7 +84,8 @@ class AuditLog:
         return self._file.journal.folder if self._file is not None else self._folder
 
     async def close(self) -> None:
-        """Waits for what is being written."""
+        """Write what waits, and close the log."""
+        self._write_now()
         if self._writer is not None:
             await asyncio.wait([self._writer])
         if self._file is not None:
@@ -89,9 +97,14 @@ class AuditLog:
         written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._waiting.append(({"schema_version": SCHEMA, "at": at, "service": self._service, **entry}, written))
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write_waiting())
         return written
+
+    def _write_now(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        if self._waiting and (self._writer is None or self._writer.done()):
+            self._writer = asyncio.create_task(self._write_waiting())
 
     async def _write_waiting(self) -> None:
         """Whatever comes while lines are being synced goes together in the next write."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.bus.topology import Topology, topology_of
-from ratchet.recorder.programs import read_programs
+from ratchet.programs.declared import read_programs
 from ratchet.service.settings import FleetSettings
 from services.cli.fleet.accounts import Account, accounts, declare
 from services.cli.fleet.local_broker import LocalBroker

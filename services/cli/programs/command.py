@@ -12,11 +12,11 @@ from ratchet.adapters.adapter_service import chosen_agents
 from ratchet.adapters.program_service import ProgramService, programs_standing, require_known
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.programs import ProgramBook
-from ratchet.recorder.environments import Environments
-from ratchet.recorder.image.installing import NotInstalled
-from ratchet.recorder.installing import install as install_all
-from ratchet.recorder.installing import is_installed, needs
-from ratchet.recorder.programs import Program, declared_programs
+from ratchet.programs.declared import Program, declared_programs
+from ratchet.programs.environments import Environments
+from ratchet.programs.images.installing import NotInstalled
+from ratchet.programs.installing import install as install_all
+from ratchet.programs.installing import is_installed, needs
 from ratchet.service.settings import FleetSettings
 from schemas.records.registry import Registry
 from services.cli.adapters.here import Agent, Reason, operator

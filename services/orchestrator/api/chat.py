@@ -24,7 +24,7 @@ from ratchet.http.work import while_connected
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.completions import Model, ModelList
 from ratchet.service.errors import RatchetError
-from services.orchestrator.api.chat_answer import chunks
+from services.orchestrator.api.chat_answer import stream_completion
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
 from services.orchestrator.api.chat_task import unknown_model
 
@@ -58,7 +58,7 @@ def chat_router(service: ChatService) -> APIRouter:
         task_id = await service.ask(question)
         headers = task_headers(task_id)
         if body.stream:
-            events = streamed(service, question, task_id, partial(_chunks, question), CHAT)
+            events = streamed(service, question, task_id, partial(_stream, question), CHAT)
             return StreamingResponse(events, headers=headers, media_type="text/event-stream")
         lines = await while_connected(request, service.lines(task_id))
         answer = service.answered(question, task_id, lines)
@@ -109,8 +109,7 @@ async def streamed(
         yield event
 
 
-async def _chunks(question: Question, answer: ChatCompletion) -> AsyncIterator[str]:
+async def _stream(question: Question, answer: ChatCompletion) -> AsyncIterator[str]:
     options = question.request.stream_options
-    for chunk in chunks(answer, usage=bool(options and options.include_usage)):
-        yield f"data: {chunk.model_dump_json(exclude_none=True)}\n\n"
-    yield "data: [DONE]\n\n"
+    for event in stream_completion(answer, usage=bool(options and options.include_usage)):
+        yield event

@@ -8,22 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ratchet.dialects.chat import DONE, FIRST_DELTA, begin_chunk, calls_delta, write_chunk, write_usage
 from ratchet.dialects.dialect import Parsed
 from ratchet.logs.best_answer import ranked
 from ratchet.openai.chat import (
     ChatAnswer,
     ChatChoice,
-    ChatChunk,
     ChatCompletion,
-    ChatDelta,
     ChatFinish,
     ChoiceLogprobs,
-    ChunkChoice,
     RatchetExtras,
     TokenLogprob,
     Usage,
 )
-from ratchet.openai.tools import CallDelta, answered_calls
+from ratchet.openai.tools import answered_calls
 from ratchet.recorder.parsing import PlainParser, installed_parsers
 from schemas.messages.task import Tool
 from schemas.records.interaction import Interaction
@@ -65,25 +63,24 @@ def completion(lines: Sequence[Interaction], wanted: Wanted) -> ChatCompletion:
     )
 
 
-def chunks(whole: ChatCompletion, *, usage: bool) -> Iterator[ChatChunk]:
-    """The same as a stream: for each choice the role, its text in pieces, its calls, its end; then the usage."""
+def stream_completion(whole: ChatCompletion, *, usage: bool) -> Iterator[str]:
+    """Yield the same as events: for each choice the role, its text in pieces, its calls, its end; then the usage."""
     head = {name: getattr(whole, name) for name in ("id", "created", "model", "system_fingerprint")}
+    begun = begin_chunk(head)
+    last = begin_chunk(head | {"ratchet": whole.ratchet.model_dump()})
     for choice in whole.choices:
         index, answer = choice.index, choice.message
-        yield _chunk(head, index, ChatDelta(role="assistant", content=""))
-        for piece in pieces(answer.reasoning_content or ""):
-            yield _chunk(head, index, ChatDelta(reasoning_content=piece))
-        for piece in pieces(answer.content or ""):
-            yield _chunk(head, index, ChatDelta(content=piece))
+        yield write_chunk(begun, FIRST_DELTA, index)
+        for name in ("reasoning_content", "content"):
+            for piece in pieces(getattr(answer, name) or ""):
+                yield write_chunk(begun, {name: piece}, index)
         if answer.tool_calls:
-            calls = [CallDelta(index=number, **dict(call)) for number, call in enumerate(answer.tool_calls)]
-            yield _chunk(head, index, ChatDelta(tool_calls=calls))
-        last = choice is whole.choices[-1]
-        ended = choice.model_dump(include={"finish_reason", "stop_reason", "logprobs"})
-        end = ChunkChoice(index=index, delta=ChatDelta(), **ended)
-        yield ChatChunk(**head, choices=[end], ratchet=whole.ratchet if last else None)
+            yield write_chunk(begun, calls_delta([call.model_dump() for call in answer.tool_calls]), index)
+        end = choice.model_dump(include={"finish_reason", "stop_reason", "logprobs"})
+        yield write_chunk(last if choice is whole.choices[-1] else begun, {}, index, **end)
     if usage:
-        yield ChatChunk(**head, choices=[], usage=whole.usage)
+        yield write_usage(begun, whole.usage.model_dump())
+    yield DONE
 
 
 def parsed(text: str, tools: Sequence[Tool]) -> Parsed:
@@ -137,10 +134,6 @@ def pieces(text: str) -> Iterator[str]:
     size = max(1, len(words) // MOST_DELTAS)
     for start in range(0, len(words), size):
         yield "".join(words[start : start + size])
-
-
-def _chunk(head: dict[str, Any], index: int, delta: ChatDelta) -> ChatChunk:
-    return ChatChunk(**head, choices=[ChunkChoice(index=index, delta=delta)])
 
 
 def _best(lines: Sequence[Interaction], count: int) -> list[Interaction]:

@@ -107,7 +107,7 @@ def canary(
     fleet_s = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
     since_base = measured_since_base(entries[primary].since_base or Change(), replay)
     plan = limited(fleet_s, nth=next_number(adapters), since_base=since_base)
-    plan = after_replay(plan, replay.evidence if replay else None)
+    plan = after_replay(plan, replay.evidence if replay else None, 1.0 / policy.canary.alpha)
     return StartExperiment(experiment=running_of(plan, treatment=candidate, control=primary, where=where))
 
 

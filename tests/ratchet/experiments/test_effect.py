@@ -152,6 +152,14 @@ def test_nothing_is_bet_on_sizes_before_the_usual_one_is_known() -> None:
     assert (test.kept, test.harm.e, test.factor) == (1.0, 1.0, 1.0)
 
 
+def test_sizes_are_bet_on_at_once_where_the_usual_one_is_known() -> None:
+    test = SizeTest(limit=1.3, tolerance=1.5, usual=20_000.0)
+
+    test.observe(20_000.0, is_candidate=True, share=0.5, stratum="")
+
+    assert (test.kept or 0.0) > 1.0
+
+
 @given(size=st.floats(0, 1e9), usual=st.floats(0.1, 1e6), share=shares, is_candidate=st.booleans())
 def test_no_size_takes_more_than_was_staked(size: float, usual: float, share: float, is_candidate: bool) -> None:
     test = SizeTest(limit=1.3, tolerance=1.5)

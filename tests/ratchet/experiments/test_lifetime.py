@@ -110,7 +110,7 @@ def test_the_third_candidate_needs_a_sixth_of_the_errors_and_rolls_back_as_the_f
     third = limited(FLEET_S, nth=3, since_base=Change())
 
     assert third.promote_at == pytest.approx(120)
-    assert third.roll_back_at == 20
+    assert third.roll_back_at == 25
     assert third.threshold == third.promote_at
 
 
@@ -132,7 +132,7 @@ def test_a_watch_never_promotes_and_has_the_limits_for_tolerances_beside_the_bas
     beside_previous = watch_plan("w", FLEET_S, share=0.05, nth=1)
 
     assert beside_base.kind == "watch"
-    assert (beside_previous.roll_back_at, beside_base.roll_back_at) == (80, pytest.approx(240))
+    assert (beside_previous.roll_back_at, beside_base.roll_back_at) == (50, pytest.approx(150))
     assert beside_base.length_tolerance == pytest.approx(loss_of(LIMITS.length))
     assert beside_base.success_tolerance == LIMITS.success
     assert beside_previous.success_tolerance == FLEET_S.success_tolerance
@@ -149,9 +149,9 @@ def test_a_fleet_without_limits_in_its_plan_experiments_as_before() -> None:
 def test_a_candidate_that_the_replay_proved_better_begins_at_the_top_of_the_ramp() -> None:
     fleet_s = limited(FLEET_S, nth=3, since_base=Change())
 
-    better = after_replay(fleet_s, ReplayedEvidence(prompts=90, score=25.0, success=3.0))
-    unproved = after_replay(fleet_s, ReplayedEvidence(prompts=128, score=5.0))
+    better = after_replay(fleet_s, ReplayedEvidence(prompts=90, score=25.0, success=3.0), 20.0)
+    unproved = after_replay(fleet_s, ReplayedEvidence(prompts=128, score=5.0), 20.0)
 
     assert [step.share for step in better.ramp] == [0.5]
     assert better.replayed is not None
-    assert unproved.ramp == after_replay(fleet_s, None).ramp == fleet_s.ramp
+    assert unproved.ramp == after_replay(fleet_s, None, 20.0).ramp == fleet_s.ramp

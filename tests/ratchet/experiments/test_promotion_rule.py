@@ -56,7 +56,8 @@ TABLE = [
     (CANARY, evidence(**PROVED, candidates=19), Verdict.CONTINUE),
     (CANARY, evidence(**PROVED, primaries=19), Verdict.CONTINUE),
     (CANARY, evidence(**PROVED, awaited_type="dates"), Verdict.CONTINUE),
-    (CANARY, evidence(**PROVED, harm_type=19.9, worst_type="dates"), Verdict.PROMOTE),
+    (CANARY, evidence(**PROVED, harm_type=1.19, worst_type="dates"), Verdict.PROMOTE),
+    (CANARY, evidence(**PROVED, harm_type=1.2, worst_type="dates"), Verdict.CONTINUE),
     (CANARY, evidence(**PROVED, harm_type=20.0, worst_type="dates"), Verdict.ROLL_BACK),
     (CANARY, evidence(harm=19.9), Verdict.CONTINUE),
     (CANARY, evidence(harm=20.0), Verdict.ROLL_BACK),
@@ -69,8 +70,8 @@ TABLE = [
     (CANARY, evidence(candidates=500, primaries=500), Verdict.INCONCLUSIVE),
     (CANARY, evidence(**PROVED, candidates=500, primaries=500), Verdict.PROMOTE),
     (WATCH, evidence(**PROVED), Verdict.CONTINUE),
-    (WATCH, evidence(harm=79.9), Verdict.CONTINUE),
-    (WATCH, evidence(harm=80.0), Verdict.ROLL_BACK),
+    (WATCH, evidence(harm=49.9), Verdict.CONTINUE),
+    (WATCH, evidence(harm=50.0), Verdict.ROLL_BACK),
     (WATCH, evidence(**PROVED, candidates=950, primaries=50), Verdict.STABLE),
 ]
 
@@ -125,7 +126,7 @@ def test_the_thresholds_follow_from_alpha_and_travel_with_the_plan() -> None:
 
     assert (strict.promote_at, strict.roll_back_at, strict.threshold) == (100.0, 100.0, 100.0)
     assert ExperimentPlan.model_validate_json(strict.model_dump_json()) == strict
-    assert watch_plan("w", strict, share=0.05, nth=1).threshold == 400.0
+    assert watch_plan("w", strict, share=0.05, nth=1).threshold == 250.0
 
 
 def test_a_plan_from_before_alpha_was_a_setting_means_one_in_twenty() -> None:
@@ -148,5 +149,5 @@ def test_the_fleet_decides_at_the_rate_it_is_set_to() -> None:
     assert (canary.alpha, canary.threshold) == (0.01, 100.0)
     assert judge(canary, evidence(**PROVED | {"gain_score": 99.0, "gain_success": 200.0}))[0] is Verdict.CONTINUE
     assert judge(canary, evidence(**PROVED | {"gain_score": 100.0, "gain_success": 200.0}))[0] is Verdict.PROMOTE
-    assert judge(canary, evidence(harm=99.0))[0] is Verdict.CONTINUE
-    assert judge(canary, evidence(harm=100.0))[0] is Verdict.ROLL_BACK
+    assert judge(canary, evidence(harm=124.9))[0] is Verdict.CONTINUE
+    assert judge(canary, evidence(harm=125.0))[0] is Verdict.ROLL_BACK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -80,8 +81,18 @@ def test_an_equal_candidate_is_kept_within_the_limits_by_as_many_prompts_as_are_
 def test_a_better_candidate_is_asked_until_its_live_test_has_nothing_to_prove_but_the_gain() -> None:
     replay = replayed(400, outcome(0.9), outcome())
 
-    assert replay.is_proved and replay.prompts < 140
+    assert replay.is_proved and replay.prompts < 160
     assert replay.gain >= 20.0
+
+
+def test_what_the_primary_s_logged_answers_took_is_what_is_usual_in_the_live_test() -> None:
+    replay = ShadowReplay(RULE)
+    for number, pair in enumerate(pairs(20, outcome(), outcome())):
+        other = replace(pair.other, latency_s=2.0 + number % 2)
+        replay.observe(replace(pair, other=other, candidate=replace(pair.candidate, latency_s=90.0)))
+
+    assert replay.replayed.usual_latency_s == pytest.approx(2.5)
+    assert replayed(20, outcome(), outcome()).replayed.usual_latency_s is None
 
 
 def test_a_destroyed_type_is_harm_though_all_others_gain() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import fleet_topology
-from ratchet.recorder.programs import NONE
+from ratchet.programs.declared import NONE
 from ratchet.runtime.runner import Service
 from ratchet.service.settings import FleetSettings
 from services.agent.engines.echo import EchoEngine

@@ -16,7 +16,7 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology, work_queue
 from ratchet.http.server.application import application
-from ratchet.recorder.programs import Program, ProgramLimits, Programs
+from ratchet.programs.declared import Program, ProgramLimits, Programs
 from schemas.messages.response import Response
 from schemas.messages.work import Sampling, Work
 from services.agent.engines.echo import EchoEngine

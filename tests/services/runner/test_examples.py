@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ratchet.models.toy.tools.tokenizer import tool_tokenizer
-from ratchet.recorder.programs import Program, declared_programs
+from ratchet.programs.declared import Program, declared_programs
 from ratchet.recorder.shipped import inside
 from schemas.messages.response import Sample
 from schemas.messages.task import Task

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.recorder.environments import Environments
-from ratchet.recorder.image.declared import Image
-from ratchet.recorder.programs import Program
+from ratchet.programs.declared import Program
+from ratchet.programs.environments import Environments
+from ratchet.programs.images.declared import Image
 from schemas.messages.work import Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy

@@ -12,8 +12,8 @@ import pytest
 
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ROLLOUTS_TOPIC
-from ratchet.recorder.programs import Program, Programs
-from ratchet.recorder.revision import revision_of
+from ratchet.programs.declared import Program, Programs
+from ratchet.programs.revision import revision_of
 from schemas.messages.runner_rollouts import RunnerRollouts
 from schemas.messages.work import Sampling, Work
 from services.runner.revisions import LOOK_EVERY_S, Revisions

@@ -13,8 +13,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ratchet.bus.topology import RESPONSES, ROLLOUTS_TOPIC
-from ratchet.recorder.environments import Environments
-from ratchet.recorder.programs import Program
+from ratchet.programs.declared import Program
+from ratchet.programs.environments import Environments
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
 from schemas.messages.runner_rollouts import RunnerRollouts

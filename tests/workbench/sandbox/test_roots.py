@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.recorder.image.archive import opened
-from ratchet.recorder.image.layers import lay
+from ratchet.programs.images.archive import opened
+from ratchet.programs.images.layers import lay
 from tests.images import docker_save, file, folder, link, with_bash
 from tests.passable import passable_folder
 from tests.workbench.sandbox.answering import Heard

@@ -37,6 +37,11 @@ const EVIDENCE_AXIS = {
   ],
 };
 
+const WEEK_S = 7 * 86_400;
+const WEEKLY =
+  "It is judged by the traffic of the days that it runs. Where weekends bring other tasks than working days, set " +
+  "RATCHET_EXPERIMENT_MIN_AGE_S to a week (604800).";
+
 const VERDICTS = {
   continue: "Neither proved nor refuted yet: the experiment goes on.",
   promote: "The candidate is proved better: it becomes the primary.",
@@ -93,11 +98,12 @@ export function Figures({ experiment }) {
 const kept = (evidence) => Math.min(evidence.kept_length, evidence.kept_latency, evidence.kept_refused);
 
 export function Verdict({ experiment }) {
-  const { decision, ended } = experiment;
+  const { decision, ended, kind, plan } = experiment;
   return html`<${Card} title=${ended ? "How it ended" : "How it stands"}>
     ${decision && html`<p><b>${VERDICTS[decision.verdict] ?? ""}</b> ${sentence(decision.reason)}</p>`}
     ${ended && html`<p class="muted">${ending(experiment)}</p>`}
     ${!decision && !ended && html`<p class="muted">Nothing has finished since ${moment(experiment.began_at)}.</p>`}
+    ${kind === "canary" && plan?.min_age_s < WEEK_S && html`<p class="muted">${WEEKLY}</p>`}
   <//>`;
 }
 
@@ -216,6 +222,7 @@ export function Plan({ experiment }) {
       ["first task", count(running.first_sequence)],
       ["traffic", plan && plan.ramp.map((step) => percent(step.share)).join(" → ")],
       ["least units of each arm", plan && count(plan.min_units_per_arm)],
+      ["least age", plan && canary ? seconds(plan.min_age_s) : null],
       ["loss of success to rule out", plan && experiment.kind === "canary" ? percent(plan.success_margin) : null],
       ["length at most", limits && canary ? times(limits.length) : null],
       ["latency at most", limits && canary ? times(limits.latency) : null],

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ratchet.recorder.environments import READY
+from ratchet.programs.environments import READY
 from tests.acceptance.ratchet_command import ForkedRatchet
 
 FILE = """

@@ -47,6 +47,7 @@ def test_a_whole_loop_is_drawn_from_a_disk(browser: Browser, copy: Path, tmp_pat
             said = drawn.inner_text("main")
             assert "The candidate is proved better: it becomes the primary." in said
             assert "Neither proved nor refuted yet: the experiment goes on." in said
+            assert "set RATCHET_EXPERIMENT_MIN_AGE_S to a week (604800)" in said
             assert "onerror=alert(1)>" in said and drawn.locator("img").count() == 0
             assert {"superseded", "stable", "rolled back", "canary"} <= set(said.split("\n"))
             assert drawn.locator("canvas").count() == 2 + 2 * 3 + 3

@@ -60,7 +60,7 @@ def test_the_next_candidate_has_what_its_primary_left_of_the_limits_and_its_part
     plan = plan_of(running)
     assert plan.limits is not None
     assert plan.limits.length == pytest.approx(1.3 / 1.2)
-    assert (plan.nth, plan.promote_at, plan.roll_back_at) == (2, pytest.approx(60), 20)
+    assert (plan.nth, plan.promote_at, plan.roll_back_at) == (2, pytest.approx(60), 25)
     assert plan.replayed is None
 
 
@@ -107,7 +107,7 @@ def test_a_primary_is_watched_twice_beside_the_one_before_it_and_then_beside_the
     turns = [move.experiment for move in found if move is not None]
 
     assert [one.control for one in turns] == ["v1.0.1", "v1.0.1", "v1.0.0", "v1.0.1"]
-    assert [plan_of(one).roll_back_at for one in turns] == pytest.approx([80, 240, 480, 800])
+    assert [plan_of(one).roll_back_at for one in turns] == pytest.approx([50, 150, 300, 500])
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from ratchet.models.toy.tools.recipe import FLAWLESS
 from ratchet.models.toy.tools.task import ToolTask, outcome, tool_task
 from ratchet.models.toy.tools.teacher import demonstration
 from ratchet.models.toy.tools.tokenizer import END, READ, TEXT_CALLED
+from ratchet.programs.declared import read_programs
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import Program, run_with
-from ratchet.recorder.programs import read_programs
 from schemas.messages.response import Sample
 from schemas.messages.workspace import Artifact
 from services.cli.demo.tools.in_sandboxes import SCORER, changed_by, message_fields, outcome_of, programs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.recorder.programs import Program, agents_with_programs, read_programs
+from ratchet.programs.declared import Program, agents_with_programs, read_programs
 from ratchet.recorder.shipped.declared import shell
 from ratchet.service.errors import SettingsError
 from tests.programs import REPOSITORY

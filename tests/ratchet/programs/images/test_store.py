@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from ratchet.recorder.environments import Environments
-from ratchet.recorder.image.declared import Image
-from ratchet.recorder.image.installing import NotInstalled
-from ratchet.recorder.programs import Program, declared_programs, read_programs
+from ratchet.programs.declared import Program, declared_programs, read_programs
+from ratchet.programs.environments import Environments
+from ratchet.programs.images.declared import Image
+from ratchet.programs.images.installing import NotInstalled
 from ratchet.service.errors import SettingsError
 from tests.images import docker_save, file, folder, layer, link, oci
 from tests.passable import passable_folder

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.recorder.image.archive import BadImage, opened
-from ratchet.recorder.image.layers import lay
+from ratchet.programs.images.archive import BadImage, opened
+from ratchet.programs.images.layers import lay
 from tests.images import Entry, docker_save, entry, file, folder, hard_link, layer, link, listed, oci
 
 ROOM = 10_000_000

@@ -1,6 +1,6 @@
 """Installs what programs need for their sandboxes: environments and images. `ratchet programs install` does it.
 
-As a program, `python -m ratchet.recorder.installing`, it installs what the file of RATCHET_PROGRAMS needs: the job that
+As a program, `python -m ratchet.programs.installing`, it installs what the file of RATCHET_PROGRAMS needs: the job that
 runs before runners in containers, in their own image.
 """
 
@@ -10,9 +10,9 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from ratchet.recorder.environments import Environments
-from ratchet.recorder.image.installing import NotInstalled, Say
-from ratchet.recorder.programs import Program, declared_programs
+from ratchet.programs.declared import Program, declared_programs
+from ratchet.programs.environments import Environments
+from ratchet.programs.images.installing import NotInstalled, Say
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
 

@@ -21,8 +21,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ratchet.recorder.environments import Environments
-from ratchet.recorder.image.declared import Image
+from ratchet.programs.environments import Environments
+from ratchet.programs.images.declared import Image
 from ratchet.recorder.order import INPUT, as_text, unfit_argument
 from ratchet.recorder.shipped import inside
 from ratchet.service.entry_points import EntryPoints

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.recorder.programs import Program
-from ratchet.recorder.revision import look_at, revision_of
+from ratchet.programs.declared import Program
+from ratchet.programs.revision import look_at, revision_of
 
 
 @pytest.fixture

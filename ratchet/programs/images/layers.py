@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from ratchet.recorder.image.archive import BadImage, ImageArchive, Room, entries, said_as_bad
+from ratchet.programs.images.archive import BadImage, ImageArchive, Room, entries, said_as_bad
 from workbench.sandbox.bubblewrap import OURS
 from workbench.sandbox.workspace import IN_ROOT, NO_MAGICLINKS, open_resolved
 

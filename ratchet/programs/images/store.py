@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from ratchet.files.atomic_file import replace_file
-from ratchet.recorder.image.archive import BadImage, ImageConfig, opened
-from ratchet.recorder.image.declared import Image
-from ratchet.recorder.image.installing import SHOWN_CHARS, NotInstalled, Say, installing
-from ratchet.recorder.image.layers import has_program, lay, make_folder
+from ratchet.programs.images.archive import BadImage, ImageConfig, opened
+from ratchet.programs.images.declared import Image
+from ratchet.programs.images.installing import SHOWN_CHARS, NotInstalled, Say, installing
+from ratchet.programs.images.layers import has_program, lay, make_folder
 from ratchet.service.errors import SettingsError
 from workbench.sandbox.bubblewrap import OURS
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ratchet.files.atomic_file import replace_file
-from ratchet.recorder.image.installing import SHOWN_CHARS, NotInstalled, Say, installing
-from ratchet.recorder.image.store import Images
+from ratchet.programs.images.installing import SHOWN_CHARS, NotInstalled, Say, installing
+from ratchet.programs.images.store import Images
 from ratchet.service.errors import SettingsError
 from workbench.sandbox.bubblewrap import PATH
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from pathlib import Path
 
-from ratchet.recorder.image.store import own_folder, sum_of
-from ratchet.recorder.programs import Program
+from ratchet.programs.declared import Program
+from ratchet.programs.images.store import own_folder, sum_of
 from workbench.sandbox.bubblewrap import OURS
 
 LEFT_OUT = frozenset({"__pycache__", ".git"})

@@ -17,9 +17,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ratchet.files.folder_lock import FolderLock
-from ratchet.recorder.environments import READY, Environments, make_movable, put_in_place
-from ratchet.recorder.image.installing import NotInstalled
-from ratchet.recorder.programs import Program, declared_programs, read_programs
+from ratchet.programs.declared import Program, declared_programs, read_programs
+from ratchet.programs.environments import READY, Environments, make_movable, put_in_place
+from ratchet.programs.images.installing import NotInstalled
 from ratchet.recorder.shipped import inside
 from ratchet.service.errors import SettingsError
 
