@@ -97,6 +97,8 @@ def trying(
     )
     place = DemoPlace.here("try")
     _require_room(place.root)
+    if model in KNOWN:
+        fetch(KNOWN[model], FleetSettings.read().models_dir, say)
     with _fleet_of_its_own(place, options, tokens, narrator, clock, timeout):
         access = FleetAccess.here()
         asking = _Asking(access, tasks.name, trial, samples, timeout, narrator)
@@ -139,10 +141,8 @@ class _Clock:
 
 
 def _require_model(model: str) -> None:
-    """Fetch a known model. Raises UsageError for a model that is not there, FetchError."""
-    if model in KNOWN:
-        fetch(KNOWN[model], FleetSettings.read().models_dir, say)
-    elif model != SMALL_MODEL and not (Path(model) / "config.json").exists():
+    """Raises UsageError for a model that is neither known nor there."""
+    if model not in (*KNOWN, SMALL_MODEL) and not (Path(model) / "config.json").exists():
         known = ", ".join(KNOWN)
         raise UsageError(f"there is no model {model!r}: name {known}, {SMALL_MODEL}, or a folder with a config.json")
 
