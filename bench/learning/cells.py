@@ -1,4 +1,4 @@
-"""What is run, cell by cell, and kept: a file for each, so that a comparison can be made in pieces.
+"""The cells that are run and kept: a file for each, so that a comparison can be made in pieces.
 
 Seeds of the tuning and of the result are apart. Light: torch is imported where a cell is run.
 """

@@ -1,4 +1,4 @@
-"""What is run, and the methods that are compared."""
+"""The cells that are run, and the methods that are compared."""
 
 from __future__ import annotations
 

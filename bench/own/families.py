@@ -18,7 +18,7 @@ HELD_OUT_TEMPLATES = 3
 """The last ones of each family."""
 Values = Mapping[str, str]
 Make = Callable[[random.Random, bool], tuple[Values, str]]
-"""What fills a template, and the reference; of a held-out task or not."""
+"""Makes what fills a template, and the reference; for a held-out task or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,48 +91,48 @@ def _json(**fields: str | int) -> str:
     return json.dumps(fields)
 
 
-def _listed(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return text.split(", ")
 
 
-NAMES = _listed(
+NAMES = _split(
     "Anna Berg, Tom Hale, Mia Costa, Jon Reed, Lea Novak, Ben Ortiz, Eva Lind, Max Stone, Ida Krause, Sam "
     "Field, Zoe Marsh, Leo Vance, Nina Roth, Paul Grant, Rosa Diaz, Karl Jensen, Olga Petrov, Hugo Blanc, "
     "Sara Cohen, Ivan Maric, Clara West, Otto Weiss, Lucy Hart, Adam Nowak"
 )
-CITIES = _listed(
+CITIES = _split(
     "Lisbon, Oslo, Prague, Vienna, Rome, Dublin, Athens, Warsaw, Paris, Riga, Geneva, Bergen, Porto, Malmo, "
     "Turin, Ghent, Cork, Graz, Lyon, Basel, Krakow, Bremen, Leeds, Tartu"
 )
-PRODUCTS = _listed(
+PRODUCTS = _split(
     "kettle, printer, headset, router, toaster, monitor, keyboard, blender, camera, speaker, scanner, heater, "
     "lamp, tablet, mixer, charger, shaver, projector, drill, freezer, radio, vacuum, webcam, fan"
 )
-PROBLEMS = _listed(
+PROBLEMS = _split(
     "does not turn on, makes a loud noise, gets too hot, lost its warranty card, has a broken cable, arrived "
     "scratched, stops after a minute, shows no picture, smells of smoke, has a missing part, blinks red, "
     "leaks water, is too slow, lost its connection, shuts down at night"
 )
-COLOURS = _listed("red, blue, green, black, white, grey, yellow, brown, purple")
-DAYS = _listed("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday")
-STREETS = _listed(
+COLOURS = _split("red, blue, green, black, white, grey, yellow, brown, purple")
+DAYS = _split("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday")
+STREETS = _split(
     "Mill Lane, Station Road, Park Avenue, High Street, Church Row, Garden Walk, King Street, River Road, "
     "Forest Way, Harbour Street, Castle Hill, Market Square, Bridge Street, North Road, Chapel Lane"
 )
-HOSTS = _listed("web-1, db-2, cache-3, auth-4, mail-5, queue-6, proxy-7, store-8, index-9, batch-10, feed-11, sync-12")
-EVENTS = _listed(
+HOSTS = _split("web-1, db-2, cache-3, auth-4, mail-5, queue-6, proxy-7, store-8, index-9, batch-10, feed-11, sync-12")
+EVENTS = _split(
     "connection refused, disk almost full, request timed out, user not found, cache was cleared, backup "
     "finished, token expired, job started, queue is empty"
 )
-LEVELS = _listed("INFO, WARNING, ERROR")
+LEVELS = _split("INFO, WARNING, ERROR")
 UNITS = (("km", "m", 1000), ("kg", "g", 1000), ("h", "min", 60), ("m", "cm", 100), ("l", "ml", 1000), ("min", "s", 60))
 TOPICS = {
-    "billing": _listed(
+    "billing": _split(
         "I was charged twice for {product}, my invoice for the {product} is wrong, I paid for no {product}"
     ),
-    "delivery": _listed("my {product} has not arrived, somebody else got the {product}, where is my {product}"),
-    "return": _listed("I want to send the {product} back, please take the {product} back, I do not want the {product}"),
-    "repair": _listed("the {product} is broken, the {product} stopped working, my {product} needs fixing"),
+    "delivery": _split("my {product} has not arrived, somebody else got the {product}, where is my {product}"),
+    "return": _split("I want to send the {product} back, please take the {product} back, I do not want the {product}"),
+    "repair": _split("the {product} is broken, the {product} stopped working, my {product} needs fixing"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What the cells found, as lines and as tables: the share of exactly right answers, with 95 % intervals."""
+"""The findings of the cells, as lines and as tables: the share of exactly right answers, with 95 % intervals."""
 
 from __future__ import annotations
 

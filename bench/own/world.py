@@ -39,7 +39,7 @@ from services.trainer.train import do_run
 AGENT = "own"
 ADAPTER = "learner"
 TEMPERATURE = 0.7
-"""Of the fleet's answers, and of those that are measured."""
+"""The temperature of the fleet's answers, and of those that are measured."""
 AT_ONCE = 64
 NO_LATENCIES = Latencies(queue_s=0, generate_s=0, score_queue_s=0, score_s=0, total_s=0)
 
@@ -55,14 +55,14 @@ class Measured:
 def scores_of(family: Family, tasks: Sequence[OwnTask], answers: Sequence[Sequence[str]]) -> list[list[float]]:
     strategy = strategy_of(check_spec(family.scorer), ScorerSettings())
 
-    async def scored() -> list[list[float]]:
+    async def score_all() -> list[list[float]]:
         found = []
         for task, given in zip(tasks, answers, strict=True):
             request = ScoringRequest("t", task.input, tuple(map(Answer, given)), task.reference)
             found.append([one.score or 0.0 for one in await strategy.score(request)])
         return found
 
-    return asyncio.run(scored())
+    return asyncio.run(score_all())
 
 
 def answer(
@@ -133,7 +133,7 @@ def write_log(logs: Path, model: str, family: Family, tasks: Sequence[OwnTask], 
 def train(
     logs: Path, adapters: Path, model: str, algorithm: str, hyperparameters: dict[str, Any], seed: int
 ) -> tuple[AdapterTrained, Path | None]:
-    """How the run ended, and the adapter's folder where it made one."""
+    """Return how the run ended, and the adapter's folder where it made one."""
     settings = TrainerSettings.read(
         logs_dir=logs,
         adapters_dir=adapters,
@@ -154,7 +154,7 @@ def train(
 def measure(
     model: str, family: Family, tasks: Sequence[OwnTask], each: int, seed: int, adapter: Path | None
 ) -> Measured:
-    """Of held-out tasks, each answered so often as the fleet answers."""
+    """Answer held-out tasks, each so often, and return the shares that are exactly right."""
     began = time.monotonic()
     sampling = Sampling(n=each, temperature=TEMPERATURE, max_tokens=family.max_tokens)
     answers, _ = answer(model, tasks, sampling, 90_000 + seed, adapter)

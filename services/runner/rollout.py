@@ -32,7 +32,7 @@ from services.runner.early_stop import ANOTHER_PASSED
 from workbench.sandbox.job import WORKSPACE, End, Job, Listen, Result, SandboxError
 from workbench.sandbox.limits import MIB
 from workbench.sandbox.sandbox import Sandbox
-from workbench.workspaces.tree import Tree
+from workbench.trees import Tree
 from workbench.workspaces.workspaces import Workspaces
 
 log = Log("runner")

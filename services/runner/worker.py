@@ -52,8 +52,8 @@ from services.runner.slots import NoTurn, Slots
 from workbench.sandbox.job import WORKSPACE, Job, SandboxError
 from workbench.sandbox.limits import MIB
 from workbench.sandbox.sandbox import Sandbox
+from workbench.trees import Tree
 from workbench.workspaces.errors import WorkspaceError, WorkspaceUnavailable
-from workbench.workspaces.tree import Tree
 from workbench.workspaces.workspaces import Workspaces
 
 log = Log("runner")

@@ -17,8 +17,8 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score
 from workbench.sandbox.job import Job, Result, SandboxError
 from workbench.sandbox.sandbox import Sandbox
+from workbench.trees import Bounds, Tree, checked
 from workbench.workspaces.errors import PatchRefused, WorkspaceError, WorkspaceUnavailable
-from workbench.workspaces.tree import Bounds, Tree, checked
 from workbench.workspaces.workspaces import Workspaces
 
 log = Log("tests")

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
-from workbench.sandbox import bubblewrap, tree, workspace
+from workbench import trees
+from workbench.sandbox import bubblewrap
 from workbench.sandbox.cgroup import Cgroups, RunGroup
 from workbench.sandbox.job import End, Job, Result, SandboxError
 from workbench.sandbox.listeners import Channel
@@ -84,14 +85,14 @@ def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop
         if channel is not None:
             channel.fetch(started.first)
         if job.tree:
-            tree.put(folders[0], job.tree, job.files)
+            trees.put(folders[0], job.tree, job.files)
         started.release()
         ended = started.judged(started.watch(stop, folders))
         if job.collect:
-            collected = workspace.collect(folders[0], job.collect, job.limits.collected_bytes)
+            collected = trees.collect(folders[0], job.collect, job.limits.collected_bytes)
             ended = replace(ended, files=collected.files, left_out=collected.left_out)
         if job.collect_tree:
-            left = tree.take(folders[0], job.limits.collected_bytes, job.limits.files)
+            left = trees.take(folders[0], job.limits.collected_bytes, job.limits.files)
             ended = replace(ended, tree=left.files, left_out={**ended.left_out, **left.left_out})
         return ended
 

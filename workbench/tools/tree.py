@@ -20,8 +20,8 @@ from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from workbench.sandbox.workspace import open_beneath
 from workbench.tools.operation import ToolError
+from workbench.trees import open_beneath
 
 RENAME_NOREPLACE = 1
 AGAIN = 8

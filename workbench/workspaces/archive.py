@@ -15,8 +15,8 @@ from itertools import count
 from posixpath import dirname, join, normpath
 
 from workbench.sandbox.job import TreeFile
+from workbench.trees import Bounds, Tree, check_path, checked, shown
 from workbench.workspaces.errors import WorkspaceError
-from workbench.workspaces.tree import Bounds, Tree, check_path, checked, shown
 
 GZIP, ZIP = b"\x1f\x8b", b"PK"
 ENTRY = b"PK\x01\x02"

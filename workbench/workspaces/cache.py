@@ -17,8 +17,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from workbench.sandbox.job import TreeFile
+from workbench.trees import Tree
 from workbench.workspaces.errors import WorkspaceUnavailable
-from workbench.workspaces.tree import Tree
 
 SUFFIX = ".tree"
 HEAD = struct.Struct("!8sQ")

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from workbench.sandbox.job import Job, TreeFile
 from workbench.sandbox.limits import MIB, Limits
-from workbench.workspaces.tree import Bounds
+from workbench.trees import Bounds
 
 NAMES, CONTENTS = "names", "contents"
 ENVIRONMENT = {

@@ -8,11 +8,11 @@ from urllib.parse import urljoin
 
 from schemas.messages.workspace import GitSource
 from workbench.sandbox.job import End, Job, Result, TreeFile
+from workbench.trees import Bounds, Tree, check_path, checked, shown
 from workbench.workspaces import git_jobs
 from workbench.workspaces.download import Downloads
 from workbench.workspaces.errors import WorkspaceError
 from workbench.workspaces.git_http import fetch_pack
-from workbench.workspaces.tree import Bounds, Tree, check_path, checked, shown
 
 Run = Callable[[Job], Awaitable[Result]]
 LINK, EXECUTABLE, SUBMODULE = b"120000", b"100755", b"160000"

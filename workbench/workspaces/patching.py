@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from workbench.sandbox.job import Result, TreeFile
+from workbench.trees import Tree, shown
 from workbench.workspaces.errors import PatchRefused
 from workbench.workspaces.git_jobs import Change
-from workbench.workspaces.tree import Tree, shown
 
 MADE_BY_TOOLS = frozenset(
     ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", "node_modules")

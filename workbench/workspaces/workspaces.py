@@ -13,15 +13,14 @@ import httpx
 from schemas.messages.workspace import Artifact, Workspace
 from workbench.sandbox.job import End, Job, Result, SandboxError, TreeFile
 from workbench.sandbox.sandbox import Sandbox
+from workbench.trees import Bounds, Tree, checked, read_folder
 from workbench.workspaces import git_jobs, patching
 from workbench.workspaces.archive import unpacked
 from workbench.workspaces.cache import TreeCache
 from workbench.workspaces.download import Downloads
 from workbench.workspaces.errors import WorkspaceError, WorkspaceUnavailable
-from workbench.workspaces.folder import read_folder
 from workbench.workspaces.git_source import tree_of_commit
 from workbench.workspaces.settings import WorkspaceSettings
-from workbench.workspaces.tree import Bounds, Tree, checked
 from workbench.workspaces.urls import check_url
 
 MIB, KIB = 1024 * 1024, 1024

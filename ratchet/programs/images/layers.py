@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from ratchet.programs.images.archive import BadImage, ImageArchive, Room, entries, said_as_bad
 from workbench.sandbox.bubblewrap import OURS
-from workbench.sandbox.workspace import IN_ROOT, NO_MAGICLINKS, open_resolved
+from workbench.trees import IN_ROOT, NO_MAGICLINKS, open_resolved
 
 WHITEOUT, OPAQUE, RESERVED = ".wh.", ".wh..wh..opq", ".wh..wh."
 """As the OCI image specification has them: a file taken away, all of a folder, and names that mean nothing here."""

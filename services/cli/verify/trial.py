@@ -21,9 +21,9 @@ from services.cli.verify.cheats import cheats, no_ops
 from services.cli.verify.workspace_cheats import workspace_cheats
 from workbench.sandbox.sandbox import Sandbox
 from workbench.sandbox.settings import SandboxSettings
+from workbench.trees import Tree
 from workbench.workspaces.errors import PatchRefused
 from workbench.workspaces.settings import WorkspaceSettings
-from workbench.workspaces.tree import Tree
 from workbench.workspaces.workspaces import Workspaces
 
 Kind = Literal["oracle", "answer", "no-op", "cheat"]

@@ -22,8 +22,8 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score
 from workbench.sandbox.job import SandboxError
+from workbench.trees import Tree
 from workbench.workspaces.errors import PatchRefused
-from workbench.workspaces.tree import Tree
 
 ROUNDS = 5
 MOST_CASES = 10

@@ -17,7 +17,7 @@ from services.scorer.hidden_tests.plan import Plan, plan_of
 from services.scorer.hidden_tests.running import DoesNotBuild, missing_tool, worth
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest, failure, no_score
-from workbench.workspaces.tree import Tree
+from workbench.trees import Tree
 
 
 class HiddenTests(OnGround):

@@ -28,7 +28,7 @@ from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import ScoringRequest, failure
 from workbench.sandbox.job import End, Job, Result, SandboxError, TreeFile
 from workbench.sandbox.limits import MIB, Limits
-from workbench.workspaces.tree import Tree
+from workbench.trees import Tree
 
 REVISION = "3"
 RUFF = "tool/ruff"

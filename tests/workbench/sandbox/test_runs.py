@@ -29,7 +29,7 @@ from workbench.sandbox.running import Stop, run
 from workbench.sandbox.sandbox import Sandbox
 from workbench.sandbox.settings import SandboxSettings
 from workbench.sandbox.syscalls import filters
-from workbench.sandbox.workspace import collect, open_beneath
+from workbench.trees import collect, open_beneath
 
 MARK = "ratchet-marked-process"
 

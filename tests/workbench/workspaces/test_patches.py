@@ -11,10 +11,10 @@ import pytest
 from tests.workbench.workspaces.conftest import Make, left, plain
 from workbench.sandbox.job import End, Job, Result, TreeFile
 from workbench.sandbox.sandbox import Sandbox
+from workbench.trees import Tree
 from workbench.workspaces.errors import PatchRefused
 from workbench.workspaces.git_jobs import quoted
 from workbench.workspaces.patching import MOST_CHARS, MOST_TOLD, Changes, changes, that_fit, told
-from workbench.workspaces.tree import Tree
 from workbench.workspaces.workspaces import Workspaces
 
 LATIN = "naïve\n".encode("latin-1")

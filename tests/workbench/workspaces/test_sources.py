@@ -16,10 +16,10 @@ import pytest
 from schemas.messages.workspace import ArchiveSource, GitSource, Workspace
 from tests.workbench.workspaces.conftest import Make, Server, git, plain
 from workbench.sandbox.job import TreeFile
+from workbench.trees import Bounds, Tree
 from workbench.workspaces.archive import unpacked
 from workbench.workspaces.cache import TreeCache
 from workbench.workspaces.errors import WorkspaceError, WorkspaceUnavailable
-from workbench.workspaces.tree import Bounds, Tree
 from workbench.workspaces.urls import check_url
 
 BOUNDS = Bounds(1 << 20, 100)
