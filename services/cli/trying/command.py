@@ -208,7 +208,7 @@ class _Asking:
         self._narrator = narrator
 
     def measure(self, version: str, what: str) -> dict[str, list[float]]:
-        """What each answer is worth, by task. Raises TimedOut, BusError, JournalError."""
+        """Return by task the worth of each answer. Raises TimedOut, BusError, JournalError."""
         make = [partial(self._asking.task, one, version, n) for n, one in enumerate(self._trial.held_out)]
         by_id = {made().task_id: made for made in make}
         with self._advancing(what, len(make)) as advance, self._client() as fleet:

@@ -1,4 +1,4 @@
-"""What a trial came to, as a table and as JSON. Pure."""
+"""The outcome of a trial as a table and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.cli.terminal import table
 from services.cli.trying.trial import FULL_MARKS, Grading, Trial
 
 Worths = Mapping[str, Sequence[float]]
-"""What each answer to a held-out task is worth, by the task."""
+"""The worth of each answer to a held-out task, by the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TrialReport:
 
     @property
     def gains(self) -> dict[str, Gain]:
-        """Without an `after`, of the base model against itself."""
+        """Hold the base model against itself where there is no `after`."""
         after = self.before if self.after is None else self.after
         exact = (
             {task: [float(one >= FULL_MARKS) for one in of] for task, of in side.items()}

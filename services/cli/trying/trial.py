@@ -25,7 +25,7 @@ MOST_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class Grading:
-    """What the scorer makes of the references, scored as answers. `failing`: how many, by what was said of them."""
+    """The scorer's verdict on the references, scored as answers. `failing`: how many, by what was said of them."""
 
     scorer: str
     tasks: int
