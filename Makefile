@@ -18,7 +18,7 @@ demo: ports setup  ## The whole loop on this machine: answer, score, learn, prov
 	$(BIN)/ratchet demo $(PORTS)
 
 demo-real: ports setup  ## The same with a real language model, fetched once (93 MB): some twenty minutes on two cores.
-	$(BIN)/ratchet demo --real $(if $(REFERENCES),--references) --seed $(SEED) $(PORTS)
+	$(BIN)/ratchet demo --real$(if $(REFERENCES), --references) --seed $(SEED) $(PORTS)
 
 demo-tools: ports setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
 	$(BIN)/ratchet demo --tools --seed $(SEED) $(PORTS)

@@ -10,8 +10,8 @@ from infra.api_keys import KEYS_AT, MOUNT, ApiKeys
 from infra.broker import Accounts
 from infra.broker_users import SETUP, work_queues
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS, MODELS
-from infra.network import AGENT_API, API, SCORER_API
-from infra.process import Backlog, Claim, Files, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
+from infra.network import API
+from infra.process import DECLARED, Backlog, Claim, Files, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
 from infra.settings import RUNS_CODE, Agent, Auditor, Autoscaling, Resources, Scorer, StackSettings, gigabytes
 from infra.vllm import HUB_TOKEN_AT, SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
 
@@ -41,9 +41,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
     first, and what a drained node leaves the work to. Never scaled: the lease on the logs lets one work. Its index lies
     on the node, and is made from the logs where it is not there.
     """
-    main = service_program(
-        "orchestrator", API, settings, settings.orchestrator.resources, logs=Access.WRITE, adapters=Access.WRITE
-    )
+    main = service_program("orchestrator", settings, settings.orchestrator.resources)
     return fleet_process(
         "orchestrator",
         Role.ORCHESTRATOR,
@@ -54,7 +52,6 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
                 Mount(Claim(DECISION_KEYS), DECISION_KEYS_AT),
                 Mount(Scratch("index", settings.storage.index), INDEX_AT),
             ),
-            readiness=probes.http("/healthz", "http"),
         ),
         settings,
         accounts,
@@ -112,11 +109,9 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts, keys: ApiK
         environment |= {"RATCHET_AGENT_VLLM_URL": URL_BESIDE, "RATCHET_AGENT_TOKENIZER": wanted.model}
     main = service_program(
         "agent",
-        AGENT_API,
         settings,
         wanted.resources,
         variant=CUDA if wanted.resources.gpus else "",
-        adapters=Access.READ,
         models=_models_access(settings),
     )
     environment |= told_of_programs(settings)
@@ -187,7 +182,7 @@ def _scoring(
         environment |= {"RATCHET_SCORER_JUDGE_URL": judge_url(), "RATCHET_SCORER_JUDGE_MODEL": settings.judge.model}
     runs_code = RUNS_CODE.search(wanted.strategy) is not None
     models = (Access.READ if runs_code else _models_access(settings)) if scores_locally else None
-    main = service_program("scorer", SCORER_API, settings, wanted.resources, models=models, downloads=not runs_code)
+    main = service_program("scorer", settings, wanted.resources, models=models, downloads=not runs_code)
     if runs_code:
         environment |= around_sandboxes(settings)
         main = replace(main, mounts=(*main.mounts, Mount(Scratch("workspaces", wanted.cache), WORKSPACES_AT)))
@@ -250,12 +245,9 @@ def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proce
     variant = CUDA if wanted.device == "cuda" else ""
     main = service_program(
         "trainer",
-        8760,
         settings,
         wanted.resources,
         variant=variant,
-        logs=Access.READ,
-        adapters=Access.WRITE,
         models=_models_access(settings),
     )
     if wanted.resources.gpus > 1:
@@ -388,20 +380,18 @@ def fleet_process(
 
 def service_program(
     service: str,
-    port: int,
     settings: StackSettings,
     resources: Resources,
     *,
     variant: str = "",
-    logs: Access | None = None,
-    adapters: Access | None = None,
     models: Access | None = None,
     downloads: bool = True,
 ) -> Program:
     """`downloads`: models, with the site's token of the hub."""
+    declared = DECLARED[service]
     wanted = (
-        (LOGS, LOGS_AT, logs),
-        (ADAPTERS, ADAPTERS_AT, adapters),
+        (LOGS, LOGS_AT, declared["logs"]),
+        (ADAPTERS, ADAPTERS_AT, declared["adapters"]),
         (MODELS, MODELS_AT, models),
         (AUDIT, AUDIT_AT, Access.WRITE),
     )
@@ -409,14 +399,14 @@ def service_program(
         name=service,
         image=image_name(service, settings, variant),
         resources=resources,
-        ports=(Port("http", port),),
+        ports=(Port("http", declared["port"]),),
         mounts=(
-            *(Mount(Claim(name), path, read_only=access is Access.READ) for name, path, access in wanted if access),
+            *(Mount(Claim(name), path, read_only=access == Access.READ) for name, path, access in wanted if access),
             *(hub_token(settings)[0] if models and downloads else ()),
         ),
         startup=probes.starting(),
         liveness=probes.turning(),
-        readiness=probes.working(),
+        readiness=probes.http(f"/{declared['probe']}", "http"),
     )
 
 

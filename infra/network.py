@@ -17,14 +17,12 @@ from pulumi_kubernetes.networking.v1 import (
     NetworkPolicyPortArgs,
 )
 
-from infra.process import Process, Role
+from infra.process import DECLARED, Process, Role
 from infra.settings import Autoscaling, StackSettings
 
 AMQP, EPMD, CLUSTERING, MANAGEMENT, BROKER_METRICS = 5672, 4369, 25672, 15672, 15692
 VLLM = 8000
-API = 8700
-AGENT_API = 8710
-SCORER_API = 8750
+API, AGENT_API, SCORER_API = (DECLARED[name]["port"] for name in ("orchestrator", "agent", "scorer"))
 HTTPS, DNS = 443, 53
 PRIVATE_RANGES = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
 """Closed to pods that may reach a hub: the cluster's own networks, and the cloud's metadata."""

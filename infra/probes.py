@@ -40,7 +40,3 @@ def turning() -> ProbeArgs:
     A service that answers and gets nowhere with its work ends itself: ratchet/runtime/watchdog.py.
     """
     return http("/healthz", "http", every_s=30, failures=6)
-
-
-def working() -> ProbeArgs:
-    return http("/readyz", "http")

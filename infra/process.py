@@ -5,9 +5,12 @@ Says nothing about Kubernetes objects: workload.py makes those.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
 import pulumi
 from pulumi_kubernetes.core.v1 import ProbeArgs
@@ -16,6 +19,10 @@ from infra.settings import Resources
 
 FLEET_USER = 10001
 """User and group of our containers, and of vLLM's: not root, and in no image's /etc/passwd."""
+DECLARED: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent.parent / "ratchet/runtime/processes.json").read_text()
+)
+"""The fleet's processes by name; ratchet/runtime/processes.py says what each field means."""
 
 
 class Role(StrEnum):

@@ -56,7 +56,7 @@ done
 
 def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     """Its rollouts lie on a claim: a Work that goes to another replica is finished there, not run again."""
-    main = service_program(NAME, 8770, settings, wanted.resources, models=Access.READ, downloads=False)
+    main = service_program(NAME, settings, wanted.resources, models=Access.READ, downloads=False)
     main = replace(
         main,
         image=_image(wanted, settings),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench.faults.disk_faults import Strike
 from bench.faults.rig import Rig
 from bench.faults.steps import Step
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from tests.acceptance.bad_messages import BadMessage, bad_headers, drawn, kinds
 from tests.acceptance.fleet import ORCHESTRATOR
 from tests.acceptance.user import Line
@@ -125,7 +125,7 @@ def _generated(count: int) -> list[BadMessage]:
 
 def _publish(rig: Rig, messages: Sequence[BadMessage]) -> None:
     """With a client whose headers may be of any type."""
-    with connected(rig.broker.url) as connection:
+    with open_connection(rig.broker.url) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         for bad in messages:

@@ -22,7 +22,7 @@ from bench.faults.preload import Preload
 from bench.faults.steps import PROMOTION, RETENTION, Step
 from bench.faults.supervisor import Supervisor
 from ratchet.adapters.folder import adapter_sha256
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.claim_store import WAITING
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
 from ratchet.logs.names import START_OFFSETS, task_index
@@ -198,7 +198,7 @@ def _letter_complaints(rig: Rig) -> list[str]:
 
     Beside them may be Rewards that came again when retention, which is in a hurry here, had removed their task.
     """
-    with connected(rig.broker.url) as connection:
+    with open_connection(rig.broker.url) as connection:
         found = [letter for letter, _ in DeadLetterQueue(connection, rig.fleet.namespace).letters()]
     letters = [letter for letter in found if REPEATED not in letter.reason]
     waiting = list(rig.disks[DEAD_LETTERS].folder.glob(f"*{WAITING}"))

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench.learning.tasks import training_task
-from ratchet.models.toy.make import RECIPE_FILE, made
+from ratchet.models.toy.make import RECIPE_FILE, read_recipe
 from ratchet.models.toy.recipe import JUDGE, SMALL, Recipe
 
 BASES = {
@@ -23,7 +23,7 @@ JUDGES = {"judge": (replace(JUDGE, name="judge-of-answers"), 0)}
 
 def make_models(folder: Path) -> None:
     for name, (recipe, seed) in (BASES | JUDGES).items():
-        if made(folder / name, recipe, seed) is None:
+        if read_recipe(folder / name, recipe, seed) is None:
             _make(recipe, seed, folder / name)
 
 

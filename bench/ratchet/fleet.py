@@ -85,7 +85,7 @@ class Fleet:
         self._bus = bus
         self.orchestrator = orchestrator
         self.judge = judge
-        self.store = RegistryStore.of(read)
+        self.store = RegistryStore.from_settings(read)
         self._runs = RunStore(read.adapters_dir)
         self._rank = read.adapter_max_rank
         self._replies = bus.open_reply_queue(REPLIES)

@@ -21,7 +21,7 @@ from transformers import LlamaForCausalLM
 from bench.ratchet.tasks import Carelessness, demonstrated, training_problem
 from ratchet.models.tokenization import prompt_ids
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
-from ratchet.models.toy.make import RECIPE_FILE, made
+from ratchet.models.toy.make import RECIPE_FILE, read_recipe
 from ratchet.models.toy.pretraining import MAX_POSITIONS, fit, llama_config
 from ratchet.models.toy.recipe import SMALL
 
@@ -34,7 +34,7 @@ IGNORED = -100
 def make_model(folder: Path, seed: int) -> Path:
     """Done once: what lies there by the same recipe and seed is taken."""
     recipe = replace(RECIPE, right_share=CARELESSNESS.right, last_two_swapped_share=CARELESSNESS.slip)
-    if made(folder, recipe, seed) is None:
+    if read_recipe(folder, recipe, seed) is None:
         torch.set_num_threads(1)
         torch.manual_seed(seed)
         folder.mkdir(parents=True, exist_ok=True)

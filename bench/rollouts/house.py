@@ -120,7 +120,7 @@ class House:
         began = time.perf_counter()
         await self.worker.handle(Delivery(work_queue(asked.agent_id), asked.encode(), Work.TYPE))
         self.seconds = time.perf_counter() - began
-        return Response.decode(self.bus.published(RESPONSES)[-1].body)
+        return Response.decode(self.bus.deliveries_published(RESPONSES)[-1].body)
 
 
 class _Ears(logging.Handler):

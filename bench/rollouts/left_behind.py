@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
 from workbench.sandbox import cgroup
 
@@ -70,7 +70,7 @@ def mounts(folder: Path) -> list[str]:
 
 def dead_letters(amqp_url: str, namespace: str) -> list[str]:
     """Where each was, and why it is there."""
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         return [f"{letter.queue}: {letter.reason}" for letter, _ in DeadLetterQueue(connection, namespace).letters()]
 
 

@@ -88,7 +88,7 @@ def main() -> None:
 def watch(place: DemoPlace, plan: RealPlan, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
     """What is to be written, and whether all of it holds."""
     access = FleetAccess.here()
-    store = RegistryStore.of(FleetSettings.read(adapters_dir=place.adapters, logs_dir=place.logs))
+    store = RegistryStore.from_settings(FleetSettings.read(adapters_dir=place.adapters, logs_dir=place.logs))
     memory = Memory(FleetFolder.here())
     asked = (
         message(task, f"hour-{uuid.uuid4().hex[:12]}", options.samples) for task in real_tasks("train", options.seed)

@@ -1,4 +1,4 @@
-"""What an operator does to the adapters by hand: each move is a decision like any other, with his name and reason.
+"""Moves adapters by hand, for operators: each move is a decision like any other, with the operator's name and a reason.
 
 A version is checked as before any traffic, first. Blocks on the disk: an adapter is read whole before it is promoted.
 """
@@ -44,7 +44,7 @@ class AdapterService:
 
     def promote(self, version: str, reason: str) -> Registry:
         """Raises NotFound, AdapterError, NotAllowed and the other errors of the registry."""
-        evidence = self._checked(version)
+        evidence = self._check_version(version)
         return self._decide(Promote(version=version), reason, evidence)
 
     def roll_back(self, version: str | None, to: str | None, reason: str) -> Registry:
@@ -53,7 +53,7 @@ class AdapterService:
         if version not in self.agent.versions:
             raise NotFound(f"agent {self.agent_id} has no version {version!r}: ratchet adapters list")
         target = None if version == self.agent.candidate else to or self.agent.previous
-        evidence = self._checked(target) if target else {}
+        evidence = self._check_version(target) if target else {}
         return self._decide(RollBack(version=version, to=to), reason, evidence)
 
     def freeze(self, reason: str) -> Registry:
@@ -72,7 +72,7 @@ class AdapterService:
             raise Ambiguous(f"{agent.candidate} is the candidate and {agent.primary} the primary: name one of them")
         return agent.primary
 
-    def _checked(self, version: str) -> dict[str, JsonValue]:
+    def _check_version(self, version: str) -> dict[str, JsonValue]:
         """The evidence that the version is fit for traffic. Raises AdapterError if it is not."""
         folder = self.folder(version)
         if version == BASE_VERSION or folder is None:

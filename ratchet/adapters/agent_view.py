@@ -39,12 +39,12 @@ def agent_view(registry: Registry, agent_id: str, most: int | None = None, befor
 
 
 def begin(count: int, most: int | None) -> int:
-    """Where the last `most` of so many begin."""
+    """Return where the last `most` of so many begin."""
     return 0 if most is None else max(0, count - most)
 
 
 def _joins(agent: AgentAdapters, shown: Iterable[AdapterEntry]) -> dict[str, str]:
-    """By version: its nearest ancestor that is shown, where its parent is not."""
+    """Map each version to its nearest ancestor that is shown, where its parent is not."""
     there = {one.version for one in shown}
     found = dict[str, str]()
     for one in shown:

@@ -76,7 +76,7 @@ def check_lora(folder: Path, limits: AdapterLimits) -> LoraConfig:
     """
     try:
         config = read_lora_config(folder)
-        faults = listed([*_config_faults(config, limits), *_weight_faults(folder, config)])
+        faults = shorten_faults([*_config_faults(config, limits), *_weight_faults(folder, config)])
     except OSError as error:
         raise AdapterError(one_line(f"the adapter in {folder} can't be read ({error}): restore it")) from None
     if faults:
@@ -85,22 +85,22 @@ def check_lora(folder: Path, limits: AdapterLimits) -> LoraConfig:
 
 
 def adapter_faults(folder: Path, limits: AdapterLimits) -> list[str]:
-    """Why not to use it, the first few reasons; empty if there is none. Reads every byte of the folder."""
+    """Return the first few reasons not to use it; empty if there is none. Reads every byte of the folder."""
     try:
         manifest = read_manifest(folder)
         if faults := file_faults(folder, manifest) or list(islice(changed_files(folder, manifest), MOST_FAULTS)):
-            return listed(faults)
+            return shorten_faults(faults)
         config = read_lora_config(folder)
         other = base_fault(read_card(folder).base, limits.base)
         faults = [*([other] if other else ()), *_config_faults(config, limits)]
-        return listed([*faults, *_weight_faults(folder, config)])
+        return shorten_faults([*faults, *_weight_faults(folder, config)])
     except AdapterError as error:
         return [one_line(str(error))]
     except OSError as error:
         return [one_line(f"{folder} can't be read ({error}): restore it, or roll back")]
 
 
-def listed(faults: Iterable[str]) -> list[str]:
+def shorten_faults(faults: Iterable[str]) -> list[str]:
     """The first few faults, together a reason of at most LONGEST_REASON characters, and how many more there are."""
     every = list(faults)
     longest = LONGEST_LIST // max(1, min(len(every), MOST_FAULTS))
@@ -109,15 +109,15 @@ def listed(faults: Iterable[str]) -> list[str]:
 
 
 def base_fault(trained_on: BaseModelIdentity | None, runs: BaseModelIdentity | None) -> str | None:
-    """Why an adapter of the one model is none for the other; None where they are the same, or one is not known."""
+    """Say why an adapter of the one model does not fit the other; None where they are the same, or one is not known."""
     if trained_on is None or runs is None:
         return None
     both_known = trained_on.revision is not None and runs.revision is not None
     if (trained_on.revision == runs.revision) if both_known else (trained_on.name == runs.name):
         return None
     return (
-        f"it was trained on {_named(trained_on)}, but the agent runs {_named(runs)}: train on that model, or give "
-        f"the agent the other one back"
+        f"it was trained on {_format_base(trained_on)}, but the agent runs {_format_base(runs)}: "
+        f"train on that model, or give the agent the other one back"
     )
 
 
@@ -127,10 +127,10 @@ def other_base(folder: Path, revision: str | None) -> str | None:
     Raises AdapterError.
     """
     trained_on = read_card(folder).base
-    return None if trained_on.revision in (None, revision) else _named(trained_on)
+    return None if trained_on.revision in (None, revision) else _format_base(trained_on)
 
 
-def _named(base: BaseModelIdentity) -> str:
+def _format_base(base: BaseModelIdentity) -> str:
     return f"{base.name}@{base.revision[:12]}" if base.revision else base.name
 
 

@@ -80,8 +80,8 @@ class DecisionLedger:
         head = None if only_chain or self.signing is None else self.signing.head()
         mark = start
         for line in self._lines(start):
-            decision = self._checked(line, mark, head, only_chain=only_chain)
-            mark = _after(mark, decision, len(line) + 1)
+            decision = self._parse_line(line, mark, head, only_chain=only_chain)
+            mark = _advance_mark(mark, decision, len(line) + 1)
             if head is not None and head.sequence == mark.sequence and head.sha256 != mark.sha256:
                 raise RegistryError(
                     f"{self.path} was written anew: its decision {mark.sequence} is another one than was decided. "
@@ -107,7 +107,7 @@ class DecisionLedger:
                 end += len(line)
                 yield line[:-1]
 
-    def after(self, start: Mark) -> Decision:
+    def next_decision(self, start: Mark) -> Decision:
         """The one that follows the mark. Raises RegistryError, also where there is none."""
         entry = next(self.read(start), None)
         if entry is None:
@@ -138,7 +138,7 @@ class DecisionLedger:
         log.warning("repaired", f"{self.path} ended within a line, now in quarantine", bytes=len(torn))
 
     def signer(self, end: Mark) -> Signer | None:
-        """Who signs here; None while decisions are not signed. Raises RegistryError where they are, but can't be."""
+        """Return the signer; None while decisions are not signed. Raises RegistryError where they are, but can't be."""
         signer = self.signing.signer() if self.signing else None
         if signer is None and end.key is not None:
             where = f"{self.signing.keys_dir} has none" if self.signing else "it is not given here"
@@ -154,7 +154,7 @@ class DecisionLedger:
         Raises DiskFull and JournalError; the line is taken back then, and an ERROR logged should that fail too. What
         the head can't take it gets with the next decision.
         """
-        decision, line = chained(end, draft, signer)
+        decision, line = chain_decision(end, draft, signer)
         fresh = not self.path.exists()
         file = AppendFile(self.path)
         try:
@@ -166,7 +166,7 @@ class DecisionLedger:
             file.close()
         if fresh:
             sync_folder(self.folder)
-        mark = _after(end, decision, len(line))
+        mark = _advance_mark(end, decision, len(line))
         self.advance_head(mark)
         return LedgerLine(decision, mark)
 
@@ -196,7 +196,7 @@ class DecisionLedger:
                 exc_info=error,
             )
 
-    def _checked(self, line: bytes, before: Mark, head: LedgerHead | None, *, only_chain: bool) -> Decision:
+    def _parse_line(self, line: bytes, before: Mark, head: LedgerHead | None, *, only_chain: bool) -> Decision:
         """The decision on a line, if the line is exactly what was written after `before`."""
         where = f"{self.path}, line {before.sequence + 1} (from byte {before.bytes:,})"
         try:
@@ -234,17 +234,17 @@ class DecisionLedger:
         return self.path.stat().st_size if self.path.exists() else 0
 
 
-def chained(before: Mark, draft: DecisionDraft, signer: Signer | None = None) -> tuple[Decision, bytes]:
+def chain_decision(before: Mark, draft: DecisionDraft, signer: Signer | None = None) -> tuple[Decision, bytes]:
     """The decision that follows the mark, and its line. Raises RegistryError for evidence that UTF-8 can't hold."""
     try:
         fields = draft.model_dump(mode="json") | {"schema_version": Decision.TYPE}
-        _, line = hash_chain.chained(before.link, fields, signed=signer.signed if signer else None)
+        _, line = hash_chain.chained(before.link, fields, signed=signer.sign if signer else None)
     except ValueError as error:
         raise RegistryError(f"the decision holds text that is no UTF-8, as from a damaged file name: {error}") from None
     return Decision.model_validate_json(line), line + b"\n"
 
 
-def _after(before: Mark, decision: Decision, size: int) -> Mark:
+def _advance_mark(before: Mark, decision: Decision, size: int) -> Mark:
     move = decision.move
     following = move.key if isinstance(move, SignWith) else decision.key or before.key
     return Mark(before.sequence + 1, before.bytes + size, decision.sha256, following)

@@ -1,4 +1,4 @@
-"""What changed between two adapters: their cards, and the update each adds to every module of the base model."""
+"""Compares two adapters: their cards, and the update each adds to every module of the base model."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ class DrawSecrets:
 
 
 def is_committed_to(running: RunningExperiment, secret: str) -> bool:
-    """Whether the secret is the one that the plan named before the first draw; of an older plan, the empty one."""
+    """Return whether the secret is the one that the plan named before the first draw; of an older plan, the empty
+    one."""
     plan = running.parameters.get("plan")
     sha256 = plan.get("draw_sha256") if isinstance(plan, dict) else None
     return secret == "" if sha256 is None else _sha256(secret) == sha256

@@ -32,7 +32,7 @@ SETS = "sets"
 
 
 def input_sha256(prompt: Prompt) -> str:
-    """Of what is asked."""
+    """Return the hash of an input."""
     messages = (
         [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [one.model_dump() for one in prompt]
     )
@@ -69,7 +69,7 @@ def register_set(adapters_dir: Path, agent_id: str, registered: RegisteredSet) -
     path = folder / f"{registered.set.sha256[:16]}.json"
     with suppress(AdapterError):
         if path.exists():
-            return _registered(path)
+            return _read_registered_set(path)
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(path, registered.encode())
     return registered
@@ -79,17 +79,20 @@ def registered_sets(adapters_dir: Path, agent_id: str) -> list[RegisteredSet]:
     """Raises AdapterError for a damaged one: what must be left out is then not known. And StorageUnavailable for a disk
     that can't be read now."""
     folder = evaluations_folder(adapters_dir, agent_id) / SETS
-    return [_registered(path) for path in _records(folder)]
+    return [_read_registered_set(path) for path in _records(folder)]
 
 
 def _records(folder: Path) -> list[Path]:
-    """By name; none where there is no folder. Raises StorageUnavailable: one that can't be listed is not empty."""
+    """Return the records by name; none where there is no folder.
+
+    Raises StorageUnavailable: an unreadable one is not empty.
+    """
     with disk_errors(folder), suppress(FileNotFoundError):
         return sorted(path for path in folder.iterdir() if path.suffix == ".json")
     return []
 
 
-def _registered(path: Path) -> RegisteredSet:
+def _read_registered_set(path: Path) -> RegisteredSet:
     try:
         with disk_errors(path):
             return RegisteredSet.decode(path.read_bytes())

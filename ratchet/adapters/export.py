@@ -46,7 +46,10 @@ def write_record(folder: Path, made_from: Mapping[str, Any]) -> None:
 
 
 def holds(folder: Path, made_from: Mapping[str, Any]) -> bool:
-    """Whether it is the export that would be made, whole and with nothing added but to its card. Raises OSError."""
+    """Tell whether it is the export that would be made, whole and with nothing added but to its card.
+
+    Raises OSError.
+    """
     try:
         record = json.loads((folder / EXPORT_RECORD).read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -83,7 +86,10 @@ def write_model_card(
 def model_card(
     agent: str, version: str, card: AdapterCard, evaluations: Sequence[Evaluation], *, merged: bool = False
 ) -> str:
-    """In Markdown, with the front matter that hubs read. It names no path of the machine it was made on."""
+    """Write the card in Markdown, with the front matter that hubs read.
+
+    It names no path of the machine it was made on.
+    """
     front = {
         "base_model": card.base.name,
         "library_name": "transformers" if merged else "peft",
@@ -105,7 +111,7 @@ def model_card(
         + (f", {card.data.first:%Y-%m-%d} to {card.data.last:%Y-%m-%d}" if card.data.first and card.data.last else ""),
         f"- Made {card.created:%Y-%m-%d %H:%M} UTC" + (f" by run `{card.run_id}`" if card.run_id else ""),
         "",
-        *_evaluated(version, evaluations),
+        *_evaluation_lines(version, evaluations),
         "## Training",
         "",
         *_table(("hyperparameter", "value"), [(name, json.dumps(v)) for name, v in card.hyperparameters.items()]),
@@ -114,7 +120,7 @@ def model_card(
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _evaluated(version: str, evaluations: Sequence[Evaluation]) -> Iterator[str]:
+def _evaluation_lines(version: str, evaluations: Sequence[Evaluation]) -> Iterator[str]:
     for evaluation in evaluations:
         rows = [row for of in evaluation.results if of.version == version for row in map(_row, of.results)]
         if rows:
@@ -130,11 +136,11 @@ def _evaluated(version: str, evaluations: Sequence[Evaluation]) -> Iterator[str]
 
 def _row(result: FamilyResult) -> tuple[str, ...]:
     single, best = result.single, result.best
-    shown = (_shown(single.before), _shown(single.after), _shown(single.difference))
-    return (result.family or "all", *shown, str(result.samples), _shown(best.difference))
+    shown = (_format_interval(single.before), _format_interval(single.after), _format_interval(single.difference))
+    return (result.family or "all", *shown, str(result.samples), _format_interval(best.difference))
 
 
-def _shown(value: Interval) -> str:
+def _format_interval(value: Interval) -> str:
     return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 

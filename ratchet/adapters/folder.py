@@ -1,6 +1,6 @@
-"""Where an adapter lies, how its files are read, what identifies its content, and the name it is served under.
+"""Finds an adapter's folder, reads its files, identifies its content, and gives the name it is served under.
 
-Whoever may write the adapters folder may have written these files: each is opened without following a link, must be a
+Every writer of the adapters folder may have written these files: each is opened without following a link, must be a
 plain file, and is read up to a bound. Writes nothing.
 """
 
@@ -80,7 +80,10 @@ def read_file(folder: Path, name: str, at_most: int = LARGEST_JSON) -> bytes:
 
 
 def parsed_json(content: bytes) -> Any:
-    """As strict as the format: no name twice in an object, no NaN. Raises ValueError, and RecursionError if nested."""
+    """Parse as strictly as the format says: no name twice in an object, no NaN.
+
+    Raises ValueError, and RecursionError if nested.
+    """
     return json.loads(content, object_pairs_hook=_object, parse_constant=_no_number)
 
 
@@ -116,7 +119,7 @@ def file_names(folder: Path) -> set[str]:
 
 @contextmanager
 def _descriptor(folder: Path, *inner: str) -> Iterator[int]:
-    """Of the version's folder, or of one in it, each opened from the one before. Raises as `open_file`."""
+    """Open the version's folder, or one in it, each from the one before. Raises as `open_file`."""
     whole = folder.absolute()
     with disk_errors(folder):
         descriptor = os.open(whole.parent.parent, FOLDER_FLAGS)
@@ -141,7 +144,7 @@ def _links_refused(path: Path) -> Iterator[None]:
 
 
 def adapter_sha256(folder: Path) -> str:
-    """Of the adapter's configuration and weights: what makes it answer as it does. The adapter card is not in it.
+    """Hash the adapter's configuration and weights: all that makes it answer as it does, so without the adapter card.
 
     Raises as `open_file`.
     """

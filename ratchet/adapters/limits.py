@@ -1,4 +1,4 @@
-"""What an adapter may be: its rank, its layers, and the most that is read of its files. What checks it is check.py.
+"""Limits of an adapter: its rank, its layers, and the most that is read of its files. check.py applies them.
 
 RATCHET_ADAPTER_MAX_RANK is the rank limit of a fleet.
 """
@@ -12,9 +12,9 @@ from schemas.messages.base import BaseModelIdentity
 MOST_PATTERNS = 256
 LARGEST_SCALING = 4096.0
 LARGEST_RANK = 512
-"""Of vLLM."""
+"""The largest rank of vLLM."""
 LARGEST_NUMBER = 2**17
-"""In the weights, whatever the sign: this and more is refused."""
+"""The bound of a weight, whatever the sign: this and more is refused."""
 
 LINEAR_LAYERS = frozenset(
     {
@@ -40,12 +40,15 @@ MOST_TENSORS = 8192
 LONGEST_NAME = 512
 MOST_DIMENSIONS = 8
 MOST_NUMBERS = 2**25
-"""In one tensor: rank 512 on a layer 65,536 wide."""
+"""The most numbers of one tensor: rank 512 on a layer 65,536 wide."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterLimits:
-    """What the engines take. `base` None: any; a revision is compared where both sides know theirs, else the name."""
+    """The adapters that engines take.
+
+    `base` None: any; a revision is compared where both sides know theirs, else the name.
+    """
 
     max_rank: int = LARGEST_RANK
     base: BaseModelIdentity | None = None

@@ -73,7 +73,7 @@ class LoraConfig(BaseModel):
         return _matching(self.rank_pattern, path, self.r)
 
     def scaling(self, path: str) -> float:
-        """What B·A is multiplied with: alpha / r, with rsLoRA alpha / sqrt(r)."""
+        """Return what B·A is multiplied with: alpha / r, with rsLoRA alpha / sqrt(r)."""
         rank = self.rank(path)
         return _matching(self.alpha_pattern, path, self.lora_alpha) / (math.sqrt(rank) if self.use_rslora else rank)
 

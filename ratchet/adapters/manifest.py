@@ -95,7 +95,10 @@ def changed_files(folder: Path, manifest: AdapterManifest) -> Iterator[str]:
 
 
 def published_versions(adapters_dir: Path, agent_id: str) -> list[str]:
-    """In order of number. Anything without a whole manifest whose files are there in their sizes is ignored."""
+    """Return the versions in order of number.
+
+    One without a whole manifest whose files are there in their sizes is ignored.
+    """
     folder = adapters_dir / agent_id
     found = [path for path in (folder.iterdir() if folder.is_dir() else ()) if VERSION.fullmatch(path.name)]
     return sorted((path.name for path in found if _looks_whole(path)), key=version_key)

@@ -16,9 +16,10 @@ Entry = TypeVar("Entry", AdapterEntry, ProgramEntry)
 
 _S = ProgramState
 _OUT = frozenset({_S.ASKED, _S.STABLE})
-"""What an operator may do with a program that is out of traffic: have it tried, or have it answer by default.
+"""States out of traffic. From them an operator may have a program tried, or have it answer by default.
 
-It answers again, too, where the one that came after it is rolled back, whatever became of it since."""
+It also answers again where the one that came after it is rolled back, whatever became of it since.
+"""
 
 ALLOWED_MOVES: Mapping[ProgramState, frozenset[ProgramState]] = {
     _S.ASKED: frozenset({_S.CANARY, _S.REJECTED, _S.ABORTED, _S.STABLE}),
@@ -32,7 +33,7 @@ ALLOWED_MOVES: Mapping[ProgramState, frozenset[ProgramState]] = {
 }
 
 
-def changed(programs: AgentPrograms, **changes: Any) -> AgentPrograms:
+def replace_programs(programs: AgentPrograms, **changes: Any) -> AgentPrograms:
     """A copy whose invariants are checked again. Raises pydantic's ValidationError if the change breaks one."""
     return AgentPrograms(**(dict(programs) | changes))
 
@@ -44,14 +45,17 @@ def entry_of(programs: AgentPrograms, name: str) -> ProgramEntry:
     return entry
 
 
-def restated(
+def move_entries(
     programs: AgentPrograms, states: Mapping[str, ProgramState], decision: Decision, **fields: Any
 ) -> dict[str, ProgramEntry]:
     """All entries, some in new states. `fields`: what else changes of each. Raises NotAllowed as the table says."""
-    return {**programs.entries, **{name: _moved(programs, name, to, decision, fields) for name, to in states.items()}}
+    return {
+        **programs.entries,
+        **{name: _move_entry(programs, name, to, decision, fields) for name, to in states.items()},
+    }
 
 
-def _moved(
+def _move_entry(
     programs: AgentPrograms, name: str, to: ProgramState, decision: Decision, fields: Mapping[str, Any]
 ) -> ProgramEntry:
     entry = programs.entries.get(name)
@@ -98,5 +102,5 @@ def without_experiment(
     if experiment is None or experiment.programs is None:
         return programs
     states = {programs.candidate: ProgramState.ABORTED} if programs.candidate else {}
-    entries = with_outcome(restated(programs, states, decision), experiment, verdict, decision)
-    return changed(programs, entries=entries, candidate=None)
+    entries = with_outcome(move_entries(programs, states, decision), experiment, verdict, decision)
+    return replace_programs(programs, entries=entries, candidate=None)

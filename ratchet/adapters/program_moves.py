@@ -6,16 +6,16 @@ being frozen, cooling down or in an experiment. Whether runners have a program i
 
 from __future__ import annotations
 
-from ratchet.adapters.program_entries import changed, restated, with_outcome
-from ratchet.adapters.traffic_moves import (
-    changed as changed_agent,
-)
+from ratchet.adapters.program_entries import move_entries, replace_programs, with_outcome
 from ratchet.adapters.traffic_moves import (
     refuse_if_cooling,
     refuse_if_frozen,
     refuse_if_running,
     refuse_if_watched,
     running_experiment,
+)
+from ratchet.adapters.traffic_moves import (
+    replace_adapters as changed_agent,
 )
 from ratchet.service.errors import NotAllowed
 from schemas.records.decision import (
@@ -51,15 +51,15 @@ def try_program(agent: AgentAdapters, move: TryProgram, decision: Decision) -> A
         raise NotAllowed(f"program {move.program} answers by default already")
     if (busy := programs.asked or programs.candidate) is not None:
         raise NotAllowed(f"program {busy} is tried already: one at a time; `ratchet programs rollback` calls it off")
-    return _with(agent, entries=restated(programs, {move.program: ProgramState.ASKED}, decision))
+    return _replace_agent(agent, entries=move_entries(programs, {move.program: ProgramState.ASKED}, decision))
 
 
 def reject_program(agent: AgentAdapters, move: RejectProgram, decision: Decision) -> AgentAdapters:
-    return _with(agent, entries=restated(agent.programs, {move.program: ProgramState.REJECTED}, decision))
+    return _replace_agent(agent, entries=move_entries(agent.programs, {move.program: ProgramState.REJECTED}, decision))
 
 
 def start_experiment_of_programs(agent: AgentAdapters, move: StartExperiment, decision: Decision) -> AgentAdapters:
-    """Of the program that was asked for; or the watch over the one that answers by default.
+    """Start the experiment of the program that was asked for, or the watch over the one that answers by default.
 
     A probation, which older ledgers have, was checked when it was decided.
     """
@@ -69,17 +69,17 @@ def start_experiment_of_programs(agent: AgentAdapters, move: StartExperiment, de
     _check_version(agent, experiment)
     if experiment.kind == "watch":
         _check_watch(agent, arms)
-        return _with(agent, watch=experiment, entries=_with_revisions(programs.entries, arms))
+        return _replace_agent(agent, watch=experiment, entries=_with_revisions(programs.entries, arms))
     refuse_if_running(agent)
     refuse_if_cooling(agent, decision)
     if experiment.kind == "probation":
-        return _with(agent, experiment=experiment, entries=_with_revisions(programs.entries, arms))
+        return _replace_agent(agent, experiment=experiment, entries=_with_revisions(programs.entries, arms))
     if experiment.kind != "canary" or arms.control.name != programs.primary:
         raise NotAllowed(
             f"{experiment.experiment_id} is no canary against {programs.primary}, which answers by default"
         )
-    entries = restated(programs, {arms.treatment.name: ProgramState.CANARY}, decision)
-    return _with(
+    entries = move_entries(programs, {arms.treatment.name: ProgramState.CANARY}, decision)
+    return _replace_agent(
         agent,
         experiment=experiment,
         cool_down_until=None,
@@ -89,7 +89,7 @@ def start_experiment_of_programs(agent: AgentAdapters, move: StartExperiment, de
 
 
 def promote_program(agent: AgentAdapters, move: PromoteProgram, decision: Decision) -> AgentAdapters:
-    """By itself only the canary of the experiment that proved it; by an operator any that is out of traffic."""
+    """Promote the canary of the experiment that proved it; for an operator, any program that is out of traffic."""
     programs, experiment = agent.programs, agent.experiment
     refuse_if_frozen(agent)
     if move.program == programs.primary:
@@ -107,13 +107,13 @@ def promote_program(agent: AgentAdapters, move: PromoteProgram, decision: Decisi
         )
     measured = {"since_first": move.since_first} if move.since_first else {}
     states = {move.program: ProgramState.STABLE}
-    entries = restated(programs, states, decision, replaced=programs.primary, **measured)
+    entries = move_entries(programs, states, decision, replaced=programs.primary, **measured)
     if programs.primary is not None:
-        superseded = restated(programs, {programs.primary: ProgramState.SUPERSEDED}, decision)
+        superseded = move_entries(programs, {programs.primary: ProgramState.SUPERSEDED}, decision)
         entries[programs.primary] = superseded[programs.primary]
     if programs.candidate:
         entries = with_outcome(entries, experiment, "promoted", decision)
-    return _with(
+    return _replace_agent(
         agent,
         experiment=move.probation,
         watch=_without_programs(agent.watch),
@@ -133,17 +133,17 @@ def settle_program(agent: AgentAdapters, move: SettleProgram, decision: Decision
     stamp = {"decision": decision.sequence, "since": decision.at}
     entries = {**programs.entries, move.program: programs.entries[move.program].model_copy(update=stamp)}
     entries = with_outcome(entries, experiment, "settled", decision)
-    return _with(agent, experiment=_without_programs(experiment), entries=entries)
+    return _replace_agent(agent, experiment=_without_programs(experiment), entries=entries)
 
 
 def roll_back_program(agent: AgentAdapters, move: RollBackProgram, decision: Decision) -> AgentAdapters:
-    """Of one that waits, of the candidate, or of the one that answers by default, with whatever it is tried in."""
+    """Roll back a program that waits, the candidate, or the default one, with the experiment it is part of."""
     programs, experiment = agent.programs, agent.experiment
     if move.program == programs.asked:
-        return _with(agent, entries=restated(programs, {move.program: ProgramState.ABORTED}, decision))
+        return _replace_agent(agent, entries=move_entries(programs, {move.program: ProgramState.ABORTED}, decision))
     if move.program == programs.candidate:
-        entries = restated(programs, {move.program: ProgramState.ROLLED_BACK}, decision)
-        return _with(
+        entries = move_entries(programs, {move.program: ProgramState.ROLLED_BACK}, decision)
+        return _replace_agent(
             agent,
             experiment=None,
             cool_down_until=move.cool_down_until,
@@ -157,40 +157,42 @@ def roll_back_program(agent: AgentAdapters, move: RollBackProgram, decision: Dec
         states[programs.candidate] = ProgramState.ABORTED
     if programs.previous is not None:  # also where it is tried again by now
         states[programs.previous] = ProgramState.STABLE
-    entries = restated(programs, states, decision)
+    entries = move_entries(programs, states, decision)
     entries = with_outcome(entries, experiment, "aborted" if programs.candidate else "rolled_back", decision)
-    return _with(
+    return _replace_agent(
         agent,
         experiment=_without_programs(experiment),
         watch=_without_programs(agent.watch),
         cool_down_until=move.cool_down_until,
         entries=with_outcome(entries, agent.watch, "rolled_back", decision),
         primary=programs.previous,
-        previous=_before(entries, programs.previous),
+        previous=_previous_program(entries, programs.previous),
         candidate=None,
     )
 
 
 def conclude_program(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
-    """Of a canary, the candidate leaves; a watch leaves all as it is."""
+    """End an experiment: the candidate of a canary leaves; a watch leaves all as it is."""
     programs = agent.programs
     if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
-        return _with(agent, watch=None, entries=with_outcome(programs.entries, agent.watch, move.verdict, decision))
+        return _replace_agent(
+            agent, watch=None, entries=with_outcome(programs.entries, agent.watch, move.verdict, decision)
+        )
     experiment = running_experiment(agent, move.experiment_id)
     if move.verdict == "unharmed" and experiment.kind == "canary":
         raise NotAllowed(f"{experiment.experiment_id} is a canary: only a watch ends as unharmed")
     states = {programs.candidate: WITHOUT_A_WINNER[move.verdict]} if programs.candidate else {}
-    entries = with_outcome(restated(programs, states, decision), experiment, move.verdict, decision)
-    return _with(agent, experiment=None, cool_down_until=move.cool_down_until, entries=entries, candidate=None)
+    entries = with_outcome(move_entries(programs, states, decision), experiment, move.verdict, decision)
+    return _replace_agent(agent, experiment=None, cool_down_until=move.cool_down_until, entries=entries, candidate=None)
 
 
 _OF_AGENT = ("experiment", "watch", "cool_down_until")
 
 
-def _with(agent: AgentAdapters, **changes: object) -> AgentAdapters:
+def _replace_agent(agent: AgentAdapters, **changes: object) -> AgentAdapters:
     """The agent with other programs, and the experiment, watch and cool-down that are named."""
     of_agent = {name: changes.pop(name) for name in _OF_AGENT if name in changes}
-    return changed_agent(agent, programs=changed(agent.programs, **changes), **of_agent)
+    return changed_agent(agent, programs=replace_programs(agent.programs, **changes), **of_agent)
 
 
 def _with_revisions(entries: dict[str, ProgramEntry], arms: ProgramArms) -> dict[str, ProgramEntry]:
@@ -205,7 +207,7 @@ def _without_programs(experiment: RunningExperiment | None) -> RunningExperiment
     return None if experiment is None or experiment.programs is not None else experiment
 
 
-def _before(entries: dict[str, ProgramEntry], primary: str | None) -> str | None:
+def _previous_program(entries: dict[str, ProgramEntry], primary: str | None) -> str | None:
     """The nearest program before this one that could take over again; None: the dealing to all."""
     seen = {primary}
     name = entries[primary].replaced if primary is not None else None

@@ -1,6 +1,6 @@
-"""What an operator does to an agent's programs by hand, and how they stand. Blocks on the disk.
+"""Moves an agent's programs by hand, for operators, and shows their state. Blocks on the disk.
 
-What runners have, the orchestrator hears; it looks once more before anything is tried.
+The orchestrator hears which programs runners have, and looks once more before any is tried.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
-from ratchet.adapters.decisions import DecisionLedger, Mark, chained
+from ratchet.adapters.decisions import DecisionLedger, Mark, chain_decision
 from ratchet.adapters.draw_secrets import DrawSecrets
 from ratchet.adapters.registry_moves import apply
 from ratchet.adapters.signatures import LedgerHead, Signer, Signing
@@ -58,7 +58,7 @@ class RegistryStore:
         self._check = check
 
     @classmethod
-    def of(cls, settings: FleetSettings, check: Callable[[], None] = lambda: None) -> Self:
+    def from_settings(cls, settings: FleetSettings, check: Callable[[], None] = lambda: None) -> Self:
         """The fleet's."""
         return cls(settings.adapters_dir, Signing(settings.decision_keys_dir, settings.logs_dir), check=check)
 
@@ -69,7 +69,7 @@ class RegistryStore:
         The same bytes are decoded once: each turn reads them, and each task that names a version which is not offered.
         """
         try:
-            return self._decoded(self.path.read_bytes())
+            return self._decode(self.path.read_bytes())
         except FileNotFoundError:
             registry = self.replay()
             return self.read() if self.path.exists() else registry  # a writer came first: the file's word counts
@@ -78,7 +78,7 @@ class RegistryStore:
                 f"{self.path} is damaged ({error.reason}): `ratchet adapters rebuild` makes it anew from the decisions"
             ) from None
 
-    def _decoded(self, data: bytes) -> Registry:
+    def _decode(self, data: bytes) -> Registry:
         if (seen := self._seen) is None or seen[0] != data:
             self._seen = seen = data, Registry.decode(data)
         return seen[1]
@@ -89,7 +89,7 @@ class RegistryStore:
         The first start makes the key: decisions are signed from then on. Raises RegistryError if the ledger is broken,
         was not signed by who may, or if the registry is not what the ledger adds up to.
         """
-        with self._locked():
+        with self._lock():
             registry = self._caught_up()
             if self._signing is not None:
                 self._begin_signing(self._signing, _mark(registry))
@@ -106,7 +106,7 @@ class RegistryStore:
         Raises NotAllowed, RegistryConflict (nothing was written), RegistryError, DiskFull and JournalError: should then
         the decision be in the ledger already, it takes effect with the next change that finds room.
         """
-        with self._locked():
+        with self._lock():
             registry = self._caught_up()
             if registry.revision != expected_revision:
                 raise RegistryConflict(
@@ -122,14 +122,14 @@ class RegistryStore:
         """
         if decide(seen := self.read()) is None:
             return seen
-        with self._locked():
+        with self._lock():
             registry = self._caught_up()
             draft = decide(registry)
             return registry if draft is None else self._decide(registry, draft)
 
     def rebuild(self) -> Registry:
         """Make the registry anew from the ledger alone, whatever is in the file. Raises RegistryError if it can't."""
-        with self._locked():
+        with self._lock():
             registry = self.replay()
             self.ledger.repair(_mark(registry))
             self._write(registry)
@@ -141,7 +141,7 @@ class RegistryStore:
         Raises RegistryError, DiskFull, JournalError. A crash half-way leaves a key that names itself when it
         first signs.
         """
-        with self._locked():
+        with self._lock():
             registry = self._caught_up()
             signing = self._need_signing()
             self._begin_signing(signing, _mark(registry))
@@ -154,7 +154,7 @@ class RegistryStore:
         A lost key is made anew. `draft`: of the decision to do so, of the public key that signs from it on. Raises
         RegistryError if the chain is broken.
         """
-        with self._locked():
+        with self._lock():
             registry = self._apply_rest(Registry(), only_chain=True)
             self.ledger.repair(_mark(registry))
             signing = self._need_signing()
@@ -163,28 +163,28 @@ class RegistryStore:
             return self._append(registry, draft(signer.key), signer)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         with locked(self.folder, self._lock_timeout_s):
             self._check()
             yield
 
     def replay(self) -> Registry:
-        """What the whole ledger adds up to. Reads only, needs no lock."""
+        """Replay the whole ledger. Reads only, needs no lock."""
         return self._apply_rest(Registry())
 
     def _decide(self, registry: Registry, draft: DecisionDraft) -> Registry:
         signer = self.ledger.signer(_mark(registry))
         if signer and registry.ledger_key not in (None, signer.key):  # who keeps the folder of keys has put another in
             changed = draft.model_copy(update={"move": SignWith(key=signer.key), "reason": NEW_KEY, "evidence": {}})
-            apply(registry, chained(_mark(registry), draft)[0])  # no new key for what is not allowed
+            apply(registry, chain_decision(_mark(registry), draft)[0])  # no new key for what is not allowed
             registry = self._append(registry, changed, signer)
         return self._append(registry, draft, signer)
 
     def _append(self, registry: Registry, draft: DecisionDraft, signer: Signer | None) -> Registry:
-        decision, _ = chained(_mark(registry), draft)
+        decision, _ = chain_decision(_mark(registry), draft)
         after = apply(registry, decision)  # refuses before anything is written
         draft = self._with_secrets(draft, registry, after)
-        after = _at(after, self.ledger.append(_mark(registry), draft, signer).end)
+        after = _set_mark(after, self.ledger.append(_mark(registry), draft, signer).end)
         self._write(after)
         _announce(decision)
         return after
@@ -226,7 +226,7 @@ class RegistryStore:
     def _apply_rest(self, registry: Registry, *, only_chain: bool = False) -> Registry:
         for decision, end in self.ledger.read(_mark(registry), only_chain=only_chain):
             try:
-                registry = _at(apply(registry, decision), end)
+                registry = _set_mark(apply(registry, decision), end)
             except NotAllowed as error:
                 raise RegistryError(
                     f"{self.ledger.path}, line {decision.sequence}, can't be replayed: {error}. Was it written by "
@@ -242,7 +242,7 @@ def _mark(registry: Registry) -> Mark:
     return Mark(registry.revision, registry.ledger_bytes, registry.ledger_sha256, registry.ledger_key)
 
 
-def _at(registry: Registry, mark: Mark) -> Registry:
+def _set_mark(registry: Registry, mark: Mark) -> Registry:
     stands = {"ledger_bytes": mark.bytes, "ledger_sha256": mark.sha256, "ledger_key": mark.key}
     return registry.model_copy(update=stands)
 

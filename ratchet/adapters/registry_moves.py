@@ -1,7 +1,7 @@
-"""What each decision does to the registry, as pure functions: (adapters of an agent, move, decision) -> the new ones.
+"""Applies each decision to the registry, as pure functions: (adapters of an agent, move, decision) -> the new ones.
 
 Replaying the ledger is a fold over `apply`. Moves that put versions into traffic or take them out are in
-traffic_moves.py, those of programs in program_moves.py. It reads no file and no clock: the time is the decision's.
+traffic_moves.py, those of programs in program_moves.py. It reads no file and knows no clock.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ratchet.adapters.program_moves import (
     try_program,
 )
 from ratchet.adapters.traffic_moves import (
-    changed,
     conclude,
     entry_of,
     promote,
+    replace_adapters,
     roll_back,
     settle,
     start_experiment,
@@ -72,7 +72,7 @@ def apply(registry: Registry, decision: Decision) -> Registry:
     """The registry after the decision. Raises NotAllowed, with a sentence, if its rules forbid the move."""
     agent_id = decision.agent_id
     try:
-        after = _moved(registry.agent(agent_id), decision)
+        after = _apply_move(registry.agent(agent_id), decision)
     except NotAllowed as error:
         raise NotAllowed(f"agent {agent_id}: {error}") from None
     except ValidationError as error:
@@ -81,7 +81,7 @@ def apply(registry: Registry, decision: Decision) -> Registry:
     return registry.model_copy(update={"agents": agents, "revision": decision.sequence})
 
 
-def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
+def _apply_move(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
     match decision.move:
         case Register() as move:
             return register(agent, move, decision)
@@ -117,7 +117,7 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
             return distrust(agent, decision)
         case Trust() as move:
             anchored = decision.sequence if move.anchor_anew else agent.anchored
-            return changed(agent, distrusted=None, anchored=anchored)
+            return replace_adapters(agent, distrusted=None, anchored=anchored)
         case TryProgram() as move:
             return try_program(agent, move, decision)
         case RejectProgram() as move:
@@ -151,7 +151,7 @@ def register(agent: AgentAdapters, move: Register, decision: Decision) -> AgentA
         parent=move.parent,
         base=move.base,
     )
-    return changed(agent, versions={**agent.versions, move.version: entry})
+    return replace_adapters(agent, versions={**agent.versions, move.version: entry})
 
 
 def reject(agent: AgentAdapters, move: RejectVersion, decision: Decision) -> AgentAdapters:
@@ -160,7 +160,7 @@ def reject(agent: AgentAdapters, move: RejectVersion, decision: Decision) -> Age
         return with_state(agent, move.version, AdapterState.REJECTED, decision)
     state = AdapterState.REJECTED
     entry = AdapterEntry(version=move.version, state=state, decision=decision.sequence, since=decision.at)
-    return changed(agent, versions={**agent.versions, move.version: entry})
+    return replace_adapters(agent, versions={**agent.versions, move.version: entry})
 
 
 def archive(agent: AgentAdapters, move: Archive, decision: Decision) -> AgentAdapters:
@@ -176,22 +176,22 @@ def remove_folder(agent: AgentAdapters, move: RemoveFolder) -> AgentAdapters:
     entry = entry_of(agent, move.version)
     if entry.state is not AdapterState.ARCHIVED or entry.folder is None:
         raise NotAllowed(f"{move.version} is {entry.state}: only an archived version's folder is removed, once")
-    return changed(agent, versions={**agent.versions, move.version: entry.model_copy(update={"folder": None})})
+    return replace_adapters(agent, versions={**agent.versions, move.version: entry.model_copy(update={"folder": None})})
 
 
 def freeze(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
     if agent.frozen:
         raise NotAllowed(f"frozen already, by {agent.frozen.who} since {agent.frozen.since:%Y-%m-%d %H:%M} UTC")
-    return changed(agent, frozen=FrozenBy(who=decision.who, since=decision.at, reason=decision.reason))
+    return replace_adapters(agent, frozen=FrozenBy(who=decision.who, since=decision.at, reason=decision.reason))
 
 
 def distrust(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
     """A second one changes nothing: what was known first counts."""
     by = FrozenBy(who=decision.who, since=decision.at, reason=decision.reason)
-    return changed(agent, distrusted=agent.distrusted or by)
+    return replace_adapters(agent, distrusted=agent.distrusted or by)
 
 
 def unfreeze(agent: AgentAdapters) -> AgentAdapters:
     if not agent.frozen:
         raise NotAllowed("not frozen, so there is nothing to lift")
-    return changed(agent, frozen=None)
+    return replace_adapters(agent, frozen=None)

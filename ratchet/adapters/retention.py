@@ -1,7 +1,7 @@
-"""Which adapter versions are kept, and how one goes: archived first, its folder removed once it has drained.
+"""Decides which adapter versions are kept, and removes one: archived first, its folder removed once it has drained.
 
-Policy is a value: `to_archive` names the versions, the caller decides each of them and says when one has drained.
-The record of a version stays in the registry, and its number is never given to other weights.
+Policy is a value: `to_archive` names the versions, the caller decides each of them and says when one has drained. The
+record of a version stays in the registry, and its number is never given to other weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def to_archive(agent: AgentAdapters, keep: int) -> list[str]:
     return [v for v in old if v not in agent.in_traffic and _may_archive(agent, v)]
 
 
-def drained(store: RegistryStore, agent_id: str, version: str, *, who: str, at: datetime) -> Registry:
+def remove_version_folder(store: RegistryStore, agent_id: str, version: str, *, who: str, at: datetime) -> Registry:
     """Remove an archived version's folder: nothing may be answering with it any more, the caller says.
 
     Decided first, removed after; a crash in between leaves the folder to `remove_leftovers`. Raises RegistryError.

@@ -1,12 +1,12 @@
-"""Who signed a decision, and how far the ledger had got: the keys and the head, both kept apart from the ledger.
+"""Signs decisions and records the head of the ledger: the keys and the head, both kept apart from the ledger.
 
 A signed line has `key`, an Ed25519 public key, and `signature`, over the line's canonical JSON without `sha256` and
 `signature`. Every line after the first signed one is signed by the same key, until a line of the move `sign_with` names
 the next one: signed by the key it replaces, or, where that one is lost, by the new one, which the folder of keys must
-hold then. The head (`decisions-head.json` in the folder of the logs) is how many decisions there are and the last
-one's sha256, so that a ledger cut short, or written anew with a stolen key, is found.
+hold then. The head (`decisions-head.json` in the folder of the logs) is how many decisions there are and the last one's
+sha256, so that a ledger cut short, or written anew with a stolen key, is found.
 
-Left out: whoever may write the folder of keys may sign. Blocks on the disk.
+Left out: protection from a writer of the folder of keys, who may sign. Blocks on the disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WAY_ON = "if what is missing is lost for good, `ratchet adapters accept` takes t
 
 
 class LedgerHead(Message):
-    """How far the ledger had got, as the last who wrote it saw it; or less far, after a crash."""
+    """The length of the ledger as its last writer saw it; it may lag behind after a crash."""
 
     TYPE = "decisions_head.v1"
 
@@ -52,14 +52,14 @@ class Signer:
         """The public key, in base64url."""
         return base64url_encode(self.private.public_key().public_bytes_raw()).decode()
 
-    def signed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def sign(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields with `key` and `signature`."""
         content = {**fields, "key": self.key}
         return content | {"signature": base64url_encode(self.private.sign(canonical(content))).decode()}
 
 
 class Signing:
-    """Where the keys and the head of one ledger are."""
+    """The places of the keys and of the head of one ledger."""
 
     def __init__(self, keys_dir: Path, logs_dir: Path) -> None:
         self._folder = KeyFolder(keys_dir)
@@ -115,10 +115,11 @@ class Signing:
 def check_signature(
     fields: Mapping[str, Any], expected: str | None, *, required: bool, trusted: Callable[[], Collection[str]] | None
 ) -> None:
-    """Of a line that follows those `expected` is the key of (None: none was signed so far).
+    """Check the signature of a line that follows those signed with `expected` (None: none was signed so far).
 
-    `trusted`: the keys that the first signature, and a new key that no old one names, must be of; None: whatever they
-    are. Raises ValueError saying what is wrong, RegistryError where the keys can't be read.
+    `trusted`: the first signature's key, and a new key that no old one names, must be among these; None: any key.
+
+    Raises ValueError saying what is wrong, RegistryError where the keys can't be read.
     """
     key, signature = fields.get("key"), fields.get("signature")
     if not isinstance(key, str) or not isinstance(signature, str):

@@ -65,16 +65,16 @@ class Stretch:
 
 
 def check_logs(logs_dir: Path, adapters_dir: Path, registry: Registry) -> LogCheck:
-    """Of the logs that teach."""
-    check, learned = LogCheck(), list(_learned(adapters_dir, registry))
+    """Check the logs that teach."""
+    check, learned = LogCheck(), list(_data_ranges(adapters_dir, registry))
     for log in (INTERACTIONS, FEEDBACK):
         ranges = [Stretch(one.start, one.end, one.chain, one.sha256, who) for who, one in learned if one.log == log]
         _LogReading(logs_dir, log, read_seals(adapters_dir / SEALS, log), ranges, check).run()
     return check
 
 
-def _learned(adapters_dir: Path, registry: Registry) -> Iterator[tuple[str, DataRange]]:
-    """By version, from the cards; one that can't be read is a fault of its adapter's."""
+def _data_ranges(adapters_dir: Path, registry: Registry) -> Iterator[tuple[str, DataRange]]:
+    """Yield each version with its data range, from the cards. A card that can't be read is a fault of its adapter."""
     for agent_id, agent in registry.agents.items():
         for version, entry in agent.versions.items():
             if entry.folder is None:

@@ -51,7 +51,7 @@ def entry_of(agent: AgentAdapters, version: str) -> AdapterEntry:
     return entry
 
 
-def moved(agent: AgentAdapters, version: str, to: AdapterState) -> AdapterEntry:
+def move_version(agent: AgentAdapters, version: str, to: AdapterState) -> AdapterEntry:
     """The version's entry in its new state. Raises NotAllowed if the table has no such move."""
     entry = entry_of(agent, version)
     if to not in ALLOWED_MOVES[entry.state]:
@@ -60,7 +60,7 @@ def moved(agent: AgentAdapters, version: str, to: AdapterState) -> AdapterEntry:
     return entry.model_copy(update={"state": to})
 
 
-def changed(agent: AgentAdapters, **changes: Any) -> AgentAdapters:
+def replace_adapters(agent: AgentAdapters, **changes: Any) -> AgentAdapters:
     """A copy whose invariants are checked again. Raises pydantic's ValidationError if the change breaks one."""
     return AgentAdapters(**(dict(agent) | changes))
 
@@ -69,22 +69,22 @@ def with_state(
     agent: AgentAdapters, version: str, to: AdapterState, decision: Decision, **changes: Any
 ) -> AgentAdapters:
     """One version in its new state, and whatever else changes with it. Raises NotAllowed as the table says."""
-    return changed(agent, versions=_restated(agent, {version: to}, decision), **changes)
+    return replace_adapters(agent, versions=_move_versions(agent, {version: to}, decision), **changes)
 
 
 def validate(agent: AgentAdapters, move: Validate, decision: Decision) -> AgentAdapters:
     """Its replay is kept for its experiment."""
     after = with_state(agent, move.version, AdapterState.VALIDATED, decision)
     entry = after.versions[move.version].model_copy(update={"replayed": move.replayed})
-    return changed(after, versions={**after.versions, move.version: entry})
+    return replace_adapters(after, versions={**after.versions, move.version: entry})
 
 
-def _restated(
+def _move_versions(
     agent: AgentAdapters, states: dict[str, AdapterState], decision: Decision, verdict: Verdict | None = None
 ) -> dict[str, AdapterEntry]:
     """All entries, some in new states; with a verdict, the running experiment's treatment gets its outcome."""
     stamp = {"decision": decision.sequence, "since": decision.at}
-    entries = {version: moved(agent, version, to).model_copy(update=stamp) for version, to in states.items()}
+    entries = {version: move_version(agent, version, to).model_copy(update=stamp) for version, to in states.items()}
     versions = {**agent.versions, **entries}
     return _with_outcome(versions, agent.experiment, verdict, decision) if verdict else versions
 
@@ -108,11 +108,11 @@ def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Deci
     refuse_if_frozen(agent)
     if experiment.kind == "watch":
         _check_watch(agent, experiment)
-        return changed(agent, watch=experiment)
+        return replace_adapters(agent, watch=experiment)
     refuse_if_running(agent)
     refuse_if_cooling(agent, decision)
     if experiment.kind == "probation":
-        return changed(agent, experiment=experiment)
+        return replace_adapters(agent, experiment=experiment)
     if experiment.control != agent.primary:
         raise NotAllowed(f"the control {experiment.control} is not the primary, which is {agent.primary}: start anew")
     _refuse_without_folder(agent, experiment.treatment)
@@ -128,7 +128,7 @@ def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Deci
 
 
 def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAdapters:
-    """By itself only the canary of the experiment that proved it; by an operator what the table allows."""
+    """Promote the canary of the experiment that proved it; for an operator, any version that the table allows."""
     refuse_if_frozen(agent)
     if move.version == agent.primary:
         raise NotAllowed(f"{move.version} is the primary already")
@@ -144,12 +144,12 @@ def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAda
         )
     _refuse_without_folder(agent, move.version)
     states = {agent.primary: AdapterState.SUPERSEDED, move.version: AdapterState.STABLE}
-    versions = _restated(agent, states, decision, "promoted" if agent.candidate else None)
+    versions = _move_versions(agent, states, decision, "promoted" if agent.candidate else None)
     versions = _with_outcome(versions, agent.watch, "replaced", decision)
     since_base = move.since_base or versions[move.version].since_base
     update = {"replaced": agent.primary, "since_base": since_base}
     versions[move.version] = versions[move.version].model_copy(update=update)
-    return changed(
+    return replace_adapters(
         agent,
         versions=versions,
         primary=move.version,
@@ -172,18 +172,20 @@ def settle(agent: AgentAdapters, move: Settle, decision: Decision) -> AgentAdapt
     versions = {**agent.versions, move.version: agent.versions[move.version].model_copy(update=stamp)}
     if probation:
         versions = _with_outcome(versions, experiment, "settled", decision)
-    return changed(agent, versions=versions, experiment=None if probation else experiment)
+    return replace_adapters(agent, versions=versions, experiment=None if probation else experiment)
 
 
 def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> AgentAdapters:
-    """Of the candidate, or of the primary; with the primary goes whatever experiment it is part of.
+    """Roll back the candidate or the primary; with the primary goes the experiment it is part of.
 
     An experiment of programs is one: both of its arms were answered by the primary.
     """
     if move.version == agent.candidate:
         states = {move.version: AdapterState.ROLLED_BACK}
-        versions = _restated(agent, states, decision, "rolled_back")
-        return changed(agent, versions=versions, candidate=None, experiment=None, cool_down_until=move.cool_down_until)
+        versions = _move_versions(agent, states, decision, "rolled_back")
+        return replace_adapters(
+            agent, versions=versions, candidate=None, experiment=None, cool_down_until=move.cool_down_until
+        )
     if move.version != agent.primary:
         raise NotAllowed(f"{move.version} is neither the primary nor the candidate: it serves nothing to roll back")
     target = _way_back(agent, move)
@@ -191,13 +193,13 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
     states = {move.version: AdapterState.ROLLED_BACK, target: AdapterState.STABLE}
     if agent.candidate:
         states[agent.candidate] = AdapterState.ABORTED
-    versions = _restated(agent, states, decision, "aborted" if agent.candidate else "rolled_back")
+    versions = _move_versions(agent, states, decision, "aborted" if agent.candidate else "rolled_back")
     versions = _with_outcome(versions, agent.watch, "rolled_back", decision)
-    return changed(
+    return replace_adapters(
         agent,
         versions=versions,
         primary=target,
-        previous=_before(versions, target),
+        previous=_previous_version(versions, target),
         candidate=None,
         experiment=None,
         watch=None,
@@ -207,28 +209,30 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
 
 
 def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
-    """Of a canary, the candidate leaves; a watch leaves all as it is."""
+    """End an experiment: the candidate of a canary leaves; a watch leaves all as it is."""
     if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
-        return _watched(agent, agent.watch, move, decision)
+        return _conclude_watch(agent, agent.watch, move, decision)
     experiment = running_experiment(agent, move.experiment_id)
     if move.verdict == "unharmed" and experiment.kind == "canary":
         raise NotAllowed(f"{experiment.experiment_id} is a canary: only a watch ends as unharmed")
     states = {agent.candidate: WITHOUT_A_WINNER[move.verdict]} if agent.candidate else {}
-    return changed(
+    return replace_adapters(
         agent,
-        versions=_restated(agent, states, decision, move.verdict),
+        versions=_move_versions(agent, states, decision, move.verdict),
         candidate=None,
         experiment=None,
         cool_down_until=move.cool_down_until,
     )
 
 
-def _watched(agent: AgentAdapters, watch: RunningExperiment, move: Conclude, decision: Decision) -> AgentAdapters:
+def _conclude_watch(
+    agent: AgentAdapters, watch: RunningExperiment, move: Conclude, decision: Decision
+) -> AgentAdapters:
     versions = _with_outcome(agent.versions, watch, move.verdict, decision)
     if move.since_base is not None:
         entry = versions[watch.treatment].model_copy(update={"since_base": move.since_base})
         versions = {**versions, watch.treatment: entry}
-    return changed(agent, versions=versions, watch=None)
+    return replace_adapters(agent, versions=versions, watch=None)
 
 
 def _way_back(agent: AgentAdapters, move: RollBack) -> str:
@@ -241,7 +245,7 @@ def _way_back(agent: AgentAdapters, move: RollBack) -> str:
     return target
 
 
-def _before(versions: dict[str, AdapterEntry], primary: str) -> str | None:
+def _previous_version(versions: dict[str, AdapterEntry], primary: str) -> str | None:
     """The nearest version before this primary that could take over again."""
     seen = {primary}
     version = versions[primary].replaced

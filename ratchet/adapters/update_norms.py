@@ -1,4 +1,4 @@
-"""How much each module's update differs between two adapters; needs numpy, which small images do without.
+"""Measures how much each module's update differs between two adapters; needs numpy, which small images do without.
 
 A LoRA's A and B alone say little, for many pairs give the same product; so norms are of the update dW = scaling·B·A.
 Norms and inner products come from r × r matrices (‖BA‖² = Σ (BᵀB)∘(AAᵀ)): dW itself is never formed.

@@ -22,7 +22,7 @@ from schemas.records.adapter_state import AdapterState
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
 
-def verified(store: RegistryStore, limits: AdapterLimits, logs_dir: Path | None = None) -> Verification:
+def verify_registry(store: RegistryStore, limits: AdapterLimits, logs_dir: Path | None = None) -> Verification:
     """Reads every byte of every adapter and, where it is given, of the logs that teach."""
     faults, notes = registry_faults(store, limits), list[str]()
     if logs_dir is not None:
@@ -53,7 +53,7 @@ def registry_faults(store: RegistryStore, limits: AdapterLimits) -> list[str]:
 
 
 def entry_faults(folder: Path, entry: AdapterEntry, limits: AdapterLimits) -> list[str]:
-    """Of one version whose folder should be there: is it what was registered, and fit for traffic."""
+    """Check one version whose folder should be there: is it as registered, and fit for traffic?"""
     if faults := adapter_faults(folder, limits):
         return faults
     if (found := adapter_sha256(folder)) != entry.sha256:

@@ -19,9 +19,9 @@ from ratchet.files.folder_lock import FolderLock
 from ratchet.service.errors import DiskFull, JournalError
 
 FOLDER = "dead-letters"
-"""In the logs folder."""
+"""A folder in the logs folder."""
 MOST_BYTES = 1024**3
-"""Of all files together. Beyond it, and where the folder can't be written, dead letters wait on the retry ladder."""
+"""The bound of all files together. Beyond it, or on a folder that can't be written, dead letters wait on the ladder."""
 WAITING = ".waiting"
 _CLAIM = re.compile(r"[0-9a-f]{64}")
 
@@ -116,7 +116,7 @@ def _waits(name: str) -> bool:
 
 
 def waiting_on_disk(logs_dir: Path) -> int:
-    """How many dead letters wait there for room in their queue; 0 where the folder can't be read."""
+    """Return how many dead letters wait there for room in their queue; 0 where the folder can't be read."""
     try:
         return len(ClaimStore(logs_dir / FOLDER).waiting())
     except JournalError:

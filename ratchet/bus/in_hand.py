@@ -1,4 +1,4 @@
-"""What a process has in hand: how many bytes that may be, and whether it gets on with them. Pure."""
+"""Tracks what a process has in hand: how many bytes that may be, and whether it gets on with them. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ EXPANSION, FEWEST, PER_OBJECT = 128, 24, 2
 """Bytes in memory for a byte of a message being handled. At most: a Reward of 1 MB with 64 samples takes 113 MiB, for
 the log's line of each sample repeats the input. At least: a byte of numbers takes ten. And for each object in it."""
 HANDLED_BYTES = 256 * 1024**2
-"""Of memory, for the messages that a process handles at once; one of each queue is handled however large it is."""
+"""Bytes of the messages that a process handles at once; one of each queue is handled however large it is."""
 DELIVERED_BYTES = 64 * 1024**2
-"""Of bodies delivered from one queue and not settled; beyond it no more are asked for."""
+"""Bytes of bodies delivered from one queue and not settled; beyond it no more are asked for."""
 
 STALLED_AFTER_S = 30.0
 """Work in hand, and none of it settled for so long, is a trouble."""
@@ -34,7 +34,7 @@ class ByteBudget:
         self._waiting: dict[object, Callable[[], None]] = {}
 
     def take(self, weight: int, *, alone: bool) -> bool:
-        """For a message of this weight. `alone`: its consumer handles nothing else, so it need not wait."""
+        """Take room for a message of this weight. `alone`: its consumer handles nothing else, so it need not wait."""
         if not alone and self._taken + weight > self._most:
             return False
         self._taken += weight
@@ -55,16 +55,16 @@ class ByteBudget:
 
 
 def fitting_prefetch(most: int, size: int) -> int:
-    """How many messages of about this size may be delivered, and at most so many."""
+    """Return how many messages of about this size may be delivered, and at most so many."""
     return max(1, min(most, DELIVERED_BYTES // max(size, 1)))
 
 
 @runtime_checkable
 class Stepwise(Protocol):
-    """What may work for long before any of it is settled, and shows that it does not hang."""
+    """A thing that may work for long before it settles anything, and shows that it does not hang."""
 
     def advanced_at(self) -> float:
-        """When it last got a step further, by `time.monotonic`; NEVER where it did not yet.
+        """Return when it last got a step further, by `time.monotonic`; NEVER where it did not yet.
 
         A step that ends by itself, as a call with a time limit does, may count as made until then.
         """
@@ -78,10 +78,13 @@ def never() -> float:
 
 
 class Progress:
-    """Of one consumer. Times are seconds of `time.monotonic`."""
+    """The progress of one consumer. Times are seconds of `time.monotonic`."""
 
     def __init__(self, stalled_after_s: float | None, advanced_at: Callable[[], float] = never) -> None:
-        """None: it may take as long as it takes. `advanced_at`: as in Stepwise, of what the handler waits for."""
+        """With `stalled_after_s` None, it may take as long as it takes.
+
+        `advanced_at`: as in Stepwise, of what the handler waits for.
+        """
         self._stalled_after_s = stalled_after_s
         self._advanced_at = advanced_at
         self._in_hand = 0
@@ -99,7 +102,7 @@ class Progress:
             self._since = now
 
     def pause(self, work: object, now: float, why: str) -> None:
-        """That piece of work waits for something that is nobody's fault, again and again maybe."""
+        """Note that a piece of work waits for something that is nobody's fault. It may do so repeatedly."""
         began, _ = self._paused.get(work, (now, why))
         self._paused[work] = (began, why)
         self._since = now  # it does not hang
@@ -113,10 +116,10 @@ class Progress:
             if now - began > PAUSED_AFTER_S:
                 return f"{len(self._paused)} in hand wait since {now - began:.0f} s: {why}"
             return None
-        return self.stalled(now)
+        return self.stall_reason(now)
 
-    def stalled(self, now: float) -> str | None:
-        """That there is work in hand, and none of it gets on."""
+    def stall_reason(self, now: float) -> str | None:
+        """Return why it counts as stalled: there is work in hand, and none of it gets on."""
         idle_s = now - max(self._since, self._advanced_at())
         if not self._in_hand or self._stalled_after_s is None or idle_s <= self._stalled_after_s:
             return None

@@ -92,7 +92,7 @@ class MemoryBus:
         headers: Mapping[str, Any] | None = None,
     ) -> None:
         await self._confirm()
-        delivery = Delivery(queue, body, type, message_id, reply_to, correlation_id, _traced(headers))
+        delivery = Delivery(queue, body, type, message_id, reply_to, correlation_id, _add_trace(headers))
         self._published.setdefault(queue, deque(maxlen=self._remembers)).append(delivery)
         if queue == REWARDS:
             self._broadcast(delivery)
@@ -104,7 +104,7 @@ class MemoryBus:
         await self._confirm()
         if reply_to not in self._replies:
             return False
-        delivery = Delivery(reply_to, body, type, message_id, None, correlation_id, _traced(None))
+        delivery = Delivery(reply_to, body, type, message_id, None, correlation_id, _add_trace(None))
         self._replies[reply_to].append(delivery)
         return True
 
@@ -125,7 +125,7 @@ class MemoryBus:
 
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
         await self._confirm()
-        self._broadcast(Delivery(topic, body, type, message_id, headers=_traced(None)))
+        self._broadcast(Delivery(topic, body, type, message_id, headers=_add_trace(None)))
 
     async def listen(self, topic: str, handler: BroadcastHandler) -> None:
         if not self._running:
@@ -160,17 +160,17 @@ class MemoryBus:
         troubles = ((consumer.queue, consumer.progress.trouble(now)) for consumer in self._consumers)
         return next((f"{queue!r}: {trouble}" for queue, trouble in troubles if trouble), None)
 
-    def stalled(self) -> str | None:
+    def stall_reason(self) -> str | None:
         now = time.monotonic()
-        stalled = ((consumer.queue, consumer.progress.stalled(now)) for consumer in self._consumers)
+        stalled = ((consumer.queue, consumer.progress.stall_reason(now)) for consumer in self._consumers)
         return next((f"{queue!r}: {why}" for queue, why in stalled if why), None)
 
-    def published(self, queue: str) -> list[Delivery]:
+    def deliveries_published(self, queue: str) -> list[Delivery]:
         """All that was published to the queue with `publish`, in order, consumed or not."""
         return list(self._published.get(queue, ()))
 
     def waiting(self, queue: str) -> list[Delivery]:
-        """What lies in the queue now: `dead-letters` and `unroutable` are read this way."""
+        """Return what lies in the queue now: `dead-letters` and `unroutable` are read this way."""
         return list(self._ready[queue])
 
     def open_reply_queue(self, name: str) -> deque[Delivery]:
@@ -222,7 +222,7 @@ class MemoryBus:
         trace_parent.set(trace_parent_of(delivery.headers))
         outcome = None
         try:
-            outcome = await self._settled(consumer, delivery)
+            outcome = await self._settle(consumer, delivery)
         finally:
             consumer.progress.resume(id(delivery))
             consumer.progress.end(time.monotonic(), settled=outcome is not None)
@@ -231,7 +231,7 @@ class MemoryBus:
                 self._ready[delivery.queue].appendleft(delivery._replace(redelivered=True))
             self.outcomes[delivery.queue, outcome or "requeued"] += 1
 
-    async def _settled(self, consumer: _Consumer, delivery: Delivery) -> str | None:
+    async def _settle(self, consumer: _Consumer, delivery: Delivery) -> str | None:
         failures = 0
         while not failures or not self._draining.is_set():
             try:
@@ -276,6 +276,6 @@ class MemoryBus:
         asyncio.get_running_loop().call_later(delay_s, self._route, again)
 
 
-def _traced(headers: Mapping[str, Any] | None) -> dict[str, Any]:
+def _add_trace(headers: Mapping[str, Any] | None) -> dict[str, Any]:
     trace = trace_parent.get()
     return dict(headers or {}) | ({TRACE_HEADER: trace} if trace else {})

@@ -29,19 +29,19 @@ class Delivery(NamedTuple):
     correlation_id: str | None = None
     headers: Mapping[str, Any] = NO_HEADERS
     attempt: int = 0
-    """How often a handler asked for `Retry` before."""
+    """Times that a handler asked for `Retry` before."""
     redelivered: bool = False
     """True if any handler may have seen it before, wholly or in part (redelivery by the broker, or a retry)."""
 
     @property
     def attempts(self) -> int | None:
-        """Which attempt this is, counted from 1; None for the first, which goes without saying."""
+        """Return which attempt this is, counted from 1; None for the first, which goes without saying."""
         return self.attempt + 1 if self.attempt else None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """As the broker sees it now: messages ready for delivery, and consumers."""
+    """The queue as the broker sees it now: messages ready for delivery, and consumers."""
 
     messages: int
     consumers: int
@@ -50,7 +50,7 @@ class QueueState:
 M = TypeVar("M", bound=Message)
 
 
-def opened(message: type[M], delivery: Delivery) -> M:
+def decode_delivery(message: type[M], delivery: Delivery) -> M:
     """The message in a delivery. Raises Reject for another type or version, and for a body that is not one."""
     if delivery.type and delivery.type != message.TYPE:
         raise Reject(
@@ -65,7 +65,7 @@ def opened(message: type[M], delivery: Delivery) -> M:
 
 Handler = Callable[[Delivery], Awaitable[None]]
 BroadcastHandler = Callable[[Delivery], None]
-"""What is done with a broadcast; it must be quick."""
+"""A callback for a broadcast; it must be quick."""
 
 
 class Bus(Protocol):
@@ -135,7 +135,7 @@ class Bus(Protocol):
         """
 
     def trouble(self) -> str | None:
-        """Why the bus can't do its work now, as a sentence; None if it can."""
+        """Return why the bus can't do its work now, as a sentence; None if it can."""
 
-    def stalled(self) -> str | None:
-        """That work in hand does not get on, for no reason that is known; a part of `trouble`."""
+    def stall_reason(self) -> str | None:
+        """Return that work in hand does not get on for no known reason, as a sentence; a part of `trouble`."""

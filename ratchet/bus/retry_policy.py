@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler failed, and how long to pause before trying anything again. Pure.
+"""Decides what becomes of a message whose handler failed, and how long to pause before trying again. Pure.
 
 It knows no bus and no clock; the random part of a pause is given in. The queues of the ladder are declared with the
 topology's others.
@@ -24,7 +24,7 @@ ATTEMPTS = "x-ratchet-attempts"
 AT = "x-ratchet-at"
 BY = "x-ratchet-by"
 NOTE = "x-ratchet-note"
-"""What of the message was left out when it was sent on."""
+"""The header that says what of the message was left out when it was sent on."""
 
 LONGEST_REASON = 1000
 """Characters of a reason or a note: it stands in a header, and what it quotes may be an outsider's."""
@@ -45,7 +45,7 @@ class Rung:
     name: str
     delay_ms: int
     max_bytes: int = 200_000_000
-    """Of its queue; the topology gives it a hundredth of the broker's disk."""
+    """The bound of its queue; the topology gives it a hundredth of the broker's disk."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -98,17 +98,17 @@ def after_failure(error: Exception, attempt: int, ladder: tuple[Rung, ...] = RET
 
 
 def sentence(error: BaseException) -> str:
-    """What the error says; with the name of its class where that is not one of ours to raise."""
+    """Return the error's message, with the name of its class where that is not one of ours to raise."""
     text = str(error) or "no reason given"
-    return bounded(text if isinstance(error, (Reject, Retry)) else f"{type(error).__name__}: {text}")
+    return shorten_reason(text if isinstance(error, (Reject, Retry)) else f"{type(error).__name__}: {text}")
 
 
-def bounded(text: str) -> str:
+def shorten_reason(text: str) -> str:
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"
 
 
 def attempt_of(headers: Mapping[str, Any]) -> int:
-    """Whatever an outsider wrote into the header, a count of 0 or more."""
+    """Return the attempt that the header counts, 0 or more; an outsider may have written anything into it."""
     attempt = headers.get(ATTEMPT, 0)
     return attempt if isinstance(attempt, int) and 0 <= attempt <= MAX_ATTEMPTS else 0
 
@@ -123,17 +123,20 @@ def is_routing(name: str) -> bool:
 
 
 def own_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that travel."""
+    """Return the headers that travel."""
     return {name: value for name, value in headers.items() if travels(name)}
 
 
 def retry_headers(attempt: int) -> dict[str, Any]:
-    """What is added to a message on its way up the ladder."""
+    """Return what is added to a message on its way up the ladder."""
     return {ATTEMPT: attempt}
 
 
 def dead_letter_headers(verdict: GiveUp, *, queue: str, at: str, by: str) -> dict[str, Any]:
-    """What is added to a dead letter. `at` is an ISO 8601 time in UTC, `by` the service, `queue` as in the topology."""
+    """Return what is added to a dead letter.
+
+    `at` is an ISO 8601 time in UTC, `by` the service, `queue` as in the topology.
+    """
     return {REASON: verdict.reason, QUEUE: queue, ATTEMPTS: verdict.attempts, AT: at, BY: by}
 
 

@@ -16,7 +16,7 @@ EXCHANGE = "ratchet"
 DEAD_EXCHANGE = "ratchet.dead"
 UNROUTABLE_EXCHANGE = "ratchet.unroutable"
 BROADCAST_EXCHANGE = "ratchet.broadcast"
-"""For whoever listens just now, each its own copy: events to agents, and copies of the rewards."""
+"""The exchange for all that listen just now, each with its own copy: events to agents, and copies of the rewards."""
 LISTENER = "ratchet.listener."
 """The names of listeners' own queues begin so: each lives as long as its listener's connection."""
 
@@ -30,7 +30,7 @@ HIGH_PRIORITY = 5
 BROKER_DISK = 20 * 10**9
 """Bytes of the broker's disk, where no setting says (RATCHET_BROKER_DISK_GB)."""
 WORK_SHARE = 0.12
-"""Of the broker's disk, for all queues of Work together; the shares of all queues add up to 0.6 of it."""
+"""The share of the broker's disk for all queues of Work together; the shares of all queues add up to 0.6 of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Queue:
     consumers: tuple[str, ...]
     about: str
     share: float
-    """Of the broker's disk that its messages may take."""
+    """The share of the broker's disk that its messages may take."""
     disk: int
     """Bytes of it."""
     max_length: int = 1_000_000
@@ -128,11 +128,11 @@ def work_queue(agent_id: str, *, priority: int = 0) -> str:
 
 
 ROLLOUTS_TOPIC = "rollouts"
-"""What runners tell of the rollouts they run."""
+"""The topic on which runners report the rollouts they run."""
 
 
 def events_topic(agent_id: str) -> str:
-    """What all replicas of an agent listen to, besides their work queue."""
+    """Return the topic that all replicas of an agent listen to, besides their work queue."""
     return f"events.{agent_id}"
 
 

@@ -1,8 +1,8 @@
-"""What stands between an answer as it was sampled and the next one: the difference of two renderings of a template.
+"""Renders the text between a sampled answer and the next one: the difference of two renderings of a template.
 
 The answer's ids go to the engine again as they are, and only what came after it is rendered and encoded: the end of the
 turn where it was not sampled, the separator, new messages, the start of the next answer. That is right only where the
-template writes the past with the new messages as it wrote it without them (it renders monotonically); where it does
+template writes the past with the new messages as it wrote it without them (it renders monotonically). Where it does
 not, as with templates that drop the reasoning of earlier turns, the bridge is refused.
 """
 
@@ -22,7 +22,7 @@ class BridgeRefused(RatchetError):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was asked, the message that answered, and the text that was sampled, without the token that ended it.
+    """The messages asked, the message that answered, and the sampled text without the token that ended it.
 
     `ended`: there was such a token; without one it was cut off.
     """
@@ -42,10 +42,10 @@ def bridge(template: ChatTemplate, recorded: Recorded, added: Sequence[Message],
 
     Raises BridgeRefused, and PromptRefused where the template does not take the messages at all.
     """
-    return bridged(template, recorded, added, tools)[0]
+    return bridge_text(template, recorded, added, tools)[0]
 
 
-def bridged(
+def bridge_text(
     template: ChatTemplate,
     recorded: Recorded,
     added: Sequence[Message],
@@ -63,13 +63,13 @@ def bridged(
     if end is None:
         raise BridgeRefused("the template does not write the token that ends an answer")
     turn = whole[len(before) : end[0]]
-    if template.unmarked(turn) != recorded.sampled and not _same_when_last(template, recorded, tools, before, turn):
+    if template.remove_marks(turn) != recorded.sampled and not _same_when_last(template, recorded, tools, before, turn):
         raise BridgeRefused("the template writes an answer otherwise once there are further messages")
     return whole[end[1] if recorded.ended else end[0] :], whole
 
 
 def _same_when_last(template: ChatTemplate, recorded: Recorded, tools: Tools, before: str, turn: str) -> bool:
-    """Whether the template writes the answer that way too where nothing follows it."""
+    """Return whether the template writes the answer that way too where nothing follows it."""
     alone = template.render(recorded.messages, tools, ask=False)
     if not alone.startswith(before):
         return False
@@ -105,9 +105,9 @@ _TRIED: tuple[tuple[str, Message, Message], ...] = (
 
 
 def limits_of(template: ChatTemplate, *, tools: bool | None = None) -> list[str]:
-    """What of conversations this template can't bridge, each as a sentence with its consequence; nothing if it all can.
+    """Return what of conversations this template can't bridge, each as a sentence with its consequence.
 
-    To be asked at the start: each kind of turn is tried on the template itself. `tools`: of conversations with tools
+    It is asked at the start: each kind of turn is tried on the template itself. `tools`: of conversations with tools
     alone, or without.
     """
     limits = _limits(template)
@@ -142,7 +142,7 @@ def _as_written(template: ChatTemplate, answer: Message, tools: Tools) -> Record
     end = template.end_of_turn(alone, len(before))
     if end is None or not alone.startswith(before):
         return recorded
-    return Recorded([ASKED], answer, template.unmarked(alone[len(before) : end[0]]), ended=True)
+    return Recorded([ASKED], answer, template.remove_marks(alone[len(before) : end[0]]), ended=True)
 
 
 def _tells_of_tools(template: ChatTemplate) -> bool:

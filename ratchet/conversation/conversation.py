@@ -17,14 +17,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ratchet.conversation.bridge import BridgeRefused, Recorded, bridged
+from ratchet.conversation.bridge import BridgeRefused, Recorded, bridge_text
 from ratchet.conversation.messages import Message, Sameness, canonical, characters_of, sameness
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.service.errors import PromptTooLong
 from schemas.messages.response import BreakKind
 
 TEXTS_KEPT = 4
-"""Of calls that others may go on from; each is as long as its history."""
+"""Texts kept of calls that others may go on from; each is as long as its history."""
 
 
 @dataclass(eq=False, slots=True)
@@ -58,7 +58,7 @@ class Call:
 
     @property
     def path(self) -> list[Call]:
-        """From the root to this one."""
+        """Return the calls from the root to this one."""
         found: list[Call] = []
         call: Call | None = self
         while call is not None:
@@ -73,8 +73,8 @@ class Call:
         return tuple(itertools.chain(*before, self.added))
 
     @property
-    def asked(self) -> list[Message]:
-        """The whole history, as it was recorded."""
+    def request_messages(self) -> list[Message]:
+        """The whole history as it was recorded."""
         before = [message for call in self.path[:-1] for message in (*call.tail, call.message) if message is not None]
         return [*before, *self.tail]
 
@@ -114,7 +114,7 @@ class Conversation:
         """By calls, the newest: all that was asked, as the template wrote it."""
 
     @property
-    def normalised(self) -> int:
+    def normalised_count(self) -> int:
         return len(self._normalised)
 
     def ask(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None, *, retry: int = 0) -> Call:
@@ -133,7 +133,7 @@ class Conversation:
             return earlier
         match = self._match(asked)
         why = None if match else self._why_root(asked, tools)
-        call, written = self._begun(match, asked, tools) if match else self._root(asked, tools, why)
+        call, written = self._begin_call(match, asked, tools) if match else self._root(asked, tools, why)
         call.tries = retry
         self._keep(call, written)
         if match and call.parent is match.call:
@@ -148,20 +148,20 @@ class Conversation:
         return call
 
     def prompt_tokens(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None) -> int:
-        """That such a call would have; none is made. Raises PromptRefused."""
+        """Count the prompt tokens that such a call would have; no call is made. Raises PromptRefused."""
         asked, tools = self._canonical(messages), list(tools or ())
         match = self._match(asked)
-        call, _ = self._begun(match, asked, tools) if match else self._root(asked, tools, None)
+        call, _ = self._begin_call(match, asked, tools) if match else self._root(asked, tools, None)
         return len(call.prompt_ids)
 
     def answer(self, call: Call, message: Mapping[str, Any], ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """What was sampled, and the message that the client is given for it."""
-        self._sampled(call, ids, logprobs)
+        """Record what was sampled, and the message that the client is given for it."""
+        self._record_sample(call, ids, logprobs)
         call.message = canonical({"role": "assistant"} | dict(message))
 
     def abort(self, call: Call, ids: Sequence[int] = (), logprobs: Sequence[float] = ()) -> None:
         """The client went away, or the model failed, after so much was sampled."""
-        self._sampled(call, ids, logprobs)
+        self._record_sample(call, ids, logprobs)
         call.aborted = True
         self.breaks["aborted"] += 1
 
@@ -183,24 +183,24 @@ class Conversation:
             )
         return asked
 
-    def _sampled(self, call: Call, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+    def _record_sample(self, call: Call, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         if not call.open:
             raise ValueError(f"call {call.number} was answered or aborted before")
         if len(ids) != len(logprobs):
             raise ValueError(f"{len(ids)} tokens were sampled with {len(logprobs)} log-probabilities")
         call.ids, call.logprobs = tuple(ids), tuple(logprobs)
 
-    def _begun(self, match: _Match, asked: list[Message], tools: Tools) -> tuple[Call, str]:
+    def _begin_call(self, match: _Match, asked: list[Message], tools: Tools) -> tuple[Call, str]:
         """Going on from the matched call, or a root where that can't be; with all that was asked, as it is written."""
         parent, tail = match.call, asked[match.length :]
         if not self._renders_alike(parent, tools):
             return self._root(asked, tools, "tools_changed")
         template, ids = self._template, parent.ids
         assert parent.message is not None
-        recorded = Recorded(parent.asked, parent.message, template.text(ids), template.ended(ids))
+        recorded = Recorded(parent.request_messages, parent.message, template.text(ids), template.ends_itself(ids))
         before = self._written.get(parent.number) if tools == parent.tools else None
         try:
-            between, written = bridged(template, recorded, tail, tools, before)
+            between, written = bridge_text(template, recorded, tail, tools, before)
         except BridgeRefused:
             return self._root(asked, tools, "retokenised")
         added = tuple(template.encode(between, first=False))
@@ -214,7 +214,7 @@ class Conversation:
         return call, written
 
     def _keep(self, call: Call, written: str) -> None:
-        """So that the next turn need not have the past written twice."""
+        """Keep the text, so that the next turn need not render the past again."""
         self._written[call.number] = written
         if len(self._written) > TEXTS_KEPT:
             del self._written[next(iter(self._written))]
@@ -226,7 +226,8 @@ class Conversation:
         return self._template.render(first, tools, ask=True) == self._template.render(first, call.tools, ask=True)
 
     def _why_branch(self, siblings: Sequence[Call], tail: Sequence[Message]) -> BreakKind | None:
-        """Of a call beside others: asked at the same time or once more, after one that was aborted, or rewritten."""
+        """Return why a call branches off: asked at the same time, asked again, after one that was aborted, or
+        rewritten."""
         if not siblings:
             return None
         if any(call.open for call in self.calls):
@@ -254,7 +255,7 @@ class Conversation:
     def _same(self, asked: list[Message], tools: Tools | None, retry: float = math.inf) -> Call | None:
         """The newest call that asked just that, and was sent again less often."""
         alike = (call for call in reversed(self.calls) if tools is None or call.tools == tools)
-        return next((call for call in alike if call.tries < retry and call.asked == asked), None)
+        return next((call for call in alike if call.tries < retry and call.request_messages == asked), None)
 
     def _match(self, asked: list[Message]) -> _Match | None:
         """The answered call whose whole history, answer included, is the longest beginning of what is asked."""
@@ -274,7 +275,7 @@ class Conversation:
         return max(found, key=lambda match: match.rank, default=None)
 
     def _sameness(self, call: Call, recorded: Message, given: Message) -> Sameness | None:
-        """Of what came back with the answer, or with all that was sampled: a client may put a stop string back."""
+        """Compare what came back with the answer, or with all that was sampled: a client may put a stop string back."""
         if (same := sameness(recorded, given)) is not None or given["role"] != "assistant":
             return same
         whole = recorded | {"content": self._template.text(call.ids)}

@@ -52,18 +52,18 @@ def characters_of(message: Message) -> int:
     return sum(map(len, texts))
 
 
-def joined(parts: Iterable[str]) -> str:
+def join_parts(parts: Iterable[str]) -> str:
     """The text of a content that comes in several parts: with line breaks between them, as vLLM and llama.cpp do it for
     templates that read text."""
     return "\n".join(parts)
 
 
 def sameness(recorded: Message, given: Message) -> Sameness | None:
-    """Whether the message given is the recorded one; both are canonical.
+    """Compare the given message with the recorded one; both are canonical. None: they differ.
 
     `normalised`: an assistant's that differs only in outer white space, in how the JSON of its tool calls is written
     (where it is no object, in that it comes back as an empty one), or in that its reasoning was left out, wholly or but
-    for its end: of one that is streamed OpenAI's client for Node keeps the last piece.
+    for its end: OpenAI's client for Node keeps only the last piece of reasoning that is streamed.
     """
     if recorded == given:
         return "same"
@@ -77,7 +77,8 @@ def sameness(recorded: Message, given: Message) -> Sameness | None:
 
 
 def for_template(message: Message) -> Message:
-    """As templates read it: arguments of tool calls as objects, reasoning under each of its names."""
+    """Return the message as templates read it: arguments of tool calls as objects, reasoning under each of its
+    names."""
     shown = dict(message)
     if (reasoning := message.get("reasoning_content")) is not None:
         shown |= dict.fromkeys(REASONING_FIELDS, reasoning)
@@ -97,7 +98,7 @@ def _text(content: Any) -> str:
     parts = [part if isinstance(part, Mapping) else {"type": "text", "text": part} for part in content]
     if other := next((part for part in parts if part.get("type") not in TEXT_PARTS), None):
         raise PromptRefused(f"a part of a message is {other.get('type')!r}; this model reads text only")
-    return joined(str(part.get("text") or part.get("refusal") or "") for part in parts)
+    return join_parts(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
 def _tool_call(call: Any) -> Message:
@@ -125,7 +126,7 @@ def _same_call(recorded: Message, given: Message) -> bool:
 
 
 def _as_read(arguments: str) -> Any:
-    """As `_object`, with numbers as a client reads and writes them that has no other than doubles."""
+    """Parse as `_object` does, with numbers as a client reads and writes them that has only doubles."""
     return _object(arguments, parse_int=float)
 
 

@@ -37,7 +37,7 @@ def usage_of(
         prompt_tokens=sum(len(call.prompt_ids) for call in conversation.calls),
         sampled_tokens=sum(len(call.ids) for call in conversation.calls),
         breaks=dict(sorted(conversation.breaks.items())),
-        normalised=conversation.normalised,
+        normalised=conversation.normalised_count,
         replayed=conversation.replayed,
         turns=max((len(call.path) for call in conversation.calls), default=0),
         overruled={name: tuple(values) for name, values in sorted(overruled.items())},
@@ -54,7 +54,7 @@ def segments_of(conversation: Conversation) -> tuple[Segment, ...]:
 
 
 def _paths(calls: Sequence[Call]) -> Iterator[list[Call]]:
-    """From the root to each call that sampled something and that none goes on from that did."""
+    """Yield the path from the root to each call that sampled something and that no such call continues."""
     with_tokens = [call for call in calls if call.ids]
     gone_on_from = {call.parent.number for call in with_tokens if call.parent is not None}
     paths = [call.path for call in with_tokens if call.number not in gone_on_from]

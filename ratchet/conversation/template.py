@@ -24,13 +24,13 @@ from ratchet.service.errors import PromptRefused
 
 MARK, UNMARK = "\U000f0000", "\U000f0001"
 REFUSALS = (jinja2.TemplateError, KeyError, TypeError, ValueError, AttributeError)
-"""What a template raises that does not take the messages."""
+"""The errors a template raises where it does not take the messages."""
 
 Tools = Sequence[Mapping[str, Any]]
 
 
 class Codec(Protocol):
-    """Of a tokenizer, what a template needs. Adds no tokens of its own."""
+    """The part of a tokenizer that a template needs. Adds no tokens of its own."""
 
     def encode(self, text: str, *, plain: bool = False) -> list[int]:
         """`plain`: control tokens in the text are text."""
@@ -85,23 +85,25 @@ class ChatTemplate:
         return ids
 
     def text(self, ids: Sequence[int]) -> str:
-        """What was sampled, without the token that ended it."""
-        return self.codec.decode(ids[:-1] if self.ended(ids) else ids)
+        """Decode what was sampled, without the token that ended it."""
+        return self.codec.decode(ids[:-1] if self.ends_itself(ids) else ids)
 
-    def ended(self, ids: Sequence[int]) -> bool:
-        """Whether the model ended the answer itself."""
+    def ends_itself(self, ids: Sequence[int]) -> bool:
+        """Return whether the model ended the answer itself."""
         return bool(ids) and ids[-1] in self.ends
 
-    def unmarked(self, text: str) -> str:
+    def remove_marks(self, text: str) -> str:
         return text.replace(MARK, "").replace(UNMARK, "")
 
     def end_of_turn(self, text: str, start: int) -> tuple[int, int] | None:
-        """Where in rendered text, from there on, the template first writes a token that ends an answer."""
+        """Find the place in rendered text, from there on, where the template first writes a token that ends an
+        answer."""
         found = [(at, at + len(end)) for end in self.ends.values() if (at := _unmarked_find(text, end, start)) >= 0]
         return min(found, default=None)
 
     def _encode(self, piece: str, *, plain: bool, at_start: bool) -> list[int]:
-        """In the middle of a text, behind a line break that is taken off again: some tokenizers put a space first."""
+        """Encode in the middle of a text, behind a line break that is taken off again: some tokenizers put a space
+        first."""
         if at_start:
             return self.codec.encode(piece, plain=plain)
         line_break = self.codec.encode("\n")
@@ -110,8 +112,8 @@ class ChatTemplate:
 
     def _mark(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = self.unmarked(value)
-            return self._control.sub(_marked, text) if self._control.search(text) else text
+            text = self.remove_marks(value)
+            return self._control.sub(_mark_token, text) if self._control.search(text) else text
         if isinstance(value, (dict, Mapping)):  # nearly all are the first, which is known at a glance
             return {key: self._mark(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
@@ -119,7 +121,7 @@ class ChatTemplate:
         return value
 
 
-def _marked(token: re.Match[str]) -> str:
+def _mark_token(token: re.Match[str]) -> str:
     return f"{MARK}{token[0]}{UNMARK}"
 
 
@@ -140,7 +142,7 @@ class _Generation(Extension):
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return CallBlock(self.call_method("_inside"), [], [], body).set_lineno(line)
 
-    def _inside(self, caller: Callable[[], str]) -> str:
+    def _render_body(self, caller: Callable[[], str]) -> str:
         return caller()
 
 
@@ -153,7 +155,8 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def _environment(now: Callable[[], datetime]) -> ImmutableSandboxedEnvironment:
-    """As transformers sets its own up; templates come with models, which are strangers' files."""
+    """Set up an environment as transformers does; sandboxed, because templates come with models, which are
+    strangers' files."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
 
     def raise_exception(reason: str) -> None:

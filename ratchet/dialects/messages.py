@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from ratchet.conversation.messages import joined
+from ratchet.conversation.messages import join_parts
 from ratchet.dialects.body import FAILURES, Refused, find_field, refusal_of
 from ratchet.dialects.dialect import (
     Answers,
@@ -197,7 +197,7 @@ def _text(content: Any) -> str:
         return content or ""
     if other := next((part.get("type") for part in _listed(content) if part.get("type") != "text"), None):
         raise Refused(400, f"messages: a block is {other!r}; this model reads text only")
-    return joined(str(part.get("text", "")) for part in content)
+    return join_parts(str(part.get("text", "")) for part in content)
 
 
 def _listed(content: Any) -> list[Mapping[str, Any]]:

@@ -1,1 +1,1 @@
-"""What makes a service an HTTP API: one application with limits, access, problems and documents."""
+"""Makes a service an HTTP API: one application with limits, access, problems and documents."""

@@ -16,7 +16,7 @@ Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the 
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Items on a page, at most.")]
 
 Place = list[str | int]
-"""What a list is ordered by, of the last item of a page."""
+"""The sort key of the last item of a page."""
 
 
 def cursor_of(place: Place) -> str:

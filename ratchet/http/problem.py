@@ -34,7 +34,7 @@ SENTENCES = {
     **dict.fromkeys(("list_type", "tuple_type"), "must be a list"),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
 }
-"""Of a field, by pydantic's types of errors."""
+"""A sentence for each of pydantic's types of errors."""
 COUNTED = {
     "too_short": "item",
     "too_long": "item",
@@ -53,7 +53,7 @@ class Fault(BaseModel):
 
 
 class ProblemDocument(BaseModel):
-    """What every error answers with."""
+    """The body of every error's answer."""
 
     type: str = Field("about:blank", description="A word for programs, stable; about:blank where the status says all.")
     title: str = Field(description="What kind of error, in a few words.")
@@ -111,11 +111,11 @@ class Problem(errors.RatchetError):
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For `responses=` of a route: the problems it answers with besides those that every route has."""
-    return {status: documented(status) for status in statuses}
+    """Return `responses=` of a route: the problems it answers with besides those that every route has."""
+    return {status: document_problem(status) for status in statuses}
 
 
-def documented(status: int) -> dict[str, Any]:
+def document_problem(status: int) -> dict[str, Any]:
     reference = {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}
     return {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": reference}}}
 
@@ -159,7 +159,7 @@ def status_of(error: Exception) -> int:
 
 
 def problem_of_http(error: HTTPException) -> Problem:
-    """What FastAPI and Starlette raise themselves."""
+    """Return the problem for an error that FastAPI or Starlette raises."""
     headers = error.headers if isinstance(error.headers, dict) else {}
     return Problem(error.status_code, HTTPStatus(error.status_code).phrase, str(error.detail), headers=headers)
 
@@ -204,7 +204,7 @@ def _fault(fault: Mapping[str, Any], body: Any) -> Fault:
 
 
 def _sentence(fault: Mapping[str, Any]) -> str:
-    """What is wrong with a field, in words of JSON: pydantic's are those of Python, and speak of a tuple."""
+    """Say what is wrong with a field in words of JSON: pydantic's are those of Python, and speak of a tuple."""
     kind, numbers = fault["type"], fault.get("ctx", {})
     if kind in SENTENCES:
         return SENTENCES[kind]
@@ -218,7 +218,8 @@ def _sentence(fault: Mapping[str, Any]) -> str:
 
 
 def _keys_in(body: Any, path: Sequence[int | str], *, missing: bool) -> Iterator[int | str]:
-    """Of a path in pydantic's model what is a path in the client's body: it also names the members of unions."""
+    """Yield the part of pydantic's path that is a path in the client's body: pydantic also names the members of
+    unions."""
     for number, part in enumerate(path):
         try:
             body = body[part]

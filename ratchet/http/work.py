@@ -25,7 +25,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(THREADS, f"{name}-api")
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the function returns or raises. It runs to its end, even if nobody waits for it any more."""
+        """Return what the function returns or raises. It runs to its end, even if nobody waits for it any more."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **kwargs))
 
     def close(self) -> None:
@@ -34,12 +34,12 @@ class Threads:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What the work returns or raises; cancelled, and a Problem that nobody sees, once the client has gone.
+    """Return what the work returns or raises; cancelled, and a Problem that nobody sees, once the client has gone.
 
     Only for work that may be broken off anywhere. The body must have been read.
     """
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_gone(request))
+    leaving = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -50,6 +50,6 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
             task.cancel()
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -142,7 +142,7 @@ def result_of(lines: Sequence[Interaction]) -> Result:
     nothing = came_to_nothing(lines)
     late = given and nothing is None and any(_came_too_late(one) for one in lines)
     counted = votes(lines, line) if given and line.select == "majority" else 0
-    return Result.assembled(
+    return Result.from_valid(
         {
             "task_id": line.task_id,
             "response": line.response,

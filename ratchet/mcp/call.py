@@ -1,4 +1,4 @@
-"""What a tool asks for: one call of a REST route, as a value. Pure; who makes the call is in `rest.py`."""
+"""A tool's call of a REST route, as a value. Pure; `rest.py` makes the call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Route:
     template: str
 
     @classmethod
-    def of(cls, service: str, text: str) -> Route:
+    def parse(cls, service: str, text: str) -> Route:
         method, template = text.split(" ")
         return cls(service, method, template)
 

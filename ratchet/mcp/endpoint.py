@@ -36,7 +36,7 @@ class McpEndpoint:
         self._loading = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        server = await self._loaded()
+        server = await self._load()
         server.streamable_http_app(
             stateless_http=True, max_request_body_size=self._max_body_bytes, transport_security=self._security()
         )
@@ -50,7 +50,7 @@ class McpEndpoint:
 
         return TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
-    async def _loaded(self) -> MCPServer[Any]:
+    async def _load(self) -> MCPServer[Any]:
         async with self._loading:
             if self._server is None:
                 self._server = await asyncio.to_thread(self._build)

@@ -238,9 +238,8 @@ def unfreeze(agent_id: WhichAgent, reason: Why) -> Call:
 
 @TOOLS.tool("POST /v1/adapters/{agent_id}/reanchor", AgentView, "Take the scorer as it is now", Effect.SETS)
 def reanchor(agent_id: WhichAgent, reason: Why) -> Call:
-    """Where a scorer has drifted and was changed on purpose: its scores become the measure, and learning goes on. Ask
-    the user first; once the scorer is back, learning goes on by itself.
-    """
+    """Accept a scorer that has drifted because it was changed on purpose: its scores become the measure, and
+    learning goes on. Ask the user first; once the scorer is back, learning goes on by itself."""
     return Call(path={"agent_id": agent_id}, body={"reason": reason})
 
 
@@ -274,9 +273,8 @@ def compare_programs(agent_id: OneAgent = None) -> Call:
 
 @TOOLS.tool("GET /v1/programs/{agent_id}", ProgramsStanding, "Show where programs stand", Effect.READS)
 def programs_standing(agent_id: WhichAgent) -> Call:
-    """Which of an agent's programs answers by default (primary), which is tried against it (candidate), the experiment
-    that runs, how earlier ones ended, and which programs runners have.
-    """
+    """Show which of an agent's programs answers by default (primary), which is tried against it (candidate), the
+    experiment that runs, how earlier ones ended, and which programs runners have."""
     return Call(path={"agent_id": agent_id})
 
 
@@ -314,9 +312,8 @@ def rollback_program(
 def list_rollouts(
     task_id: Annotated[Identifier | None, Field(description="Only this task's.")] = None, agent_id: OneAgent = None
 ) -> Call:
-    """What programs are at now, over all runners: each rollout that runs, with its calls of the model and tokens so
-    far, and how the newest that ended did.
-    """
+    """List the rollouts that run now, over all runners, with their calls of the model and tokens so far, and how the
+    newest that ended did."""
     return Call(query={"task_id": task_id, "agent_id": agent_id})
 
 

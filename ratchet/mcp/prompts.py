@@ -12,7 +12,7 @@ def why_rolled_back(
     agent_id: Annotated[str, Field(description="The agent, such as small.")],
     version: Annotated[str, Field(description="The adapter version, such as v1.0.2.")],
 ) -> str:
-    """Why an adapter was rolled back or rejected, from the evidence of the decision."""
+    """Explain why an adapter was rolled back or rejected, from the evidence of the decision."""
     return f"""Why was adapter {version} of agent {agent_id} rolled back (or rejected)?
 
 1. show_adapter: in its decisions, the newest first, find the move away from traffic: who made it, on what evidence.
@@ -27,7 +27,7 @@ rightly, and what to change before the next training. Say what you could not see
 
 
 def investigate_task(task_id: Annotated[str, Field(description="The task's id.")]) -> str:
-    """What became of one task, and why the answer is as it is."""
+    """Find out what became of one task, and why the answer is as it is."""
     return f"""What became of task {task_id}, and why?
 
 1. get_task: its state, the hops with their seconds, every sample with its score and reason, the arm it was assigned.
@@ -54,7 +54,7 @@ each with its number and the next step. Propose changes (promote, rollback, free
 
 
 def judge_candidate(agent_id: Annotated[str, Field(description="The agent, such as small.")]) -> str:
-    """Whether to step in on the adapter that is being tried now."""
+    """Judge whether to step in on the adapter that is being tried now."""
     return f"""Agent {agent_id} is trying a candidate adapter. Should a person step in?
 
 1. list_adapters: the candidate, its parent, and its experiment.

@@ -1,4 +1,4 @@
-"""What a client may read and keep in its context: the log's tail, the registry, a task, an experiment, dead letters.
+"""Resources that a client may keep in its context: the log's tail, the registry, a task, an experiment, dead letters.
 
 Each resource is one GET of the REST API, as JSON. They don't push: a client that wants to follow reads again.
 """
@@ -14,7 +14,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 
 from ratchet.mcp.call import VARIABLE, Call, Route
 from ratchet.mcp.rest import CallFailed, Services, ask
-from workbench.tools.bounds import TooBig, bounded
+from workbench.tools.bounds import TooBig, bound_value
 
 JSON = "application/json"
 TAIL = 50
@@ -126,23 +126,23 @@ def add_resources(server: MCPServer[Any], services: Services) -> None:
 
 
 def _reader(services: Services, one: Readable) -> Callable[..., Awaitable[str]]:
-    async def fixed() -> str:
+    async def read_fixed() -> str:
         return await _read(services, one.route, Call(query=dict(one.query)))
 
     async def with_variable(value: str) -> str:
         return await _read(services, one.route, Call(path={str(one.variable): value}))
 
-    return with_variable if one.variable else fixed
+    return with_variable if one.variable else read_fixed
 
 
 async def _read(services: Services, route: Route, call: Call) -> str:
     try:
-        return bounded(await ask(services, route, call, _untold)).text
+        return bound_value(await ask(services, route, call, _ignore_progress)).text
     except CallFailed as failure:
         raise (ResourceNotFoundError if failure.status == 404 else ResourceError)(str(failure)) from None
     except TooBig as error:
         raise ResourceError(f"too big to read here ({error})") from None
 
 
-async def _untold(waited_s: float, how: str) -> None:
+async def _ignore_progress(waited_s: float, how: str) -> None:
     """Reading a resource has no progress to tell."""

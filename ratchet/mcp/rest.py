@@ -135,7 +135,7 @@ def _json(answer: httpx.Response, route: Route) -> Any:
 
 
 def _sentence(answer: httpx.Response, route: Route) -> str:
-    """What a problem document says, the fields at fault included."""
+    """Return the message of a problem document, with the fields at fault."""
     try:
         problem = answer.json()
         faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.get("errors") or ()]

@@ -11,7 +11,6 @@ TOOLS = ToolTable("runner")
 
 @TOOLS.tool("GET /v1/rollouts", RunningRollouts, "List a runner's rollouts", Effect.READS)
 def running_rollouts() -> Call:
-    """What this runner's programs are at now: each rollout that runs, with its calls of the model and tokens so far
-    and the seconds that are left to it; how the newest that ended did, and why; how many wait for their turn.
-    """
+    """List this runner's rollouts that run now, with their calls of the model and tokens so far and the seconds that
+    are left; how the newest that ended did, and why; and how many wait for their turn."""
     return Call()

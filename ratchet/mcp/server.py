@@ -63,7 +63,7 @@ def build_server(name: str, services: Services, role_of: RoleOf) -> MCPServer[An
 
 
 def role_of_request(context: ServerRequestContext[Any, Any]) -> Role | None:
-    """As the guard found it, for a server that is mounted in a service."""
+    """Return the role that the guard found, for a server that is mounted in a service."""
     request = context.request
     return request.scope["state"]["caller"].role if isinstance(request, Request) else None
 
@@ -74,7 +74,7 @@ def may_call(role: Role, spec: ToolSpec) -> bool:
 
 
 async def _with_authorization(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """What the caller may do is decided by the header they came with: it goes along with every call of the API."""
+    """Add the caller's authorization header to every call of the API; it decides what the caller may do."""
     request = ctx.request if isinstance(ctx.request, Request) else None
     headers = request.headers if request else {}
     key = headers.get("x-api-key")  # which the guard takes, too

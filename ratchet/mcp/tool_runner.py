@@ -18,7 +18,7 @@ from ratchet.mcp.call import Call, Route
 from ratchet.mcp.rest import CallFailed, Progress, Services, ask
 from ratchet.mcp.tool_table import ToolSpec
 from schemas.messages.base import explain
-from workbench.tools.bounds import TooBig, bounded
+from workbench.tools.bounds import TooBig, bound_value
 
 CONTEXT = "context"
 
@@ -83,7 +83,7 @@ def _progress(call: Call, context: Context[Any, Any]) -> Progress:
 
 def _result(route: Route, call: Call, answer: Any) -> CallToolResult:
     try:
-        short = bounded(answer)
+        short = bound_value(answer)
     except TooBig as error:
         raise CallFailed(
             f"the answer is too big to read here ({error}): ask for fewer items with limit, or read it with "

@@ -19,7 +19,7 @@ KEPT = ("type", "properties", "$defs", "$ref", "items", "anyOf", "oneOf", "enum"
 
 
 class Effect(Enum):
-    """What calling a tool does to the fleet; a client decides by it whether to ask its user first."""
+    """An effect of calling a tool on the fleet; a client decides by it whether to ask its user first."""
 
     READS = "changes nothing"
     ADDS = "adds work; called twice, it may add it twice"
@@ -90,7 +90,7 @@ class ToolTable:
         """Register the function below as the tool that calls `route`, such as `GET /v1/tasks/{task_id}`."""
 
         def register(function: ToolFunction) -> ToolFunction:
-            self._specs.append(ToolSpec(function, Route.of(self.service, route), answers, title, effect))
+            self._specs.append(ToolSpec(function, Route.parse(self.service, route), answers, title, effect))
             return function
 
         return register

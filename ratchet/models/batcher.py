@@ -24,7 +24,7 @@ class _Place(Generic[T]):
 
 
 class WaitingLine(Generic[T]):
-    """What waits to be in a batch: by priority, then by arrival; nothing overtakes to fill a gap. Pure.
+    """Items that wait to be in a batch: by priority, then by arrival; nothing overtakes to fill a gap. Pure.
 
     `given_up` says of an item that nobody waits for it any more: it is passed over.
     """
@@ -35,7 +35,7 @@ class WaitingLine(Generic[T]):
         self._arrivals = 0
 
     def __iter__(self) -> Iterator[T]:
-        """In no order."""
+        """Yield the items in no order."""
         return (place.item for place in self._heap if not self._given_up(place.item))
 
     def add(self, item: T, size: int, priority: int = 0) -> None:

@@ -41,7 +41,7 @@ def convert(gguf: Path, out: Path) -> None:
 
 
 def prove(folder: Path, proof: Proof) -> dict[str, Any]:
-    """What the model says. Raises EngineError where it is not what it should say."""
+    """Ask the model and return its answers. Raises EngineError where one is not as it should be."""
     model = load_language_model(str(folder), dtype="float32", device="cpu")
     answer, logprob = greedy_answer(model, proof.question), mean_logprob(model, proof.text)
     if answer != proof.answer:
@@ -62,7 +62,7 @@ def greedy_answer(model: LanguageModel, question: str) -> str:
 
 @torch.inference_mode()
 def mean_logprob(model: LanguageModel, text: str) -> float:
-    """In nats a token, of the tokens after the first."""
+    """Return the mean log-probability in nats a token, of the tokens after the first."""
     ids = torch.tensor([model.tokenizer.encode(text)])
     logprobs = model.model(ids).logits[0, :-1].float().log_softmax(-1)
     return float(logprobs.gather(-1, ids[0, 1:, None]).mean())

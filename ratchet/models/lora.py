@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 def peft_config(checked: LoraConfig, *, trainable: bool) -> peft.LoraConfig:
-    """Of a configuration that ratchet/adapters/check.py found no fault with. Its weights are to be loaded over it."""
+    """Return peft's form of a configuration that ratchet/adapters/check.py found no fault with.
+
+    The weights are to be loaded over it.
+    """
     return peft.LoraConfig(
         task_type="CAUSAL_LM",
         inference_mode=not trainable,
@@ -29,10 +32,10 @@ def peft_config(checked: LoraConfig, *, trainable: bool) -> peft.LoraConfig:
         exclude_modules=checked.exclude_modules or None,
         layers_to_transform=checked.layers_to_transform,
         fan_in_fan_out=checked.fan_in_fan_out,
-        rank_pattern=_escaped(checked.rank_pattern),
-        alpha_pattern=_escaped(checked.alpha_pattern),
+        rank_pattern=_escape_pattern(checked.rank_pattern),
+        alpha_pattern=_escape_pattern(checked.alpha_pattern),
     )
 
 
-def _escaped(pattern: dict[str, T] | None) -> dict[str, T]:
+def _escape_pattern(pattern: dict[str, T] | None) -> dict[str, T]:
     return {re.escape(written_out(key)): value for key, value in (pattern or {}).items()}

@@ -26,7 +26,7 @@ from ratchet.models.lora import peft_config
 from ratchet.service.errors import EngineError, RatchetError
 
 TOLERANCE = 5e-2
-"""In nats, of the log-probability of any token: 16-bit weights round the sum of two matrices once, not twice."""
+"""Tolerance in nats of any token's log-probability: 16-bit weights round the sum of two matrices once, not twice."""
 PROBED_TOKENS = 64
 
 

@@ -1,6 +1,6 @@
-"""What a model's config.json says of its size: parameters and linear layers, counted without its weights, and exactly.
+"""Counts parameters and linear layers from a model's config.json, without its weights, and exactly.
 
-For the decoders whose blocks are Llama's: Llama, Mistral, Qwen 2 and 3, SmolLM. No torch, no hub.
+It knows the decoders whose blocks are Llama's: Llama, Mistral, Qwen 2 and 3, SmolLM. No torch, no hub.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ModelShape:
 
     @property
     def linear_parameters(self) -> int:
-        """Of all blocks: what is kept in 4 bits where anything is."""
+        """Count the parameters in the linear layers of all blocks: those kept in 4 bits where anything is."""
         return self.layers * sum(inputs * outputs for inputs, outputs in self.linear.values())
 
     @property
@@ -70,13 +70,13 @@ class ModelShape:
         return self.linear_parameters + self.layers * (biases + norms) + self.hidden + embeddings
 
     def lora_parameters(self, rank: int, targets: frozenset[str] | None = None) -> int:
-        """Of a LoRA on all linear layers but the head, or on those named."""
+        """Count the parameters of a LoRA on all linear layers but the head, or on those named."""
         adapted = [size for name, size in self.linear.items() if targets is None or name in targets]
         return self.layers * rank * sum(inputs + outputs for inputs, outputs in adapted)
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
-    """Of a config.json. Raises EngineError for a model that is not counted here."""
+    """Read the shape from a config.json. Raises EngineError for a model that is not counted here."""
     family = config.get("model_type")
     if family not in FAMILIES:
         raise EngineError(f"models of type {family!r} are not counted; {', '.join(sorted(FAMILIES))} are")
@@ -110,11 +110,14 @@ KNOWN_SHAPES = {
     "qwen2.5-3b": _qwen(2048, 11_008, 36, 16, 2),
     "qwen2.5-7b": _qwen(3584, 18_944, 28, 28, 4, vocabulary=152_064),
 }
-"""By their config.json on the hub; those of the Coder and Instruct models are the same."""
+"""Shapes from their config.json on the hub; those of the Coder and Instruct models are the same."""
 
 
 def known_shape(name: str) -> ModelShape:
-    """Of a known model, a folder with a config.json, or such a file. Raises EngineError with those that are known."""
+    """Return the shape of a known model, a folder with a config.json, or such a file.
+
+    Raises EngineError with the models that are known.
+    """
     short = name.rpartition("/")[2].lower().removesuffix("-instruct").replace("-coder", "")
     if short in KNOWN_SHAPES:
         return KNOWN_SHAPES[short]

@@ -114,7 +114,7 @@ def answer_encoder(tokenizer: Any, end_ids: Collection[int]) -> Callable[[str], 
 
 
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
-    """Of each token by itself; where it is a part of a character, what stands for that."""
+    """Decode each token by itself; where it is a part of a character, a replacement stands for it."""
     return tuple(str(tokenizer.decode([one], clean_up_tokenization_spaces=False)) for one in ids)
 
 
@@ -173,17 +173,19 @@ class ConcurrentCodec(TokenizerCodec):
 
 
 def template_of(folder: Path, variables: Mapping[str, Any] | None = None) -> ChatTemplate | None:
-    """For conversations with the model in a folder; None if it has no chat template. `variables`: what the template
-    sees besides, such as `enable_thinking`."""
+    """Return the chat template of the model in a folder, or None if it has none.
+
+    `variables`: what the template sees besides, such as `enable_thinking`.
+    """
     tokenizer = load_tokenizer(folder)
     codec = ConcurrentCodec if hasattr(tokenizer, "backend_tokenizer") else None
     return chat_template(tokenizer, _end_ids(folder, tokenizer), variables, codec)
 
 
 def answers_of(folder: Path) -> tuple[Callable[[str], list[int]], int]:
-    """What gives the tokens of an answer by the model in a folder, and how many it holds, prompt and answer together.
+    """Return an encoder of answers by the model in a folder, as `answer_encoder`, and how many tokens it holds.
 
-    As `answer_encoder`.
+    The number covers prompt and answer together.
     """
     tokenizer = load_tokenizer(folder)
     longest = json.loads((folder / "config.json").read_bytes()).get("max_position_embeddings")

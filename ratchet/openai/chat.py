@@ -22,7 +22,7 @@ from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
 
-from ratchet.conversation.messages import joined
+from ratchet.conversation.messages import join_parts
 from ratchet.openai.honoured import stop_strings, wishes
 from ratchet.openai.tools import (
     REQUIRED,
@@ -150,7 +150,7 @@ class ChatTurn(Given):
 
     @property
     def text(self) -> str:
-        return self.content if isinstance(self.content, str) else joined(part.text for part in self.content or ())
+        return self.content if isinstance(self.content, str) else join_parts(part.text for part in self.content or ())
 
 
 class StreamOptions(Given):

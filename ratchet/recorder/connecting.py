@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
-from ratchet.bus.amqp.short_connection import BrokerUnreachable, connected, without_password
+from ratchet.bus.amqp.short_connection import BrokerUnreachable, open_connection, without_password
 from ratchet.bus.topology import Queue, Topology
 from ratchet.service.errors import BusError
 
@@ -45,10 +45,10 @@ async def own_bus(amqp_url: str, namespace: str, queue: str, *, name: str) -> Ra
 
 def delete_queue(amqp_url: str, queue: str) -> None:
     """By its name on the wire, once nothing comes any more. If it can't be, it expires."""
-    with suppress(BusError), connected(amqp_url) as connection:
+    with suppress(BusError), open_connection(amqp_url) as connection:
         connection.channel().queue_delete(queue)
 
 
 def _require_broker(amqp_url: str) -> None:
-    with connected(amqp_url):
+    with open_connection(amqp_url):
         pass

@@ -279,7 +279,7 @@ class RecordedRollout:
             parsed = PlainParser().parse(told, whole=True)  # it calls what was not offered: that is text
         answer.parsed = replace(parsed, calls=parsed.calls[:1]) if asked.one_call else parsed
         answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
-        answer.finish = "stop" if answer.stopped_at is not None or self._template.ended(ids) else "length"
+        answer.finish = "stop" if answer.stopped_at is not None or self._template.ends_itself(ids) else "length"
 
     def _parser_for(self, asked: ModelRequest) -> Parser:
         """Who offered no tools, or wants none called, gets no calls: what looks like one is text."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import httpx
 
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.conversation.template import ChatTemplate
 from ratchet.recorder.answers import RecordedAnswers
 from ratchet.recorder.application import Recorder
@@ -61,7 +61,7 @@ class RecordedWork:
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns when the Response is confirmed, which is the ack."""
-        work = opened(Work, delivery)
+        work = decode_delivery(Work, delivery)
         if self._answered is None or (self._answered.done() and self._failed(self._answered)):
             self._ended = 0
             self._answered = asyncio.create_task(self._answers.answer(work, delivery.body))

@@ -1,7 +1,7 @@
 """The health check of an image: `python -m ratchet.runtime.container_health [healthz|readyz]`; exits with 0 if well.
 
 `healthz`, the default: the process turns. `readyz`: it can do its work. A container of the command line
-has no server and is well. Imports nothing of ours: it runs every few seconds.
+has no server and is well. It imports little, because it runs every few seconds.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import sys
 import urllib.request
 from urllib.error import URLError
 
+from ratchet.runtime.processes import PROCESSES
+
 TIMEOUT_S = 4.0
-PORTS = {"orchestrator": 8700, "agent": 8710, "scorer": 8750, "trainer": 8760, "runner": 8770}
-"""Of the services' HTTP servers where no setting names another."""
+PORTS = {process.module: process.port for process in PROCESSES.values()}
+"""Ports of the services' HTTP servers where no setting names another."""
 
 
 def complaint(url: str) -> str | None:
-    """Why the server there is not well, or None."""
+    """Say why the server there is not well, or None."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S):
             return None

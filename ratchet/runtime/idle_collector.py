@@ -30,6 +30,6 @@ class IdleCollector:
 
 
 def _looks() -> int:
-    """How often Python has looked through what is youngest."""
+    """Return how often Python has collected its youngest generation."""
     looks: int = gc.get_stats()[0]["collections"]
     return looks

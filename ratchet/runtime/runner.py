@@ -1,4 +1,4 @@
-"""What every service does besides its own work: HTTP for operators, the bus, and an orderly end on SIGTERM."""
+"""Runs a service: HTTP for operators, the bus, and an orderly end on SIGTERM."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ class Service(Protocol):
         """Get ready to handle messages; may take long (load a model, wait as a standby)."""
 
     def subscriptions(self) -> Sequence[Subscription]:
-        """What to consume, asked once after `start`."""
+        """Return what to consume; asked once after `start`."""
 
     def trouble(self) -> str | None:
-        """Why it can't do its work now, as a sentence; None if it can."""
+        """Return why it can't do its work now, as a sentence; None if it can."""
 
     async def stop(self) -> None:
         """Release what `start` took; called when no handler runs any more."""
@@ -108,13 +108,13 @@ CLOSE_AFTER_S = 2
 TAKES_NOTHING_MS = 120_000
 """A client that takes nothing of what waits for it for so long is cut off, by the kernel; connections inherit it."""
 OPEN_FILES = 65_536
-"""As far as the hard limit allows."""
+"""Open files wanted, as far as the hard limit allows."""
 COLLECT_AFTER = 50_000
 """Allocations between two looks for garbage cycles."""
 
 
 def _spare_the_collector() -> None:
-    """What is loaded by now stays for good: the garbage collector need not look through it every few messages."""
+    """Freeze all that is loaded by now: it stays for good, and the garbage collector need not look through it."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
@@ -190,7 +190,7 @@ class Runner:
         collector = IdleCollector()
         while not self._stop.is_set():
             collector.beat()
-            if (why := self._watchdog.beat(self._bus.stalled())) is not None:
+            if (why := self._watchdog.beat(self._bus.stall_reason())) is not None:
                 self._hung = f"{why}. This process ends, to be started again, and what it has in hand goes back"
                 log.error("hung", self._hung)
                 return

@@ -1,8 +1,8 @@
-"""Ends a process that gets nowhere, so that whoever supervises it starts it again: the one rule, wherever it runs.
+"""Ends a process that gets nowhere, so that its supervisor starts it again: the one rule, wherever it runs.
 
-Two things are nowhere: work in hand that has been stalled (`Bus.stalled`) for so long, and an event loop that has not
-turned for so long. For the first the process ends in order; a thread ends it where that does not come to an end, and
-for the second. Nothing is lost: what was not settled goes back to its queue. A process that was frozen (SIGSTOP, a
+Two things are nowhere: work in hand that has been stalled (`Bus.stall_reason`) for so long, and an event loop that has
+not turned for so long. For the first the process ends in order; a thread ends it where that does not come to an end,
+and for the second. Nothing is lost: what was not settled goes back to its queue. A process that was frozen (SIGSTOP, a
 paused machine) has not been nowhere for that time: only seconds in which it ran are counted.
 """
 
@@ -20,7 +20,7 @@ log = Log("service")
 
 BEAT_S = 1.0
 LONGEST_BEAT_S = 5.0
-"""Of two beats that are further apart, no more counts: in between the process did not run."""
+"""The most seconds between two beats that count as run time; in a longer gap the process did not run."""
 TELL_S = 2.0
 MARGIN_S = 5.0
 """An orderly end gets these seconds beyond the time that handlers have to finish."""
@@ -41,7 +41,7 @@ class Watchdog:
         self._ending_s: float | None = None
 
     def beat(self, stalled: str | None) -> str | None:
-        """Why the process has to end in order; None as long as it need not."""
+        """Return why the process has to end in order; None as long as it need not."""
         now = self._seconds()
         passed, self._beat_at = min(now - self._beat_at, LONGEST_BEAT_S), now
         self._stands_s = 0.0
@@ -52,7 +52,7 @@ class Watchdog:
         return f"{stalled}; for {self._limit_s:g} s more nothing changed (RATCHET_RESTART_STALLED_S)"
 
     def look(self) -> str | None:
-        """Why the process has to end now, in whatever state it is."""
+        """Return why the process has to end now, in whatever state it is."""
         now = self._seconds()
         passed, self._looked_at = min(now - self._looked_at, LONGEST_BEAT_S), now
         if self._ending_s is not None:

@@ -1,1 +1,1 @@
-"""What every module may import: errors, settings, telemetry, metrics, failpoints. Imports nothing else of ratchet/."""
+"""Imported by every module: errors, settings, telemetry, metrics, failpoints. Imports nothing else of ratchet/."""

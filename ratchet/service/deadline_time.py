@@ -1,4 +1,4 @@
-"""How long it is to a deadline, where what is too late is dropped: a wall clock that is set must not drop the rest."""
+"""Tells the time to a deadline. A wall clock that is set must not make work that is in time look late."""
 
 from __future__ import annotations
 

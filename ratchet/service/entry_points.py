@@ -1,4 +1,4 @@
-"""What installed packages register by entry points: found by its name, and imported only when it is asked for."""
+"""Finds what installed packages register by entry points, and imports it only when it is asked for."""
 
 from __future__ import annotations
 

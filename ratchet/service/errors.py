@@ -36,11 +36,11 @@ class Hung(RatchetError):
 
 
 class NotFound(RatchetError):
-    """What was named does not exist."""
+    """The thing named does not exist."""
 
 
 class Ambiguous(RatchetError):
-    """What was named may be more than one thing: name it whole."""
+    """The name may be more than one thing: name it whole."""
 
 
 class Retry(RatchetError):
@@ -115,7 +115,7 @@ class ScorerError(RatchetError):
 
 
 class NotJudged(RatchetError):
-    """What the gate saw says nothing of the candidate: it is asked again later."""
+    """The gate learned nothing about the candidate: it is asked again later."""
 
 
 class RegistryError(RatchetError):

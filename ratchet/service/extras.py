@@ -1,9 +1,10 @@
-"""What to type where a library of an extra is missing: Ratchet is on no package index, it is installed from a clone."""
+"""Says what to type where a library of an extra is missing: Ratchet is on no package index, but installed from a
+clone."""
 
 from __future__ import annotations
 
 LEFT_TO_PIP = frozenset({"bench", "qlora"})
-"""What `make setup` does not install."""
+"""Extras that `make setup` does not install."""
 
 
 def to_install(extra: str) -> str:

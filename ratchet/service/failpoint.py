@@ -56,17 +56,17 @@ def _parse(text: str) -> tuple[str, int]:
     return step, int(count or 1)
 
 
-def _mapped(path: Path) -> mmap:
+def _map_file(path: Path) -> mmap:
     with path.open("r+b") as file:
         return mmap(file.fileno(), STEP_BYTES)
 
 
 _given = os.environ.get("RATCHET_FAILPOINT", "")
-_halt = _mapped(Path(_given[1:])) if _given.startswith("@") else None
+_halt = _map_file(Path(_given[1:])) if _given.startswith("@") else None
 _step, _left = _parse("" if _halt else _given)
 
 
-def armed(step: str) -> bool:
+def is_armed(step: str) -> bool:
     """True if this step was named: then what comes before it must really be done, not buffered."""
     return step == _step or (_halt is not None and _halt[:].rstrip(b"\0") == step.encode())
 
@@ -74,7 +74,7 @@ def armed(step: str) -> bool:
 def reach(step: str) -> None:
     """Passes, unless this is the passage that was named: then the process is gone, or halted."""
     global _left
-    if not _given or not armed(step):
+    if not _given or not is_armed(step):
         return
     if _halt is not None:
         _halt[:] = bytes(STEP_BYTES)

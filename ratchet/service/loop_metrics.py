@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 
 class Count:
-    """What was counted under one set of label values."""
+    """A count under one set of label values."""
 
     __slots__ = ("value",)
 
@@ -26,7 +26,7 @@ class Count:
         self.value = 0.0
 
     def inc(self, amount: float = 1) -> None:
-        """By 0 or more."""
+        """Add 0 or more."""
         self.value += amount
 
 
@@ -109,7 +109,7 @@ class LoopHistogram(LoopMetric[Series]):
         super().__init__(name, about, labels, registry)
 
     def observe(self, value: float) -> None:
-        """For a histogram without labels."""
+        """Observe on a histogram without labels."""
         self._children[()].observe(value)
 
     def _child(self) -> Series:

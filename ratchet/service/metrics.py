@@ -46,12 +46,12 @@ class QueueMetrics:
 
 @cache
 def queue_metrics(queue: str) -> QueueMetrics:
-    """For names of a topology only: each name costs a line at /metrics for good."""
+    """Return the metrics of a queue, for names of a topology only: each name costs a line at /metrics for good."""
     return QueueMetrics(queue)
 
 
 def quantile(q: float, buckets: Sequence[tuple[float, float]]) -> float | None:
-    """Of cumulative (upper bound, count) buckets, linear within a bucket, as Prometheus does it.
+    """Estimate a quantile from cumulative (upper bound, count) buckets, linear within a bucket, as Prometheus does.
 
     None without observations; the last finite bound where it lies above it.
     """

@@ -38,12 +38,12 @@ def amqp_parameters(url: str) -> URLParameters:
 
 
 def names(value: Any) -> Any:
-    """For settings that are lists: what commas separate."""
+    """Split a list setting at its commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
 def none_if_empty(value: Any) -> Any:
-    """For settings that a file may leave empty: `.` is no path that anybody meant."""
+    """Turn an empty path into None: `.` is no path that anybody meant."""
     return None if value == "" else value
 
 
@@ -205,13 +205,14 @@ class FleetSettings(BaseSettings):
 
     @classmethod
     def read(cls, **given: Any) -> Self:
-        """What is `given`, then the environment, then files of secrets. Raises SettingsError naming what is at fault.
+        """Read what is `given`, then the environment, then files of secrets. Raises SettingsError naming what is at
+        fault.
 
         A file of RATCHET_SECRETS_DIR (or /run/secrets) with a variable's name in small letters, such as
         `ratchet_amqp_url`, is that variable's value.
         """
         try:
-            return cls._made(given)
+            return cls._from_values(given)
         except ValidationError as error:
             raise SettingsError(f"settings can't be used: {'; '.join(cls._sentences(error))}") from None
 
@@ -224,7 +225,9 @@ class FleetSettings(BaseSettings):
         prefix = str(cls.model_config.get("env_prefix", ""))
         fields = {name.removeprefix(prefix).lower(): value for name, value in given.items()}
         try:
-            return cls._made({name: fields[name] for name in fields.keys() & cls.model_fields.keys()}).unusable_parts()
+            return cls._from_values(
+                {name: fields[name] for name in fields.keys() & cls.model_fields.keys()}
+            ).unusable_parts()
         except ValidationError as error:
             return cls._sentences(error)
 
@@ -236,7 +239,7 @@ class FleetSettings(BaseSettings):
         return []
 
     @classmethod
-    def _made(cls, given: dict[str, Any]) -> Self:
+    def _from_values(cls, given: dict[str, Any]) -> Self:
         secrets = Path(os.environ.get("RATCHET_SECRETS_DIR", "/run/secrets"))
         try:
             return cls(_secrets_dir=secrets if secrets.is_dir() else None, **given)

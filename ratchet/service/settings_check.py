@@ -1,11 +1,11 @@
-"""What is wrong with the settings of this environment, said before anything that takes time has begun.
+"""Checks the settings of this environment before anything that takes time has begun.
 
 A name that no setting has is worth a warning, with the nearest one that there is; a value that can't be used ends the
 start. As a program, `python -m ratchet.service.settings_check [FILE]`, it is a job of docker-compose.yml: exit code 1
 for it. FILE: settings as in `.env`, which go before those of the environment; there need be no such file.
 
-Engines and scorers are looked up by name where their service is installed: on Compose in the image of each.
-Left out: what only the process itself can tell, such as whether a scorer's server answers.
+Engines and scorers are looked up by name where their service is installed: on Compose in the image of each. Left out:
+what only the process itself can tell, such as whether a scorer's server answers.
 """
 
 from __future__ import annotations

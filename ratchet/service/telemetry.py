@@ -39,11 +39,11 @@ def trace_parent_of(headers: Mapping[str, Any]) -> str:
 
 
 TOKEN = re.compile(r"eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")
-"""What a JSON Web Token looks like: its header is a JSON object in base64url."""
+"""Matches a JSON Web Token: its header is a JSON object in base64url."""
 
 
 def without_tokens(text: str) -> str:
-    """Whoever put one there, and wherever: it must not be kept."""
+    """Remove tokens from the text: they must not be kept."""
     return TOKEN.sub("<token>", text) if "eyJ" in text else text
 
 

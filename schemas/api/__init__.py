@@ -1,1 +1,1 @@
-"""What the orchestrator's REST API answers and takes: one module per subject, pydantic only."""
+"""The bodies of the orchestrator's REST API: one module per subject, pydantic only."""

@@ -60,7 +60,7 @@ class AgentView(Record):
 
 
 class Verification(Record):
-    """Whether the decisions, the registry and every adapter are what was decided, and by whom."""
+    """A check of the decisions, the registry and every adapter: are they as decided, and by whom?"""
 
     ok: bool
     faults: list[str] = Field(description="Each a sentence that says what to do.")
@@ -72,7 +72,7 @@ class Verification(Record):
 
 
 class TrainingView(Record):
-    """What the trainer left beside an adapter: groups used and dropped by reason, and the curves by training step."""
+    """The trainer's record beside an adapter: groups used and dropped by reason, and the curves by training step."""
 
     counts: dict[str, float]
     curves: dict[str, list[CurvePoint]] = Field(description="Name → [step, value]; those that are zero are left out.")

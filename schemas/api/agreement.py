@@ -1,4 +1,4 @@
-"""How far scorer, auditor and people agree; and labels: an answer to look at, and what a person said of it."""
+"""The agreement of scorer, auditor and people; and labels: an answer to look at, and what a person said of it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class NextToLabel(Record):
 
 
 class GivenLabel(Record):
-    """Of `sample`: how good it is; with `other`, how it is beside that one: 1 better, 0.5 as good, 0 worse."""
+    """A label of `sample`: how good it is; with `other`, how it is beside that one: 1 better, 0.5 as good, 0 worse."""
 
     task_id: Identifier
     sample: Index

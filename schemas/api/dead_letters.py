@@ -58,17 +58,17 @@ class Which(Record):
 
 
 class RequeueRequest(Which):
-    """Which go back to the queue they failed in: these, or all that failed in that queue."""
+    """Letters to send back to the queue they failed in: these, or all that failed in that queue."""
 
 
 class DismissRequest(Which):
-    """Which nobody needs: these, or all that failed in that queue."""
+    """Letters that nobody needs: these, or all that failed in that queue."""
 
     reason: Reason = Field(description="Why: it is kept with each letter, under the caller's name.")
 
 
 class RestoreRequest(Record):
-    """Which dismissed letters go to the queue they failed in after all."""
+    """Dismissed letters to send to the queue they failed in after all."""
 
     ids: list[str] = Field(min_length=1, max_length=1000)
     reason: Reason = Field(description="Why: it is kept beside the letter, under the caller's name.")

@@ -1,4 +1,4 @@
-"""What the stream of events carries: the `data` of each kind."""
+"""The `data` of each kind of event on the stream."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class JsonText:
         return {"type": "string", "contentMediaType": "application/json", "contentSchema": handler(core_schema)}
 
 
-def streamed(kind: EventKind, data: type[BaseModel]) -> type[BaseModel]:
+def stream_event_model(kind: EventKind, data: type[BaseModel]) -> type[BaseModel]:
     """One server-sent event as it is on the stream: `id` is what Last-Event-ID gives back."""
     fields: dict[str, Any] = {
         "id": (str, ...),

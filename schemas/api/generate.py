@@ -19,7 +19,7 @@ Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS), JSON_NUMBER]
 
 
 class SamplingGiven(Record):
-    """What is not given: one sample, at temperature 1, nothing filtered."""
+    """Parameters of sampling. The defaults: one sample, at temperature 1, nothing filtered."""
 
     n: Annotated[int, Field(ge=1, le=64), JSON_NUMBER] = Field(1, description="Answers sampled.")
     temperature: Annotated[float, Field(ge=0, le=5), JSON_NUMBER] = Field(1.0, description="0 is greedy.")
@@ -76,7 +76,7 @@ class TokensTold(Record):
 
 
 class ServedModel(Record):
-    """What a replica answers with, for whoever makes the token ids."""
+    """The model of a replica, for clients that make the token ids."""
 
     agent_id: AgentId
     engine: str
@@ -92,7 +92,7 @@ class LoadedAdapter(Record):
 
 
 class LoadedAdapters(Page[LoadedAdapter]):
-    """Of one replica; the base model is always among them."""
+    """The adapters of one replica; the base model is always among them."""
 
     agent_id: AgentId
     engine: str

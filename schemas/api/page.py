@@ -1,4 +1,4 @@
-"""What every list of the API has: items, and a cursor to the next ones."""
+"""The shape of every list of the API: items, and a cursor to the next ones."""
 
 from __future__ import annotations
 

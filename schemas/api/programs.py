@@ -13,7 +13,7 @@ from schemas.records.registry import ProgramEntry
 
 
 class ProgramFigures(Record):
-    """Of one program by one scorer, over its rollouts in the log. Means are null where no rollout told."""
+    """Figures of one program by one scorer, over its rollouts in the log. Means are null where no rollout told."""
 
     agent_id: str
     program: str
@@ -56,7 +56,10 @@ class ProgramView(ProgramEntry):
 
 
 class ProgramsStanding(Record):
-    """Which of an agent's programs answers, and which is tried. `primary` null: the samples are dealt to all."""
+    """The program that answers an agent's tasks, and the one that is tried.
+
+    `primary` null: the samples are dealt to all.
+    """
 
     agent_id: AgentId
     revision: int = Field(ge=0, description="Of the registry: how many decisions are in it.")

@@ -42,7 +42,7 @@ class RunnerView(Record):
 
 
 class FleetRollouts(Record):
-    """What was heard from runners: nothing is kept over a restart, the log has what came of it."""
+    """The rollouts heard of from runners. Nothing is kept over a restart; the log has the results."""
 
     items: list[FleetRollout] = Field(description="Those that run, and the newest that ended; the oldest first.")
     runners: list[RunnerView]

@@ -10,7 +10,7 @@ from schemas.api.numbers import JSON_NUMBER
 from schemas.messages.base import AdapterVersion, AgentId, Identifier, Record, Seconds, Timestamp
 
 LARGEST = 2**53 - 1
-"""What JSON holds exactly everywhere: nine petabytes of log."""
+"""The largest number that JSON holds exactly everywhere: nine petabytes of log."""
 
 Place = Annotated[int, Field(ge=0, le=LARGEST), JSON_NUMBER]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), JSON_NUMBER]
@@ -39,7 +39,7 @@ class TrainRunRequest(Record):
 
 
 class RunProgress(Record):
-    """As reported by the process that has the run in hand."""
+    """The progress, as reported by the process that has the run in hand."""
 
     stage: str = Field(description="reading, selected, training … as the run reports it.")
     step: int | None = Field(description="Steps done.")

@@ -52,7 +52,7 @@ class Interval(Record):
 
 
 class QualityFigure(Record):
-    """Of a version's answers to users, since this orchestrator started. A task is one observation."""
+    """The quality of a version's answers to users, since this orchestrator started. A task is one observation."""
 
     agent_id: str
     adapter_version: str
@@ -70,7 +70,7 @@ class ReplicaView(Record):
 
 
 class LearningFigures(Record):
-    """How far the next training is."""
+    """The way to the next training."""
 
     groups: int = Field(ge=0, description="Groups with something to learn from, since the last training.")
     wanted: int = Field(ge=0, description="So many bring a training; 0: it is not asked for by count.")
@@ -87,7 +87,7 @@ class HeldUp(Record):
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The reason, for people."""
         if self.again_at is None:
             return f"{self.name} is not tried: {self.reason}"
         times = f" {self.tries} times" if self.tries > 1 else ""

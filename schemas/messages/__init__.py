@@ -1,1 +1,1 @@
-"""What goes over the queues, a module a message."""
+"""The messages of the queues, a module a message."""

@@ -1,4 +1,4 @@
-"""What every message and record shares: frozen, versioned, JSON in and out. It knows no queue and no broker."""
+"""The base of every message and record: frozen, versioned, JSON in and out. It knows no queue and no broker."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     @classmethod
-    def assembled(cls, values: Mapping[str, Any]) -> Self:
+    def from_valid(cls, values: Mapping[str, Any]) -> Self:
         """From values by field that are known to be valid, as those of other records are: nothing is checked or copied.
 
         Fields that are not named have their defaults; every field without one must be.
         """
         record = cls.__new__(cls)
         _set(record, "__dict__", {**_defaults(cls), **values})
-        _set(record, "__pydantic_fields_set__", _named(tuple(values)))
+        _set(record, "__pydantic_fields_set__", _field_set(tuple(values)))
         _set(record, "__pydantic_extra__", None)
         _set(record, "__pydantic_private__", None)
         return record
@@ -58,7 +58,7 @@ _set = object.__setattr__
 
 @cache
 def _defaults(model: type[BaseModel]) -> dict[str, Any]:
-    """Of every field, in the order in which they are written."""
+    """Return the default of every field, in the order in which they are written."""
     return {
         name: field.get_default(call_default_factory=True, validated_data={})
         for name, field in model.model_fields.items()
@@ -66,7 +66,7 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
 
 
 @cache
-def _named(fields: tuple[str, ...]) -> set[str]:
+def _field_set(fields: tuple[str, ...]) -> set[str]:
     """Shared by all records that were made with these: they are frozen, and a copy has a set of its own."""
     return set(fields)
 
@@ -108,7 +108,8 @@ def explain(type_: str, error: ValidationError) -> str:
 
 
 def absent(value: object) -> bool:
-    """For `exclude_if`: a field that was added later is not written where it says nothing."""
+    """Tell whether to leave out a field (`exclude_if`): one that was added later is not written where it says
+    nothing."""
     return value is None
 
 

@@ -50,5 +50,5 @@ class LoggedFeedback(Message):
 
     @property
     def key(self) -> str:
-        """What there is one line of."""
+        """Return what there is one line of."""
         return self.feedback_id

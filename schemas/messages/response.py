@@ -16,9 +16,9 @@ SampleStatus = Literal["finished", "failed", "limit", "lost", "cancelled"]
 MOST_SAID = 1000
 """Characters of the sentence that says how a rollout ended."""
 MOST_COUNTED = 2**53 - 1
-"""Of calls, tokens, breaks, seconds: no rollout takes so many, and every reader of JSON can hold the number."""
+"""The most calls, tokens, breaks or seconds: no rollout has so many, and every reader of JSON can hold the number."""
 AT_MOST: dict[str, JsonValue] = {"maximum": MOST_COUNTED}
-"""What is published; it is held where messages are admitted, since the log is read whatever it holds."""
+"""The bounds of what is published. They apply where messages are admitted; the log is read whatever it holds."""
 
 
 class ToolCall(Record):
@@ -76,7 +76,7 @@ class Segment(Record):
 
     @property
     def given_tokens(self) -> int:
-        """Of the completion, between what was sampled."""
+        """The tokens of the completion that were given, between those that were sampled."""
         return len(self.completion_ids) - self.sampled_tokens
 
     def tokens_of(self, turn: Turn) -> int | None:
@@ -86,7 +86,7 @@ class Segment(Record):
         start, stop = self.spans[turn.span]
         return stop - start
 
-    def before(self, turn: Turn) -> int | None:
+    def tokens_before(self, turn: Turn) -> int | None:
         """Tokens that the model was given for it, with what it had seen before; None as for `tokens_of`."""
         if turn.span is None or turn.span >= len(self.spans):
             return None
@@ -94,7 +94,7 @@ class Segment(Record):
 
 
 class Usage(Record):
-    """What a rollout took: calls of the model, tokens it was given (with what it had seen before) and sampled."""
+    """The cost of a rollout: calls of the model, tokens it was given (with what it had seen before) and sampled."""
 
     calls: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
     prompt_tokens: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
@@ -198,7 +198,7 @@ class Sample(Record):
 
 
 def sampled_tokens(completion_ids: tuple[int, ...] | None, segments: tuple[Segment, ...] | None) -> int | None:
-    """Of one sample, in either form; None where it has neither."""
+    """Count the tokens of one sample, in either form; None where it has neither."""
     if segments is not None:
         return sum(segment.sampled_tokens for segment in segments)
     return None if completion_ids is None else len(completion_ids)
@@ -239,7 +239,7 @@ class Response(Message):
 
     @model_validator(mode="after")
     def _took_what_can_be_taken(self) -> Self:
-        """Of what is admitted; the log is read whatever it holds."""
+        """Check what is admitted; the log is read whatever it holds."""
         for number, sample in enumerate(self.samples):
             if sample.usage is not None and sample.usage.most > MOST_COUNTED:
                 raise ValueError(f"the usage of sample {number} has a number above {MOST_COUNTED:,}")

@@ -14,7 +14,7 @@ ResultStatus = Literal["ok", "failed", "expired"]
 
 
 class RolloutEnd(Record):
-    """How one rollout of a task ended. `says` is there where it did not by itself."""
+    """The end of one rollout of a task. `says` is there where it did not end by itself."""
 
     sample: int = Field(ge=0, description="Which of its group.")
     status: SampleStatus

@@ -35,7 +35,7 @@ class SampleScore(Record):
 
 
 class ScorerIdentity(Record):
-    """Who gave the score: a change in any of the three is a change of scorer."""
+    """The scorer that gave the score: a change in any of the three is a change of scorer."""
 
     id: Identifier
     revision: str

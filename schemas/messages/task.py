@@ -44,8 +44,8 @@ class ChatMessage(Record):
     tool_call_id: str | None = Field(None, exclude_if=absent, description="Of a tool's turn: which call it answers.")
 
     @property
-    def said(self) -> str:
-        """For people and judges: the content, then each call on a line of its own."""
+    def readable_text(self) -> str:
+        """The message for people and judges: the content, then each call on a line of its own."""
         calls = (f"{call.function.name}({call.function.arguments})" for call in self.tool_calls or ())
         return "\n".join([*([self.content] if self.content or not self.tool_calls else []), *calls])
 
@@ -85,7 +85,7 @@ NO_BOOLEAN = BeforeValidator(_no_boolean)
 
 
 Select = Literal["best", "majority", "judge", "first-passing"]
-"""How the user's answer is chosen among the samples (ratchet/logs/best_answer.py)."""
+"""Ways to choose the user's answer among the samples (ratchet/logs/best_answer.py)."""
 
 OwnQueue = Annotated[str, StringConstraints(max_length=255, pattern=r"^[A-Za-z0-9_.:-]{0,60}?reply\.[A-Za-z0-9_.:-]+$")]
 

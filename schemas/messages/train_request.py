@@ -10,7 +10,7 @@ from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, 
 
 
 class TrainRequest(Message):
-    """What is not given is the trainer's own choice; `hyperparameters` are checked by the algorithm."""
+    """A request for a training. The trainer chooses what is not given; the algorithm checks `hyperparameters`."""
 
     TYPE: ClassVar[str] = "train_request.v1"
 

@@ -14,7 +14,7 @@ BASE_VERSION = "v1.0.0"
 
 
 class Arm(Record):
-    """Which adapter and which program answer this task, and with what probability they were chosen."""
+    """The adapter and the program that answer this task, and the probability with which they were chosen."""
 
     adapter_version: str = BASE_VERSION
     adapter_sha256: Sha256 | None = None
@@ -33,7 +33,7 @@ class Arm(Record):
 
 
 class Sampling(Record):
-    """How answers are sampled. `top_k` 0 and `top_p` 1 filter nothing: logged log-probabilities are the policy's."""
+    """Parameters of sampling. `top_k` 0 and `top_p` 1 filter nothing: logged log-probabilities are the policy's."""
 
     n: int = Field(1, ge=1, le=64, description="Samples in the group.")
     lowered_from: int | None = Field(

@@ -83,7 +83,7 @@ class Workspace(Record):
 
 
 class Artifact(Record):
-    """What an answer left in its workspace."""
+    """The files that an answer left in its workspace."""
 
     patch: str = Field("", description="A unified diff in git's form against the workspace, for `git apply`.")
     files: dict[str, str] = Field(

@@ -1,1 +1,1 @@
-"""What is kept on disk, a module a record."""
+"""The records on disk, a module a record."""

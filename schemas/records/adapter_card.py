@@ -39,7 +39,7 @@ class DataRange(Record):
 
 
 class DataWindow(Record):
-    """What an adapter was trained on. Counts are of what was used, after all filters."""
+    """The data an adapter was trained on. Counts are of what was used, after all filters."""
 
     ranges: tuple[DataRange, ...] = ()
     first: Timestamp | None = None

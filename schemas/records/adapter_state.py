@@ -28,4 +28,4 @@ class AdapterState(Sentences):
 
 
 BEFORE_TRAFFIC = frozenset({AdapterState.TRAINED, AdapterState.VALIDATED})
-"""Of versions that are still to be tried."""
+"""States of versions that are still to be tried."""

@@ -40,5 +40,5 @@ class AuditedTask(Message):
 
     @property
     def key(self) -> str:
-        """What there is one line of."""
+        """The key: there is one line for each."""
         return self.task_id if self.by == "auditor" else f"{self.task_id}\n{self.by}"

@@ -33,7 +33,7 @@ class ProgramRevision(Record):
 
 
 class ProgramArms(Record):
-    """Which program answers each arm of an experiment of programs."""
+    """The program that answers each arm of an experiment of programs."""
 
     treatment: ProgramRevision
     control: ProgramRevision
@@ -118,7 +118,7 @@ class Promote(Record):
 
 
 class Settle(Record):
-    """In older decisions: the primary's probation is over."""
+    """The end of the primary's probation, in older decisions."""
 
     kind: Literal["settle"] = "settle"
     version: AdapterVersion
@@ -197,7 +197,7 @@ class TryProgram(Record):
 
 
 class RejectProgram(Record):
-    """What was asked for can't be tried: rejected, before any traffic."""
+    """The program that was asked for can't be tried: rejected, before any traffic."""
 
     kind: Literal["reject_program"] = "reject_program"
     program: Identifier
@@ -218,7 +218,7 @@ class PromoteProgram(Record):
 
 
 class SettleProgram(Record):
-    """In older decisions: the probation of the program that answers by default is over."""
+    """The end of the probation of the program that answers by default, in older decisions."""
 
     kind: Literal["settle_program"] = "settle_program"
     program: Identifier

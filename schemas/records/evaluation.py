@@ -20,7 +20,7 @@ class EvaluationSet(Record):
 
 
 class RegisteredSet(Message):
-    """In `adapters/<agent>/evaluations/sets/`: from `registered_at` on no training sees these inputs."""
+    """A set in `adapters/<agent>/evaluations/sets/`: from `registered_at` on no training sees these inputs."""
 
     TYPE: ClassVar[str] = "evaluation_set.v1"
 

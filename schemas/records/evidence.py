@@ -1,4 +1,4 @@
-"""What an experiment is run by and what it decided on: the plan, the evidence, the decision. Numbers and words only."""
+"""The plan, the evidence and the decision of an experiment. Numbers and words only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Factor = Annotated[float, Field(gt=0.0)]
 
 
 class Verdict(Sentences):
-    """What to do with the candidate. All but CONTINUE are final."""
+    """A decision on the candidate. All but CONTINUE are final."""
 
     CONTINUE = "continue", "Neither proved nor refuted yet: the experiment goes on."
     PROMOTE = "promote", "The candidate is proved better: it becomes the primary."
@@ -52,7 +52,7 @@ CANARY_RAMP = (
 
 
 class Change(Record):
-    """How one version differs from another, on average: differences of shares and scores, factors of sizes."""
+    """The average difference of one version from another: differences of shares and scores, factors of sizes."""
 
     score: float = 0.0
     success: float = 0.0
@@ -72,7 +72,7 @@ class Change(Record):
 
 
 class Limits(Record):
-    """How much worse than its primary a candidate may be at most, proved before it is promoted.
+    """The most that a candidate may be worse than its primary, proved before it is promoted.
 
     `since_base` is what the primary has already changed since v1.0.0: the limits hold for both together.
     """
@@ -85,7 +85,7 @@ class Limits(Record):
 
 
 class AuditRule(Record):
-    """What the auditor, a second scorer that never trains, must see of an experiment."""
+    """The evidence that the auditor, a second scorer that never trains, must see in an experiment."""
 
     share: float = Field(
         gt=0, le=1, description="Probability with which a unit is audited, whatever its arm and score."
@@ -97,7 +97,7 @@ class AuditRule(Record):
 
 
 class ServedRule(Record):
-    """What a second verdict must show of the answers that users get, by a judge whose first one did not choose them.
+    """The evidence about answers that users get, by a judge whose first verdict did not choose them.
 
     The auditor gives it, of the units that it sees; where nobody audits, the scorer that is asked once more.
     """
@@ -108,7 +108,7 @@ class ServedRule(Record):
 
 
 class ReplayedEvidence(Record):
-    """What the shadow replay proved of a candidate before it met users: e-values, null where it did not look.
+    """The proof of the shadow replay about a candidate before it met users: e-values, null where it did not look.
 
     The experiment takes (1 + e)/2 times its own e-value, which is an e-value for "worse than the limit on the logged
     prompts and live": a replay that says nothing costs half of the evidence at most.
@@ -145,7 +145,7 @@ class ReplayRecord(Record):
 
 
 def _threshold(plan: dict[str, Any]) -> float:
-    """By Ville's inequality an e-process ever reaches 1 / alpha with probability alpha at most."""
+    """Return 1 / alpha: by Ville's inequality an e-process ever reaches it with probability alpha at most."""
     return float(1.0 / plan["alpha"])
 
 
@@ -351,7 +351,7 @@ class ExperimentDecision(Record):
 
 
 class HistoryPoint(Record):
-    """How things stood after `units` finished units."""
+    """The state of the experiment after `units` finished units."""
 
     units: Count
     share: Share

@@ -36,14 +36,14 @@ class Latencies(Record):
 
 
 class Attempts(Record):
-    """How often each was tried until it was done: once where nothing failed."""
+    """The number of tries each took until it was done: one where nothing failed."""
 
     generate: int = Field(ge=1)
     score: int = Field(ge=1)
 
 
 class Trajectory(Record):
-    """Where segments lie that are too long for a line: `trajectories/<sha256>.zst` beside the log."""
+    """The place of segments that are too long for a line: `trajectories/<sha256>.zst` beside the log."""
 
     sha256: Sha256 = Field(description="Of what the file expands to.")
     size: int = Field(ge=0, description="Bytes that it expands to.")

@@ -19,7 +19,8 @@ class Shown(Record):
 
 
 class LoggedLabel(Message):
-    """Of one answer, how good it is; of two, how much the first is better: 1 better, 0 worse, 0.5 as good."""
+    """A label of one answer, how good it is; or of two, how much the first is better: 1 better, 0 worse, 0.5 as
+    good."""
 
     TYPE: ClassVar[str] = "logged_label.v1"
 
@@ -37,5 +38,5 @@ class LoggedLabel(Message):
 
     @property
     def key(self) -> str:
-        """What there is one line of."""
+        """The key: there is one line for each."""
         return self.label_id

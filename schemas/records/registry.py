@@ -28,11 +28,11 @@ from schemas.records.evidence import Change, ReplayRecord
 from schemas.records.program_state import ProgramState
 
 NO_DECISION = "0" * 64
-"""What the first decision names as the one before it."""
+"""The hash that the first decision names as the one before it."""
 
 
 class ExperimentOutcome(Record):
-    """How an experiment of this version, or program, ended; the evidence is in the ledger, at line `decision`."""
+    """The end of an experiment of this version or program; the evidence is in the ledger, at line `decision`."""
 
     experiment_id: Identifier
     kind: Literal["canary", "probation", "watch"]
@@ -81,7 +81,7 @@ class ProgramEntry(Record):
 
 
 class AgentPrograms(Record):
-    """Which program answers an agent's tasks by default. `primary` null: the samples are dealt to all it has."""
+    """The programs of an agent. `primary` answers by default; null: the samples are dealt to all programs."""
 
     primary: Identifier | None = None
     candidate: Identifier | None = None
@@ -102,7 +102,7 @@ class AgentPrograms(Record):
         return self
 
 
-def _untouched(programs: AgentPrograms) -> bool:
+def _has_no_entries(programs: AgentPrograms) -> bool:
     return not programs.entries
 
 
@@ -132,7 +132,7 @@ class AgentAdapters(Record):
     )
     programs: AgentPrograms = Field(
         default_factory=AgentPrograms,
-        exclude_if=_untouched,
+        exclude_if=_has_no_entries,
         description="Absent where none was tried or chosen: the samples are dealt to all.",
     )
     versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)

@@ -91,7 +91,7 @@ class AdapterCache:
         return Lease(self, arm)
 
     async def adapter_of(self, arm: Arm) -> LoadedAdapter:
-        """By the content it names, or else that of the folder. Raises AdapterError."""
+        """Return the adapter by the content it names, or else by that of the folder. Raises AdapterError."""
         sha256 = arm.adapter_sha256 or await self._sha256_on_disk(arm.adapter_version)
         return LoadedAdapter(served_name(self._agent_id, arm.adapter_version, sha256), sha256)
 
@@ -112,7 +112,10 @@ class AdapterCache:
         await self._ensure_loaded(LoadedAdapter(served_name(self._agent_id, version, sha256), sha256), version)
 
     async def unload_all_but(self, versions: Set[str]) -> None:
-        """What no task uses now, and none of these versions is, goes. Raises nothing: the rest goes next time."""
+        """Unload adapters that no task uses now, but none of these versions.
+
+        Raises nothing: the rest goes next time.
+        """
         async with self._changing:
             for name, version in list(self._versions.items()):
                 if version not in versions and not self._in_use[name]:
@@ -126,7 +129,7 @@ class AdapterCache:
         return frozenset(self.names())
 
     def names(self) -> dict[str, str]:
-        """Of the loaded ones: version → the name it is served under."""
+        """Return the loaded ones: version → the name it is served under."""
         loaded = self._engine.adapters()
         return {version: name for name, version in self._versions.items() if name in loaded}
 

@@ -38,7 +38,7 @@ class AdapterSync:
 
     @property
     def primary(self) -> str:
-        """As last announced; the base model before."""
+        """Return the primary as last announced; the base model before."""
         return self._newest.primary if self._newest is not None else BASE_VERSION
 
     async def start(self) -> None:

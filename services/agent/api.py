@@ -51,7 +51,7 @@ class DirectAnswers:
         """Kind of engine, model and revision."""
         return self._engine.identity
 
-    def loaded(self) -> dict[str, str]:
+    def loaded_names(self) -> dict[str, str]:
         """Version → the name the engine knows it by, without the base model."""
         return self._cache.names()
 
@@ -79,7 +79,7 @@ def agent_router(agent: DirectAnswers) -> APIRouter:
         orchestrator.
         """
         version = body.adapter_version or agent.primary()
-        if version != BASE_VERSION and version not in agent.loaded():
+        if version != BASE_VERSION and version not in agent.loaded_names():
             raise _not_loaded(version, agent)
         sampling = Sampling.model_validate(body.sampling.model_dump() if body.sampling else {})
         answer = await while_connected(request, agent.answer(body.input, sampling, version))
@@ -94,9 +94,9 @@ def agent_router(agent: DirectAnswers) -> APIRouter:
 
     @router.get("/adapters")
     async def adapters() -> LoadedAdapters:
-        """What this replica has loaded and can answer with now."""
+        """The adapters that this replica has loaded and can answer with now."""
         primary = agent.primary()
-        names: dict[str, str | None] = {BASE_VERSION: None, **agent.loaded()}
+        names: dict[str, str | None] = {BASE_VERSION: None, **agent.loaded_names()}
         items = [LoadedAdapter(version=one, name=name, is_primary=one == primary) for one, name in names.items()]
         return LoadedAdapters(items=items, agent_id=agent.agent_id, engine=agent.engine)
 
@@ -109,5 +109,5 @@ def _sample(sample: Sample) -> GeneratedSample:
 
 
 def _not_loaded(version: str, agent: DirectAnswers) -> Problem:
-    has = ", ".join((BASE_VERSION, *agent.loaded()))
+    has = ", ".join((BASE_VERSION, *agent.loaded_names()))
     return Problem(409, "Not loaded", f"this replica has not loaded {version}: it has {has}", "not-loaded")

@@ -39,7 +39,10 @@ class ConversationCalls:
         return self._served()
 
     async def answer(self, given: IdsGiven) -> AsyncGenerator[TokensTold, None]:
-        """As it is sampled. Raises AdapterError, EngineError, and Problem for an engine that takes no ids."""
+        """Yield the answer as it is sampled.
+
+        Raises AdapterError, EngineError, and Problem for an engine that takes no ids.
+        """
         if self.model().context is None or not isinstance(self._engine, StreamsIds):
             raise Problem(409, "No token ids", f"{self._engine.identity} can't be asked with token ids", "no-ids")
         sampling = Sampling.model_validate(given.sampling.model_dump())
@@ -82,12 +85,12 @@ async def _lines(first: TokensTold, rest: AsyncGenerator[TokensTold, None]) -> A
         try:
             async with aclosing(gathered(rest)) as many:
                 async for told in many:
-                    yield _line(_joined(told))
+                    yield _line(_join_tokens(told))
         except EngineError as error:
             yield _line(TokensTold(error=str(error)))
 
 
-def _joined(told: Sequence[TokensTold]) -> TokensTold:
+def _join_tokens(told: Sequence[TokensTold]) -> TokensTold:
     ids = tuple(token for one in told for token in one.ids)
     logprobs = tuple(logprob for one in told for logprob in one.logprobs)
     return TokensTold(ids=ids, logprobs=logprobs, finish_reason=told[-1].finish_reason)

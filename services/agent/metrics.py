@@ -1,4 +1,4 @@
-"""What the agent counts, for Prometheus; all by adapter version where one answers."""
+"""The agent's metrics for Prometheus; all by adapter version where one answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ adapters_loaded = Gauge("ratchet_agent_adapters_loaded", "Adapters the engine ho
 
 
 class EngineProcessId:
-    """Of the child with the engine: its memory and CPU seconds are shown beside the agent's own. 0: there is none."""
+    """The id of the child with the engine: its memory and CPU seconds are shown beside the agent's own.
+
+    0: there is none.
+    """
 
     value = 0
 
@@ -57,23 +60,23 @@ def _samples(version: str, finish_reason: str) -> Count:
 
 
 @cache
-def _waited(version: str) -> Series:
+def _queue_series(version: str) -> Series:
     return queue_seconds.labels(version)
 
 
 @cache
-def _answered(version: str) -> tuple[Series, Count]:
+def _answer_series(version: str) -> tuple[Series, Count]:
     return generate_seconds.labels(version), tokens_generated.labels(version)
 
 
 def observe(version: str, answer: Generation | Exception, latencies: GenerationLatencies) -> None:
     """Count one finished Work."""
-    _waited(version).observe(latencies.queue_s)
+    _queue_series(version).observe(latencies.queue_s)
     if isinstance(answer, Exception):
         failed.inc()
         return
     answered.inc()
-    generate, tokens = _answered(version)
+    generate, tokens = _answer_series(version)
     generate.observe(latencies.generate_s)
     for sample in answer.samples:
         _samples(version, str(sample.finish_reason)).inc()

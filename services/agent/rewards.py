@@ -47,7 +47,7 @@ class RewardListener:
 
     @property
     def scores(self) -> Mapping[str, RunningScore]:
-        """By adapter version."""
+        """Return the scores by adapter version."""
         return self._scores
 
     def receive(self, delivery: Delivery) -> None:

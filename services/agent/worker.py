@@ -12,7 +12,7 @@ from fastapi import APIRouter
 
 from ratchet.bus.in_hand import NEVER, STALLED_AFTER_S, Stepwise
 from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.concurrency.own_share import OwnShare
@@ -104,9 +104,12 @@ class AgentWorker:
 
     def routers(self) -> Sequence[APIRouter]:
         direct = DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary)
-        return [agent_router(direct), conversation_router(ConversationCalls(self._served, self._engine, self._cache))]
+        return [
+            agent_router(direct),
+            conversation_router(ConversationCalls(self._served_model, self._engine, self._cache)),
+        ]
 
-    def _served(self) -> ServedModel:
+    def _served_model(self) -> ServedModel:
         return ServedModel(
             agent_id=self._agent_id,
             engine=self._engine.identity,
@@ -167,7 +170,7 @@ class AgentWorker:
         await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=derived_id(work.task_id, "response"))
 
     def _read(self, delivery: Delivery) -> Work:
-        work = opened(Work, delivery)
+        work = decode_delivery(Work, delivery)
         if work.agent_id != self._agent_id:
             raise Reject(f"this Work is for agent {work.agent_id!r} but lay in the queue of {self._agent_id!r}")
         return work

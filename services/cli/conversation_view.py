@@ -83,7 +83,9 @@ def _usage(line: Interaction) -> str:
 
 
 def _one_call(line: Interaction) -> Iterator[Text]:
-    asked = [("user", line.input)] if isinstance(line.input, str) else [(one.role, one.said) for one in line.input]
+    asked = (
+        [("user", line.input)] if isinstance(line.input, str) else [(one.role, one.readable_text) for one in line.input]
+    )
     for role, said in asked:
         yield _turn(Turn(role=role, content=said), "")
     tokens = line.sampled_tokens
@@ -104,7 +106,7 @@ def _conversation(segments: Sequence[Segment]) -> Iterator[Text]:
 
 def _cost(segment: Segment, turn: Turn) -> str:
     """Of the call that it was sampled by."""
-    tokens, before = segment.tokens_of(turn), segment.before(turn)
+    tokens, before = segment.tokens_of(turn), segment.tokens_before(turn)
     if tokens is None or before is None:
         return ""
     took = "" if turn.seconds is None else f", {turn.seconds:,.1f} s"

@@ -63,7 +63,7 @@ def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
 
 def _end(row: AnswerRow) -> RolloutEnd:
     told = {"status": row.sample_status or "finished", "program": row.program, "says": row.sample_says}
-    return RolloutEnd.assembled({"sample": row.sample or 0} | told)
+    return RolloutEnd.from_valid({"sample": row.sample or 0} | told)
 
 
 class LoggedLine(NamedTuple):

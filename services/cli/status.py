@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.bus.amqp.short_connection import connected, without_password
+from ratchet.bus.amqp.short_connection import open_connection, without_password
 from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import BusError, RegistryError
@@ -261,7 +261,7 @@ def _is_missed(queue: QueueDepth, consumers: tuple[str, ...], external: Sequence
 
 def _queues(access: FleetAccess) -> tuple[tuple[QueueDepth, ...], str | None]:
     try:
-        with connected(access.amqp_url) as connection:
+        with open_connection(access.amqp_url) as connection:
             return tuple(queue_depths(connection, access.topology, access.namespace)), None
     except BusError as error:
         return (), str(error)

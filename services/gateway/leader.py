@@ -1,4 +1,4 @@
-"""Which of several orchestrators leads: the one whose /readyz says so, asked again and again.
+"""Finds which of several orchestrators leads: the one whose /readyz says so, asked again and again.
 
 One that is in trouble (its disk is full, say) leads too, if no other does: its API says what is wrong.
 """
@@ -39,13 +39,13 @@ class Leader:
         self.address: Address | None = None
 
     async def follow(self) -> None:
-        """For ever."""
+        """Follow the leader for ever."""
         while True:
-            self._found(await self.find())
+            self._set_address(await self.find())
             await asyncio.sleep(ASK_EVERY_S)
 
     async def find(self) -> Address | None:
-        """Who leads now. The leader is asked first, and the others only if it is not ready."""
+        """Find the leader. The leader known is asked first, and the others only if it is not ready."""
         if self.address is not None and await role_of(self.address) is Role.READY:
             return self.address
         known = [address for name in self._names for address in await addresses_of(name)]
@@ -56,7 +56,7 @@ class Leader:
         )
         return address if best > Role.GONE else None
 
-    def _found(self, address: Address | None) -> None:
+    def _set_address(self, address: Address | None) -> None:
         if address != self.address:
             if address is None:
                 log.warning("no-leader", "no orchestrator leads: connections are refused until one does")
@@ -74,7 +74,7 @@ async def addresses_of(name: Address) -> list[Address]:
 
 
 async def role_of(address: Address) -> Role:
-    """As its /readyz tells."""
+    """Return the role that its /readyz tells."""
     try:
         async with asyncio.timeout(ANSWER_WITHIN_S):
             head, _, body = (await _answer(address)).partition(b"\r\n\r\n")

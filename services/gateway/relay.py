@@ -41,7 +41,7 @@ class Relay:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await self._connected()
+        there = await self._connect()
         if there is None:
             writer.write(refusal())
             await writer.drain()
@@ -52,7 +52,7 @@ class Relay:
         finally:
             writer_there.close()
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         if (address := self._leader()) is None:
             return None
         with suppress(OSError, TimeoutError):

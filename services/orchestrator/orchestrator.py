@@ -17,7 +17,7 @@ from fastapi import APIRouter
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import remove_leftovers
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import (
     ADAPTER_REPORTS,
     ADAPTERS,
@@ -194,7 +194,7 @@ class Orchestrator:
             group_size=settings.adaptive.floor,
             clock=now,
         )
-        self._store = RegistryStore.of(settings, self._leadership.check)
+        self._store = RegistryStore.from_settings(settings, self._leadership.check)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._audit_log = AuditLog(settings.logs_dir, **keyed)
         self._label_log = LabelLog(settings.logs_dir, **keyed)
@@ -290,7 +290,7 @@ class Orchestrator:
             adapters_dir=settings.adapters_dir,
             max_rank=settings.adapter_max_rank,
             timeout_s=settings.validation_timeout_s,
-            programs_answer=lambda: bool(self._api.rollouts.declared(arms.agent_id)),
+            programs_answer=lambda: bool(self._api.rollouts.declared_programs(arms.agent_id)),
             seconds=monotonic,
         )
         training = TrainingScheduler(
@@ -310,7 +310,7 @@ class Orchestrator:
             audits_end=lambda: self._audit_log.end,
             clock=now,
             seconds=monotonic,
-            told=lambda: self._api.rollouts.declared(arms.agent_id),
+            told=lambda: self._api.rollouts.declared_programs(arms.agent_id),
         )
 
     async def _read_logged(self, task_id: str) -> tuple[Work, Sequence[Interaction]] | None:
@@ -383,7 +383,7 @@ class Orchestrator:
         self._count_open_works()
         await self._api.watcher.start()
         if self._settings.programs is not None:
-            await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.heard)
+            await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.receive_broadcast)
         metrics.is_active.set(1)
         self._start_clocks()
 
@@ -446,8 +446,8 @@ class Orchestrator:
         self._own_tasks.closed(work.task_id, lines)
         self._news.add(work.agent_id, lines)
         self._waits.notify_closed(work.task_id)
-        self._api.watcher.settled(work, lines, result)
-        self._api.quality.closed(lines)
+        self._api.watcher.publish_settled(work, lines, result)
+        self._api.quality.add_closed_task(lines)
         if samples := self._samples.get(work.agent_id):
             samples.observe(work, lines)
         if promoter := self._promoters.get(work.agent_id):
@@ -456,12 +456,12 @@ class Orchestrator:
             self._audits.consider(work, lines)
 
     async def _trained(self, delivery: Delivery) -> None:
-        trained = opened(AdapterTrained, delivery)
+        trained = decode_delivery(AdapterTrained, delivery)
         await self._of_agent(self._promoters, trained.agent_id).trained(trained)
-        self._api.watcher.trained(trained)
+        self._api.watcher.publish_training_end(trained)
 
     async def _reported(self, delivery: Delivery) -> None:
-        report = opened(AdapterReport, delivery)
+        report = decode_delivery(AdapterReport, delivery)
         self._of_agent(self._replicas, report.agent_id).record(report, monotonic())
 
     def _of_agent(self, table: dict[str, T], agent_id: str) -> T:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from fastapi import APIRouter
 
 from ratchet.bus.in_hand import NEVER
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.concurrency.own_share import OwnShare
@@ -203,7 +203,7 @@ class RunnerWorker:
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns when the Response is confirmed, or the task has expired."""
-        work = opened(Work, delivery)
+        work = decode_delivery(Work, delivery)
         if work.agent_id not in self._programs.by_agent:
             raise Reject(f"this Work is for agent {work.agent_id!r}, which has no programs here")
         task_in_hand.set(work.task_id)

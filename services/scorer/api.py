@@ -14,11 +14,11 @@ from ratchet.http.problem import problems
 from ratchet.http.work import while_connected
 from schemas.api.score import ScoreAnswer, ScoreRequest
 from schemas.messages.reward import SampleScore, ScorerIdentity
-from services.scorer.strategies.strategy import Answer, ScoringRequest, spent
+from services.scorer.strategies.strategy import Answer, ScoringRequest, spent_of
 
 
 class Scoring(Protocol):
-    """What the route asks of the worker."""
+    """The part of the worker that the route needs."""
 
     @property
     def identity(self) -> ScorerIdentity: ...
@@ -47,7 +47,7 @@ async def _scores(scorer: Scoring, body: ScoreRequest) -> Sequence[SampleScore]:
         ScoringRequest(
             task_id=f"api-{uuid.uuid4().hex}",
             prompt=body.input,
-            answers=tuple(map(Answer, body.responses, repeat(None), artifacts, map(spent, usages))),
+            answers=tuple(map(Answer, body.responses, repeat(None), artifacts, map(spent_of, usages))),
             workspace=body.workspace,
             reference=body.reference,
             criteria=body.criteria,

@@ -23,7 +23,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What one call judges, answers in the order shown."""
+    """The content that one call judges, answers in the order shown."""
 
     nonce: str
     prompt: Prompt
@@ -38,7 +38,7 @@ def derive_nonce(key: bytes, *parts: object) -> str:
 
 
 def answer_ids(nonce: str, count: int) -> list[str]:
-    """As many distinct ids, which say nothing of the order the answers came in."""
+    """Return as many distinct ids, which say nothing of the order the answers came in."""
     return [hashlib.sha256(f"{nonce}/{index}".encode()).hexdigest()[:12] for index in range(count)]
 
 

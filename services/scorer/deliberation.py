@@ -1,7 +1,7 @@
-"""What a task with `select` asks of the scorer beyond scores: what is scored by the deadline, and the judge's order.
+"""Serves tasks with `select` beyond scores: scores in time for the deadline, and the judge's order.
 
-Neither changes a score: what is learned from, and what experiments compare, is what it would have been. Which answer
-the user gets is chosen from the log (ratchet/logs/best_answer.py).
+Neither changes a score: learning and experiments see what it would have been. The user's answer is chosen from the log
+(ratchet/logs/best_answer.py).
 """
 
 from __future__ import annotations
@@ -108,14 +108,16 @@ class JudgesOrder:
     def advanced_at(self) -> float:
         return self._judge.advanced_at()
 
-    async def of(self, request: ScoringRequest, scores: Sequence[SampleScore], seconds: float) -> list[int]:
-        """Of the finalists, the preferred first; none where the judge did not say, or not in time."""
+    async def preferred_order(
+        self, request: ScoringRequest, scores: Sequence[SampleScore], seconds: float
+    ) -> list[int]:
+        """Return the finalists, the preferred first; none where the judge did not say, or not in time."""
         among = finalists(request.answers, scores)
         if len(among) < 2:
             return among
         try:
             async with asyncio.timeout(max(0.0, seconds)):
-                means = await self._judge.compared(request, [request.answers[index] for index in among])
+                means = await self._judge.compare(request, [request.answers[index] for index in among])
         except TimeoutError:
             means = None
         if means is None:

@@ -1,4 +1,4 @@
-"""Where scorers run what answers are: one sandbox, and the workspaces of tasks, for all parts of a scorer."""
+"""Runs what answers are, for all parts of a scorer: one sandbox, and the workspaces of tasks."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from workbench.workspaces.workspaces import Workspaces
 log = Log("tests")
 NOTHING = Tree({})
 MOST = Bounds(2**31, 2**20)
-"""Of what an answer's text makes of a workspace; smaller bounds are the sandbox's."""
+"""The bounds of a workspace made from an answer's text; smaller bounds are the sandbox's."""
 
 
 class OwnFault(Exception):
-    """What an answer is worth nothing for, as a sentence."""
+    """A sentence that says why an answer is worth nothing."""
 
 
 class OnGround:
-    """What the strategies that run answers have in common. `name` is what the settings call one."""
+    """The base of strategies that run answers. `name` is what the settings call one."""
 
     name: ClassVar[str]
     revision: str
     one_by_one = True
 
     def __init__(self, settings: ScorerSettings) -> None:
-        self._ground = Ground.of(settings)
+        self._ground = Ground.for_settings(settings)
 
     @property
     def identity(self) -> ScorerIdentity:
@@ -72,7 +72,7 @@ class Ground:
         self.advanced_at = NEVER
 
     @classmethod
-    def of(cls, settings: ScorerSettings) -> Self:
+    def for_settings(cls, settings: ScorerSettings) -> Self:
         """One for all who have the same settings."""
         key = settings.model_dump_json()
         found = _GROUNDS.get(key)
@@ -105,7 +105,7 @@ class Ground:
 
     @property
     def has_proc(self) -> bool:
-        """Of its sandboxes, once it is open."""
+        """Tells whether its sandboxes have /proc, once it is open."""
         return self._sandbox is None or self._sandbox.has_proc
 
     async def run(self, job: Job) -> Result:
@@ -114,7 +114,7 @@ class Ground:
             self.advanced_at = time.monotonic() + job.limits.wall_s
             return await self._sandbox.run(job)
 
-    async def before(self, request: ScoringRequest) -> Tree:
+    async def original_tree(self, request: ScoringRequest) -> Tree:
         """The workspace as it was; empty where the task has none."""
         if request.workspace is None:
             return NOTHING
@@ -139,7 +139,7 @@ class Ground:
         except WorkspaceError as error:
             raise OwnFault(str(error)) from error
 
-    async def scored(
+    async def score_answers(
         self, request: ScoringRequest, place: str | None, judge: Callable[[Tree, Tree], Awaitable[SampleScore]]
     ) -> list[SampleScore]:
         """Each answer by `judge`, which is given the workspace before and after; equal ones once, unless asked afresh.
@@ -147,7 +147,7 @@ class Ground:
         `judge` raises OwnFault for what is worth nothing, SandboxError for a failure of ours.
         """
         try:
-            before = await self.before(request)
+            before = await self.original_tree(request)
         except WorkspaceError as error:
             return no_score(len(request.answers), one_line(str(error)))
         except (WorkspaceUnavailable, SandboxError) as error:

@@ -1,4 +1,4 @@
-"""What the scorer counts, for Prometheus."""
+"""The scorer's metrics for Prometheus."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ async def score_all(strategy: Strategy, requests: Sequence[ScoringRequest]) -> l
     try:
         free = asyncio.Semaphore(AT_ONCE)
 
-        async def scored(request: ScoringRequest) -> dict[str, Any]:
+        async def score_line(request: ScoringRequest) -> dict[str, Any]:
             async with free:
                 scores = await strategy.score(request)
             return {"task_id": request.task_id, "scores": [score.model_dump() for score in scores]}
 
-        lines = await asyncio.gather(*map(scored, requests))
+        lines = await asyncio.gather(*map(score_line, requests))
         return [strategy.identity.model_dump(), *lines]
     finally:
         await strategy.stop()
@@ -46,7 +46,12 @@ async def score_all(strategy: Strategy, requests: Sequence[ScoringRequest]) -> l
 
 def request_from(line: Mapping[str, Any]) -> ScoringRequest:
     answers = tuple(
-        Answer(one["text"], one.get("finish_reason"), _given(Artifact, one.get("artifact")), _spent(one.get("usage")))
+        Answer(
+            one["text"],
+            one.get("finish_reason"),
+            _parse_optional(Artifact, one.get("artifact")),
+            _parse_usage(one.get("usage")),
+        )
         for one in line["answers"]
     )
     prompt = line["prompt"]
@@ -57,15 +62,15 @@ def request_from(line: Mapping[str, Any]) -> ScoringRequest:
         reference=line.get("reference"),
         criteria=line.get("criteria"),
         task_type=line.get("task_type"),
-        workspace=_given(Workspace, line.get("workspace")),
+        workspace=_parse_optional(Workspace, line.get("workspace")),
     )
 
 
-def _spent(usage: Mapping[str, Any] | None) -> Spent:
+def _parse_usage(usage: Mapping[str, Any] | None) -> Spent:
     return Spent(usage.get("sampled_tokens"), usage.get("seconds")) if usage else Spent()
 
 
-def _given(kind: type[Given], value: Any) -> Given | None:
+def _parse_optional(kind: type[Given], value: Any) -> Given | None:
     return None if value is None else kind.model_validate(value)
 
 
@@ -81,7 +86,7 @@ def main() -> int:
     requests = [request_from(json.loads(line)) for line in sys.stdin if line.strip()]
     identity, *lines = asyncio.run(score_all(strategy, requests))
     if asked.judging:
-        identity["left_out"] = [part.text for part in spec.named if part.is_cost]
+        identity["left_out"] = [part.text for part in spec.strategies if part.is_cost]
     for line in (identity, *lines):
         sys.stdout.write(json.dumps(line) + "\n")
     return 0

@@ -63,7 +63,7 @@ def _material(case: Case, max_chars: int) -> str:
     prompt = (
         inert(case.prompt)
         if isinstance(case.prompt, str)
-        else _array(_object(role=inert(message.role), content=inert(message.said)) for message in case.prompt)
+        else _array(_object(role=inert(message.role), content=inert(message.readable_text)) for message in case.prompt)
     )
     answers = _array(_answer(answer, max_chars) for answer in case.answers)
     reference = {} if case.reference is None else {"reference": inert(case.reference)}
@@ -92,7 +92,7 @@ def _array(items: Iterable[str]) -> str:
 
 
 def rubric_sha256(rubric: str) -> str:
-    """Of all that shapes a verdict besides the task: the rubric, the instructions around it, the schema."""
+    """Hash all that shapes a verdict besides the task: the rubric, the instructions around it, the schema."""
     case = Case("nonce", "task", (Shown("id", "<answer>"),), reference="reference")
     shape = [render(case, rubric, max_chars=100), verdict_schema(case)]
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
@@ -128,11 +128,11 @@ def inert(text: str) -> str:
     stays as it is. `json.loads` gives the text back.
     """
     quoted = json.dumps(text, ensure_ascii=False)
-    visible = quoted if quoted.isascii() else "".join(map(_seen, quoted))
+    visible = quoted if quoted.isascii() else "".join(map(_visible, quoted))
     return _CONTROL_TOKEN.sub(lambda match: _escape(match.group()), visible)
 
 
-def _seen(character: str) -> str:
+def _visible(character: str) -> str:
     hidden = (
         unicodedata.category(character) in _UNSEEN
         or character in _LOOKALIKES

@@ -108,7 +108,8 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
 
     @property
     def own(self) -> Self:
-        """Of this process: as they are, or, of the auditor, with its own in the place of the scorer's."""
+        """Return this process's settings: as they are or, for the auditor, with its own in the place of the
+        scorer's."""
         if not self.scorer_audits:
             return self
         if not self.auditor:

@@ -51,14 +51,14 @@ class Spec:
     rule: Rule = "and"
 
     @property
-    def named(self) -> tuple[Part, ...]:
+    def strategies(self) -> tuple[Part, ...]:
         """All strategies."""
         return ((self.first,) if self.first else ()) + self.parts
 
     @property
     def looks_at_references(self) -> bool:
         """A registered scorer of somebody else's is taken to."""
-        return any(part.name not in WITHOUT_REFERENCE for part in self.named)
+        return any(part.name not in WITHOUT_REFERENCE for part in self.strategies)
 
     @property
     def judging(self) -> Spec:
@@ -82,14 +82,14 @@ class Spec:
 
 def parse_spec(text: str) -> Spec:
     """Weights are optional, but all or none; they are normalised. Raises ScorerError, with an example."""
-    spec = _parsed(text)
-    judging = [spec.named] if spec.rule == "and" else [spec.named[:1], spec.parts]
+    spec = _parse(text)
+    judging = [spec.strategies] if spec.rule == "and" else [spec.strategies[:1], spec.parts]
     if any(all(part.is_cost for part in parts) for parts in judging):
         raise _bad(text, "by its cost alone the best answer is none; name what judges it too")
     return spec
 
 
-def _parsed(text: str) -> Spec:
+def _parse(text: str) -> Spec:
     decided = _RULE.split(text, maxsplit=1)
     if len(decided) == 3:
         first, rule, rest = decided
@@ -99,13 +99,13 @@ def _parsed(text: str) -> Spec:
     for piece, match in zip(pieces, matches, strict=True):
         if match is None:
             raise _bad(text, f"{piece!r} is not `name`, `name:argument` or `weight*name:argument`")
-    return Spec(_weighted(text, [match.groupdict() for match in matches if match]))
+    return Spec(_parse_parts(text, [match.groupdict() for match in matches if match]))
 
 
 def _decided_first(text: str, first: str, rule: Rule, rest: str) -> Spec:
     if _RULE.search(rest):
         raise _bad(text, "only one scorer can decide before the others")
-    deciding, others = _parsed(first), _parsed(rest)
+    deciding, others = _parse(first), _parse(rest)
     if len(deciding.parts) > 1:
         raise _bad(text, f"before {rule!r} stands one scorer, not a sum")
     if deciding.parts[0].text in {part.text for part in others.parts}:
@@ -113,7 +113,7 @@ def _decided_first(text: str, first: str, rule: Rule, rest: str) -> Spec:
     return Spec(others.parts, deciding.parts[0], rule)
 
 
-def _weighted(text: str, found: list[dict[str, str | None]]) -> tuple[Part, ...]:
+def _parse_parts(text: str, found: list[dict[str, str | None]]) -> tuple[Part, ...]:
     given = [part["weight"] for part in found]
     if any(given) and not all(given):
         raise _bad(text, "some parts have a weight and some have none; give all of them one, or none")

@@ -51,10 +51,12 @@ def verdict_schema(case: Case) -> dict[str, Any]:
         "reason": {"type": "string"},
         "score": {"type": "integer", "enum": list(range(TOP + 1))},
     }
-    return _closed({"nonce": {"type": "string", "enum": [case.nonce]}, "verdicts": _list_of(_closed(verdict))})
+    return _closed_object(
+        {"nonce": {"type": "string", "enum": [case.nonce]}, "verdicts": _list_of(_closed_object(verdict))}
+    )
 
 
-def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+def _closed_object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter
 
 from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
 from ratchet.conversation.stops import cut_samples
@@ -43,11 +43,11 @@ from services.scorer.strategies.strategy import (
     failure,
     ran_out_of_time,
     scores_one_by_one,
-    spent,
+    spent_of,
 )
 
 WEIGHT = 1 / 16
-"""Of the newest scoring in the expected time."""
+"""The weight of the newest scoring in the expected time."""
 MARGIN = 1.25
 SETTLED_S = 0.5
 """From a score to the word to the user."""
@@ -161,12 +161,12 @@ class ScorerWorker:
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns once the Reward is confirmed. Raises Reject for no Response, Retry where scoring itself failed."""
-        response = opened(Response, delivery)
+        response = decode_delivery(Response, delivery)
         task_in_hand.set(response.task_id)
         if response.work is None:
             await self._send_on(delivery, response)
         elif response.error is not None or not response.samples:
-            latencies = ScoringLatencies(queue_s=self._waited(response))
+            latencies = ScoringLatencies(queue_s=self._seconds_waited(response))
             await self._publish(delivery.body, self._reward(response, response.work, (), latencies))
             metrics.tasks_of("unanswered").inc()
         elif self._lateness.too_late(self._time.left_s(response.work.deadline, response.work.admitted_at)):
@@ -183,16 +183,16 @@ class ScorerWorker:
 
     async def _pass_over(self, delivery: Delivery, response: Response, work: Work) -> None:
         scores = not_of_lost(response, ran_out_of_time(len(response.samples), TOO_LATE))
-        latencies = ScoringLatencies(queue_s=self._waited(response), attempts=delivery.attempts)
+        latencies = ScoringLatencies(queue_s=self._seconds_waited(response), attempts=delivery.attempts)
         await self._publish(delivery.body, self._reward(response, work, scores, latencies))
         metrics.tasks_of("late").inc()
 
     async def _score(self, delivery: Delivery, response: Response, work: Work) -> None:
-        queue_s = self._waited(response)
+        queue_s = self._seconds_waited(response)
         began = self._seconds()
         in_hand = self._lateness.begin()
         try:
-            scores = not_of_lost(response, await self._scored(response, work, delivery.attempt))
+            scores = not_of_lost(response, await self._score_samples(response, work, delivery.attempt))
             reference_score = await self._reference_score(response, work)
         finally:
             score_s = self._seconds() - began
@@ -203,9 +203,10 @@ class ScorerWorker:
         _count(response, scores, latencies)
 
     async def _reference_score(self, response: Response, work: Work) -> float | None:
-        """What the task's reference is worth as an answer that took nothing: one more answer a task to score.
+        """Score the task's reference as an answer that took nothing: one more answer a task to score. 0 where it can't
+        be scored.
 
-        0 where it can't be scored. None where it would not teach, where the scorer can't tell, or fails.
+        None where it would not tell anything.
         """
         teaches = self._references_teach and not is_own(work.arm.experiment_id)
         if work.reference is None or not teaches or not can_grade_references(self._strategy):
@@ -214,20 +215,20 @@ class ScorerWorker:
         (score,) = await self.score(replace(request_of(response, work), answers=(answer,)))
         return 0.0 if score.status == "unscorable" else score.score
 
-    async def _scored(self, response: Response, work: Work, attempt: int) -> list[SampleScore]:
-        """Of each sample. In a deliberation nobody is asked about those that were lost or called off."""
+    async def _score_samples(self, response: Response, work: Work, attempt: int) -> list[SampleScore]:
+        """Score each sample. In a deliberation those that were lost or called off are not scored."""
         request = request_of(response, work)
         if work.select is None or not self._deliberates:
             return list(await self._scores(request, attempt))
         samples = response.samples
         there = [number for number, sample in enumerate(samples) if sample.status not in NOT_THERE]
         request = replace(request, answers=tuple(request.answers[number] for number in there))
-        scores = await self._deliberated(request, work, attempt) if there else ()
+        scores = await self._score_and_order(request, work, attempt) if there else ()
         of_sample = dict(zip(there, scores, strict=True))
         return [of_sample.get(number, LOST_ROLLOUT) for number in range(len(samples))]
 
-    async def _deliberated(self, request: ScoringRequest, work: Work, attempt: int) -> Sequence[SampleScore]:
-        """What is scored in time for the deadline, and, where the judge is to choose, its order."""
+    async def _score_and_order(self, request: ScoringRequest, work: Work, attempt: int) -> Sequence[SampleScore]:
+        """Score in time for the deadline. Return also, where the judge is to choose, its order."""
 
         def left_s() -> float:
             return self._time.left_s(work.deadline, work.admitted_at) - SETTLED_S
@@ -236,7 +237,7 @@ class ScorerWorker:
         scores = await by_the_deadline(self.score, request, left_s())
         self._retry_failed(scores, attempt, left_s())
         if work.select == "judge" and self._order is not None:
-            scores = in_places(scores, await self._order.of(request, scores, left_s()))
+            scores = in_places(scores, await self._order.preferred_order(request, scores, left_s()))
         return scores
 
     async def score(self, request: ScoringRequest) -> Sequence[SampleScore]:
@@ -287,7 +288,7 @@ class ScorerWorker:
             latencies=latencies,
         )
 
-    def _waited(self, response: Response) -> float:
+    def _seconds_waited(self, response: Response) -> float:
         """Seconds since the agent answered; 0 where its clock is ahead of ours or it told no time."""
         answered = response.metadata.timestamp
         return max(0.0, self._wall() - answered.timestamp()) if answered else 0.0
@@ -311,11 +312,11 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
 
 def spent_on(sample: Sample) -> Spent:
     """Without usage, the tokens that are there."""
-    return Spent(sample.sampled_tokens) if sample.usage is None else spent(sample.usage)
+    return Spent(sample.sampled_tokens) if sample.usage is None else spent_of(sample.usage)
 
 
 def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> Sequence[SampleScore]:
-    """What a failure of ours ended, or what was called off, is no work of the model: it has no score."""
+    """Give no score to what a failure of ours ended or what was called off: it is no work of the model."""
     instead = {"lost": LOST_ROLLOUT, "cancelled": CALLED_OFF}
     if instead.keys().isdisjoint([sample.status for sample in response.samples]):
         return scores

@@ -210,7 +210,7 @@ def register(settings: TrainerSettings, outcome: AdapterTrained) -> None:
             evidence=outcome.metrics,
         )
 
-    RegistryStore.of(settings).update(unless_known)
+    RegistryStore.from_settings(settings).update(unless_known)
 
 
 def is_first_process() -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import ADAPTERS, TRAINING
 from ratchet.http.work import Threads
 from ratchet.runs.api import TrainingRuns, runs_router, trainings_router
@@ -113,7 +113,7 @@ class TrainerWorker:
         Raises Reject for no TrainRequest, or one for an unknown agent, once that is told: who asked would wait a day.
         Raises BusError where this trainer is about to leave.
         """
-        request = opened(TrainRequest, delivery)
+        request = decode_delivery(TrainRequest, delivery)
         try:
             await self.accept(request)
         except Reject as refusal:

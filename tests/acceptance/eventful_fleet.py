@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pika.spec import BasicProperties
 
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import EXCHANGE
 from schemas.messages.base import Metadata
 from schemas.messages.result import Result
@@ -146,7 +146,7 @@ def _mishaps(access: FleetAccess, asked: Iterator[Task]) -> None:
             list(client.submit(tasks, stall_s=STALL_S))
     stray = Task(task_id=f"stray-{uuid.uuid4().hex}", input="sort: cba", agent_id="nobody")
     exchange, queue = access.namespace + EXCHANGE, f"{access.namespace}tasks"
-    with connected(access.amqp_url) as connection:
+    with open_connection(access.amqp_url) as connection:
         channel = connection.channel()
         for _ in range(MISHAPS):
             channel.basic_publish("", queue, b"{ no JSON", BasicProperties(delivery_mode=2))

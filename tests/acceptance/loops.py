@@ -53,7 +53,7 @@ def loop_on(fleet: Fleet, run: str, *, pause: Callable[[], object] = lambda: Non
     """The loop, its users, who make this pause before each task, and what it tells."""
     access, told = access_to(fleet), io.StringIO()
     users = Users(access, paced(users_tasks(1, run, samples=SAMPLES), pause), stall_s=60.0)
-    store = RegistryStore.of(FleetSettings(adapters_dir=fleet.folder / "adapters", logs_dir=fleet.logs))
+    store = RegistryStore.from_settings(FleetSettings(adapters_dir=fleet.folder / "adapters", logs_dir=fleet.logs))
     look = AdapterStatusReader(access, store, "small")
     plan = LoopPlan(turns=1, groups=GROUPS, patience_s=60.0)
     return Loop(look, users, Narrator(Console(file=told, width=200)), plan, run), users, told

@@ -41,7 +41,7 @@ def test_two_versions_are_held_against_each_other_and_the_release_has_it_beside_
             "TENSORBOARD_LOGGING_DIR": str(fleet.folder / "boards"),
         },
     )
-    store = RegistryStore.of(FleetSettings(adapters_dir=adapters, logs_dir=fleet.logs))
+    store = RegistryStore.from_settings(FleetSettings(adapters_dir=adapters, logs_dir=fleet.logs))
     decided(store, registration(published(adapters), adapters))
     promote = ("adapters", "promote", "v1.0.1", "--reason", "to be evaluated")
     wait_until(lambda: ratchet(*promote).code == 0, "a promotion, once the gate has let it through")

@@ -19,7 +19,7 @@ import pytest
 
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.verification import verified
+from ratchet.adapters.verification import verify_registry
 from ratchet.experiments.records import experiments
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from schemas.records.registry import AgentAdapters
@@ -140,4 +140,4 @@ def test_the_better_program_is_promoted_and_the_worse_is_not(
         (("worse", "better"), "rolled_back"),
     ]
     assert [check(one, fleet.logs).difference for one in (found[0], found[2])] == [None, None]
-    assert verified(trial.store, AdapterLimits(64)).ok
+    assert verify_registry(trial.store, AdapterLimits(64)).ok

@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import end_of_log, read
 from ratchet.service.settings import FleetSettings
@@ -41,7 +41,7 @@ def test_a_candidate_gets_through_its_gate_while_users_tasks_never_end(start_fle
     wait_until(lambda: _waiting(fleet) > BACKLOG / 2, "the backlog before the agent")
 
     # when a candidate is registered
-    store = RegistryStore.of(FleetSettings(adapters_dir=adapters, logs_dir=fleet.logs))
+    store = RegistryStore.from_settings(FleetSettings(adapters_dir=adapters, logs_dir=fleet.logs))
     began = end_of_log(fleet.logs, INTERACTIONS)
     decided(store, registration(published(adapters), adapters))
     wait_until(lambda: store.read().agent("small").versions["v1.0.1"].state == "canary")
@@ -62,6 +62,6 @@ def _task(number: int) -> Task:
 
 
 def _waiting(fleet: Fleet) -> int:
-    with connected(fleet.amqp_url) as connection:
+    with open_connection(fleet.amqp_url) as connection:
         found = connection.channel().queue_declare(f"{fleet.namespace}work.small", passive=True)
     return int(found.method.message_count)

@@ -76,7 +76,7 @@ def _dismissed(path: Path) -> Iterator[bytes]:
         for line in _lines(path):
             fields = json.loads(line)
             if "letter" in fields:
-                kept.keep(kept.held(place), fields["who"], fields["reason"])
+                kept.keep(kept.read_letter(place), fields["who"], fields["reason"])
             else:
                 kept.note_restored(fields["restored"], fields["who"], fields["reason"])
             place += len(line) + 1

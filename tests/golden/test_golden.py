@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.adapters.decisions import DecisionLedger, Mark, chained
+from ratchet.adapters.decisions import DecisionLedger, Mark, chain_decision
 from ratchet.adapters.signatures import Signing
 from ratchet.experiments.records import experiments
 from ratchet.experiments.replay import replayed
@@ -60,7 +60,7 @@ def test_a_verdict_is_decided_again_from_the_logs_and_every_decision_is_signed_a
     for line in ledger.read():
         draft = DecisionDraft.model_validate(line.decision.model_dump(include=set(DecisionDraft.model_fields)))
         evidence = verdicts.get(line.decision.sequence, draft.evidence)
-        written += chained(mark, draft.model_copy(update={"evidence": evidence}), signing.signer())[1]
+        written += chain_decision(mark, draft.model_copy(update={"evidence": evidence}), signing.signer())[1]
         mark = line.end
 
     assert written == ledger.path.read_bytes()

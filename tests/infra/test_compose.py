@@ -19,6 +19,7 @@ import yaml
 from infra.runner import ISSUE
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 from ratchet.runtime.container_health import PORTS
+from ratchet.runtime.processes import PROCESSES
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.cli.broker.command import broker
@@ -515,16 +516,27 @@ def test_the_defaults_in_the_example_are_the_defaults() -> None:
         assert (inline or fields) == {value}, name
 
 
-def test_the_health_check_asks_where_the_services_listen() -> None:
-    ports = {
-        "orchestrator": OrchestratorSettings.model_fields["orchestrator_http_port"].default,
-        "agent": AgentSettings.model_fields["agent_http_port"].default,
-        "scorer": ScorerSettings.model_fields["scorer_http_port"].default,
-        "trainer": TrainerSettings.model_fields["trainer_http_port"].default,
-        "runner": RunnerSettings.model_fields["runner_http_port"].default,
-    }
+@pytest.mark.parametrize("name", sorted(PROCESSES))
+def test_a_process_is_the_one_that_is_declared(name: str) -> None:
+    declared, service = PROCESSES[name], SERVICES[name]
+    settings = {
+        "orchestrator": OrchestratorSettings,
+        "agent": AgentSettings,
+        "scorer": ScorerSettings,
+        "trainer": TrainerSettings,
+        "runner": RunnerSettings,
+    }[declared.module]
 
-    assert ports == PORTS
+    # it listens on its port, and is probed as it is in a cluster
+    assert settings.model_fields[f"{declared.module}_http_port"].default == declared.port
+    probe = service["healthcheck"].get("test", [])
+    assert ("readyz" if "readyz" in probe else "healthz") == declared.probe
+    # it runs its module, and reaches logs and adapters as it may
+    assert str(service["image"]).startswith(f"ratchet-{declared.module}:")
+    mounted = {mount.split(":")[0]: mount for mount in service["volumes"]}
+    for folder in ("logs", "adapters"):
+        mount = mounted.get(folder)
+        assert (mount and ("read" if mount.endswith(":ro") else "write")) == getattr(declared, folder), folder
 
 
 def test_prometheus_scrapes_every_service_where_it_listens() -> None:

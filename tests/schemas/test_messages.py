@@ -67,7 +67,7 @@ def test_a_numeric_reference_is_text() -> None:
 def test_a_record_put_together_from_valid_values_is_the_one_that_was_checked() -> None:
     checked = Task(task_id="1", input="x", samples=3, metadata={"source": "web"})
 
-    put_together = Task.assembled({"metadata": checked.metadata, "samples": 3, "input": "x", "task_id": "1"})
+    put_together = Task.from_valid({"metadata": checked.metadata, "samples": 3, "input": "x", "task_id": "1"})
 
     assert put_together == checked
     assert put_together.encode() == checked.encode()

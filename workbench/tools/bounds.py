@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_CHARACTERS = 48_000
-"""Of an answer as JSON: about 12,000 tokens."""
+"""The length of an answer as JSON: about 12,000 tokens."""
 STEPS: tuple[tuple[int, int], ...] = ((8_000, 400), (2_000, 200), (1_000, 100), (500, 50), (200, 25), (100, 10))
 """Longest text (characters) and longest list, tried in this order until the whole fits."""
 PAGE = "items"
@@ -36,7 +36,7 @@ class Bounded:
     cut: tuple[str, ...]
 
 
-def bounded(value: Any, most: int = MOST_CHARACTERS) -> Bounded:
+def bound_value(value: Any, most: int = MOST_CHARACTERS) -> Bounded:
     """`value` (JSON) with at most `most` characters as compact JSON. Raises TooBig."""
     text = _json(value)
     if len(text) <= most:

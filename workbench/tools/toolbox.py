@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from schemas.messages.base import explain
 from workbench.errors import PolicyError, WorkbenchError
-from workbench.tools.bounds import TooBig, bounded
+from workbench.tools.bounds import TooBig, bound_value
 from workbench.tools.database import DATABASE
 from workbench.tools.docker import DOCKER
 from workbench.tools.files import FILES
@@ -53,9 +53,9 @@ class ToolResult:
 
     @classmethod
     def of(cls, answer: Answer, most: int) -> Self:
-        short = bounded(answer, most)
+        short = bound_value(answer, most)
         if short.cut:
-            short = bounded(answer | {"shortened": list(short.cut[:5])}, most)
+            short = bound_value(answer | {"shortened": list(short.cut[:5])}, most)
         return cls(True, short.value, short.text)
 
     @classmethod

@@ -59,9 +59,9 @@ class AmqpChannel:
             method(**arguments, callback=resolving(answer))
         except AMQPError as error:
             raise ChannelLost(error) from error
-        return await self.answered(answer)
+        return await self.wait_for_answer(answer)
 
-    async def answered(self, answer: asyncio.Future[Any]) -> Any:
+    async def wait_for_answer(self, answer: asyncio.Future[Any]) -> Any:
         async with asyncio.timeout(CALL_TIMEOUT_S):
             await asyncio.wait((answer, self.lost), return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
@@ -82,5 +82,5 @@ async def open_channel(connection: AmqpConnection) -> AmqpChannel:
     except AMQPError as error:
         raise ChannelLost(error) from error
     channel = AmqpChannel(connection, raw)
-    await channel.answered(opened)
+    await channel.wait_for_answer(opened)
     return channel

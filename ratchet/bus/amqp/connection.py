@@ -229,7 +229,7 @@ class AmqpConnection(Connection, asyncio.Protocol):  # type: ignore[misc]
 
 
 def connection_parameters(amqp_url: str, name: str, heartbeat_s: int = HEARTBEAT_S) -> Parameters:
-    """As in the URL; the name is shown in the broker's list of connections. Raises SettingsError."""
+    """Parse the URL. The name is shown in the broker's list of connections. Raises SettingsError."""
     parameters = amqp_parameters(amqp_url)
     parameters.client_properties = {"connection_name": name}
     if parameters.heartbeat is None:

@@ -18,7 +18,7 @@ from ratchet.bus.amqp.channel import open_channel
 from ratchet.bus.amqp.connection import AmqpConnection, Receiver
 from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.failures import Failures
-from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, opened
+from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, unwrap
 from ratchet.bus.amqp.frames import Properties
 from ratchet.bus.amqp.link import Link, explain
 from ratchet.bus.amqp.subscription import ChannelConsumer
@@ -39,7 +39,7 @@ _log = Log(__name__)
 
 
 Arrival = tuple[ChannelConsumer, int, Delivery, Properties]
-"""Where it came from, its delivery tag there, the message, and its properties as they were."""
+"""The subscription it came from, its delivery tag there, the message, and its properties as they were."""
 
 
 class Consumer:
@@ -101,8 +101,8 @@ class Consumer:
         stands = self._progress.trouble(time.monotonic())
         return f"{self.queue!r}: {stands}" if stands else None
 
-    def stalled(self) -> str | None:
-        stalled = self._progress.stalled(time.monotonic())
+    def stall_reason(self) -> str | None:
+        stalled = self._progress.stall_reason(time.monotonic())
         return f"{self.queue!r}: {stalled}" if stalled else None
 
     async def stop_deliveries(self) -> None:
@@ -125,7 +125,7 @@ class Consumer:
         return frozenset(self._running.values())
 
     def close(self) -> None:
-        """What is not acknowledged by now goes back to the queue."""
+        """Stop consuming. What is not acknowledged by now goes back to the queue."""
         if self._subscription is not None and self._subscription.alive:
             self._subscription.close()
 
@@ -178,7 +178,7 @@ class Consumer:
             attempt = attempt_of(headers)
             seen = redelivered or bool(headers.get("x-delivery-count"))
             if CLAIM in headers:
-                properties, body = opened(WireMessage(properties, body))
+                properties, body = unwrap(WireMessage(properties, body))
                 headers = properties.headers or NO_HEADERS
             delivery = Delivery(
                 self.queue,
@@ -219,7 +219,7 @@ class Consumer:
         return True
 
     def _begin_waiting(self) -> None:
-        """As many as the prefetch and the budget allow."""
+        """Begin as many waiting messages as the prefetch and the budget allow."""
         while self._backlog and len(self._running) < self._prefetch and not self._draining.is_set():
             arrival = self._backlog[0]
             if not arrival[0].alive:
@@ -230,7 +230,7 @@ class Consumer:
             self._backlog.popleft()
         self._budget.leave(self)
 
-    def _finished(self, number: int, size: int, taken: int, *, cancelled: bool) -> None:
+    def _finish_handler(self, number: int, size: int, taken: int, *, cancelled: bool) -> None:
         """`size`: of the body, in bytes; `taken`: of the budget."""
         del self._running[number]
         self._delivered_bytes -= size
@@ -283,7 +283,7 @@ class Consumer:
             if not settled:
                 self.unfinished += 1
                 self._metrics.requeued.inc()
-            self._finished(number, len(delivery.body), taken, cancelled=cancelled)
+            self._finish_handler(number, len(delivery.body), taken, cancelled=cancelled)
 
     async def _settled_later(
         self,
@@ -293,7 +293,8 @@ class Consumer:
         properties: Properties,
         error: Exception | asyncio.CancelledError,
     ) -> bool:
-        """After its handler failed: True when the message may be acknowledged, as it is handled or at its next place.
+        """Retry or give up a message whose handler failed. True when it may be acknowledged, handled or at its next
+        place.
 
         Raises CancelledError where this task was cancelled.
         """

@@ -34,7 +34,7 @@ from ratchet.service.telemetry import Log
 _log = Log(__name__)
 
 OWN_QUEUES = (KEPT_RESPONSES, AUDITS, AUDIT_SCORES)
-"""Of fleets with an external scorer or an auditor: another fleet's names all the same."""
+"""The queues of fleets with an external scorer or an auditor: another fleet's names all the same."""
 PRECONDITION_FAILED = 406
 NOT_FOUND = 404
 
@@ -58,7 +58,8 @@ class Declaration:
         return self.namespace + name
 
     def is_fleets_own(self, queue: str) -> bool:
-        """Whether a queue of that name on the wire is the fleet's: no answer is sent there because a task says so."""
+        """Return whether a queue of that name on the wire is the fleet's: no answer is sent there because a task
+        says so."""
         name = queue.removeprefix(self.namespace)
         own = {*OWN_QUEUES, *self.topology.names, *(rung.name for rung in self.topology.rungs)}
         return queue.startswith(self.namespace) and (name in own or name.startswith((LISTENER, "work.")))
@@ -78,8 +79,9 @@ class Declaration:
         channel.close()
 
     async def require(self, connection: AmqpConnection) -> None:
-        """Only look whether it was declared: for users that may not. A queue that expires is the user's own, and is
-        declared. Raises BusError, TimeoutError.
+        """Check that the queues were declared, for users that may not declare them. Raises BusError, TimeoutError.
+
+        A queue that expires is the user's own, and is declared.
         """
         channel = await open_channel(connection)
         try:
@@ -87,7 +89,7 @@ class Declaration:
                 await channel.call(channel.raw.exchange_declare, exchange=self.wire(name), passive=True)
             for queue in self.topology.queues:
                 if queue.expires_ms is not None:
-                    name, arguments = self.wire(queue.name), self._named(queue.arguments)
+                    name, arguments = self.wire(queue.name), self._prefix_arguments(queue.arguments)
                     await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=arguments)
         except ChannelLost as error:
             raise _missing(error) if error.code == NOT_FOUND else error from None
@@ -113,7 +115,7 @@ class Declaration:
 
     async def _declare_queue(self, connection: AmqpConnection, channel: AmqpChannel, queue: Queue) -> AmqpChannel:
         name = self.wire(queue.name)
-        channel = await self._declare_bounded(connection, channel, name, self._named(queue.arguments))
+        channel = await self._declare_bounded(connection, channel, name, self._prefix_arguments(queue.arguments))
         await channel.call(channel.raw.queue_bind, queue=name, exchange=self.exchange, routing_key=name)
         if queue.name == KEPT_RESPONSES:
             copied = self.wire(RESPONSES)
@@ -150,7 +152,7 @@ class Declaration:
             _log.warning("other-bound", _other_bound(name, arguments[MAX_BYTES]), queue=name)
         return channel
 
-    def _named(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _prefix_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The dead-letter exchange an argument names has the namespace too; the default one (empty) has no name."""
         target = arguments.get("x-dead-letter-exchange")
         return arguments | {"x-dead-letter-exchange": self.wire(target)} if target else arguments

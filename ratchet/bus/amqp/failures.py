@@ -1,8 +1,8 @@
-"""Where a message goes whose handler failed: up the retry ladder, or whole to the dead letters. Confirmed either way.
+"""Sends on a message whose handler failed: up the retry ladder, or whole to the dead letters. Confirmed either way.
 
-Which of the two is `ratchet/bus/retry_policy.py`'s word; this file only carries it out over AMQP. Nothing that comes in
-can keep it from going on: what no frame holds goes inside another message, and where the queue of dead letters is full
-they wait on disk, or else on the ladder, while innocent messages pass.
+`ratchet/bus/retry_policy.py` decides which of the two; this file carries it out over AMQP. No content of a message can
+stop it: what no frame holds goes inside another message. Where the queue of dead letters is full, letters wait on disk
+or else on the ladder, while innocent messages pass.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.forwarding import (
     WireMessage,
     inside_another,
-    packed,
+    pack_message,
     sent_on,
     stand_in,
-    unpacked,
+    unpack_message,
     without_headers,
 )
 from ratchet.bus.amqp.frames import Properties
@@ -45,13 +45,14 @@ from ratchet.service.metrics import DEAD_LETTERS_WAITING, queue_metrics
 from ratchet.service.telemetry import Log
 
 MOST_NACKS = 3
-"""Of the queue of dead letters, before a letter is taken elsewhere: it is full, or without a leader."""
+"""Refusals by the queue of dead letters before a letter is taken elsewhere: the queue is full, or has no leader."""
 PUBLISH_WAITING_S = 5.0
 """Between two tries to publish the dead letters that wait on disk."""
 FULL_S = 30.0
 """After a refusal, dead letters go straight to disk for so long."""
 PARKED_S = 600.0
-"""For so long after a letter went up the ladder for want of room that is a trouble: twice the last rung's delay."""
+"""Seconds after a letter went up the ladder for want of room in which that is a trouble: twice the last rung's
+delay."""
 
 _log = Log(__name__)
 
@@ -148,11 +149,11 @@ class Failures:
         await self._publisher.send(exchange, routing_key, *other, most_nacks=most_nacks)
 
     async def _on_disk(self, letter: WireMessage, *, waiting: bool = False) -> str | None:
-        """Its sha256; None where it can't be kept."""
+        """Keep the letter in a file. Return its sha256, or None where it can't be kept."""
         if self._store is None:
             return None
         try:
-            return await asyncio.to_thread(self._store.put, packed(letter), waiting=waiting)
+            return await asyncio.to_thread(self._store.put, pack_message(letter), waiting=waiting)
         except JournalError as error:
             _log.error("dead-letter-not-stored", str(error))
             return None
@@ -175,7 +176,7 @@ class Failures:
             for name in names if ours else ():
                 data = await asyncio.to_thread(store.read_waiting, name)
                 if data is not None:
-                    letter = unpacked(data)
+                    letter = unpack_message(data)
                     headers = letter.properties.headers or {}
                     added = {key: headers[key] for key in (REASON, QUEUE, ATTEMPTS, AT, BY) if key in headers}
                     await self._publish_letter(letter, added)

@@ -13,14 +13,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ratchet.bus.amqp.frames import PERSISTENT, Properties, read_properties, write_properties
-from ratchet.bus.amqp.table import UNREADABLE, WireTable, edited, is_well_formed
-from ratchet.bus.retry_policy import NOTE, bounded, is_routing, travels
+from ratchet.bus.amqp.table import UNREADABLE, WireTable, edit_headers, is_well_formed
+from ratchet.bus.retry_policy import NOTE, is_routing, shorten_reason, travels
 from ratchet.service.telemetry import TRACE_HEADER, WELL_FORMED
 
 LARGEST_BODY = 16 * 1024 * 1024
 """Bytes. RabbitMQ 4 closes the connection that publishes more."""
 CLAIM = "x-ratchet-claim"
-"""Where the message is that this one stands for: INSIDE its body, or the sha256 that names its file."""
+"""The header that says where the message is that this one stands for: INSIDE its body, or the sha256 that names its
+file."""
 INSIDE = "inside"
 CONTENT_TYPE = "application/vnd.ratchet.message"
 _MAGIC = b"ratchet message 1\n"
@@ -28,7 +29,7 @@ _SIZE = struct.Struct(">I")
 
 
 class WireMessage(NamedTuple):
-    """What AMQP carries: the properties and the body."""
+    """A message as AMQP carries it: the properties and the body."""
 
     properties: Properties
     body: bytes
@@ -43,9 +44,9 @@ def sent_on(message: WireMessage, added: Mapping[str, Any]) -> WireMessage:
     ]
     notes += [f"header {name}" for name in headers if is_routing(name)]
     try:
-        table = edited(headers, travels, _noted(added, notes))
+        table = edit_headers(headers, travels, _add_note(added, notes))
     except UNREADABLE:
-        table = edited(None, travels, _noted(added, [*notes, "headers that can't be read"]))
+        table = edit_headers(None, travels, _add_note(added, [*notes, "headers that can't be read"]))
     return message._replace(
         properties=replace(properties, headers=table, delivery_mode=PERSISTENT, expiration=None, user_id=None)
     )
@@ -57,20 +58,20 @@ def without_headers(message: WireMessage, added: Mapping[str, Any]) -> WireMessa
     carried = headers.get(TRACE_HEADER)
     trace = {TRACE_HEADER: carried} if isinstance(carried, str) and WELL_FORMED.fullmatch(carried) else {}
     size = len(headers.raw) if isinstance(headers, WireTable) else 0
-    table = edited(trace, travels, _noted(added, [f"headers of {size:,} bytes, for which there was no room"]))
+    table = edit_headers(trace, travels, _add_note(added, [f"headers of {size:,} bytes, for which there was no room"]))
     return message._replace(
         properties=replace(message.properties, headers=table, delivery_mode=PERSISTENT, expiration=None, user_id=None)
     )
 
 
-def packed(message: WireMessage) -> bytes:
+def pack_message(message: WireMessage) -> bytes:
     """Properties and body as one run of bytes, for a body or a file."""
     properties = write_properties(message.properties)
     return b"".join((_MAGIC, _SIZE.pack(len(properties)), properties, message.body))
 
 
-def unpacked(data: bytes) -> WireMessage:
-    """What `packed` wrote. Raises ValueError for anything else."""
+def unpack_message(data: bytes) -> WireMessage:
+    """Return what `pack_message` wrote. Raises ValueError for anything else."""
     if not data.startswith(_MAGIC):
         raise ValueError("it holds no message")
     try:
@@ -100,19 +101,19 @@ def stand_in(message: WireMessage, claim: str, added: Mapping[str, Any], body: b
 
 def inside_another(message: WireMessage, added: Mapping[str, Any]) -> WireMessage | None:
     """The message whole in the body of its stand-in; None where no broker takes so large a body."""
-    body = packed(message)
+    body = pack_message(message)
     return stand_in(message, INSIDE, added, body) if len(body) <= LARGEST_BODY else None
 
 
-def opened(message: WireMessage) -> WireMessage:
+def unwrap(message: WireMessage) -> WireMessage:
     """The message that is inside this one, or this one itself: outsiders may write our headers too."""
     if (message.properties.headers or {}).get(CLAIM) != INSIDE:
         return message
     try:
-        return unpacked(message.body)
+        return unpack_message(message.body)
     except ValueError:
         return message
 
 
-def _noted(added: Mapping[str, Any], left_out: list[str]) -> dict[str, Any]:
-    return {**added, NOTE: bounded("left out: " + "; ".join(left_out))} if left_out else dict(added)
+def _add_note(added: Mapping[str, Any], left_out: list[str]) -> dict[str, Any]:
+    return {**added, NOTE: shorten_reason("left out: " + "; ".join(left_out))} if left_out else dict(added)

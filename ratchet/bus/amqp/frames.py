@@ -37,7 +37,10 @@ _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
 @dataclass(slots=True)
 class Properties:
-    """Of a message, in the order AMQP writes them. Texts are those of `ratchet.bus.amqp.table.text_of`."""
+    """The properties of a message, in the order AMQP writes them.
+
+    Texts are those of `ratchet.bus.amqp.table.text_of`.
+    """
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -60,7 +63,7 @@ _TEXTS = frozenset(field.name for field in fields(Properties)) - {"headers", "de
 
 
 @lru_cache(maxsize=256)
-def _announced(flags: int) -> tuple[tuple[str, bool], ...]:
+def _property_names(flags: int) -> tuple[tuple[str, bool], ...]:
     """The names, and whether each is a text."""
     return tuple((name, name in _TEXTS) for flag, name in _BY_FLAG if flags & flag)
 
@@ -73,7 +76,7 @@ def read_properties(raw: bytes, offset: int) -> Properties:
     flags: int = _U16.unpack_from(raw, offset)[0]
     offset += 2
     properties = Properties()
-    for name, is_text in _announced(flags):
+    for name, is_text in _property_names(flags):
         if is_text:
             stop = offset + 1 + raw[offset]
             text = raw[offset + 1 : stop]

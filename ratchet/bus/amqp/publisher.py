@@ -84,9 +84,10 @@ class Publisher:
         mandatory: bool = False,
         most_nacks: int | None = None,
     ) -> asyncio.Future[None]:
-        """To be awaited: done when the broker has the message. Raises Reject for what AMQP can't carry, PublishTimeout.
+        """Return a future that is done when the broker has the message.
 
-        Raises Unreachable only where `mandatory`, Refused only after `most_nacks`.
+        Raises Reject for what AMQP can't carry, PublishTimeout, Unreachable only where `mandatory`, and Refused only
+        after `most_nacks`.
         """
         confirmed = self._loop.create_future()
         deadline = self._loop.time() + self._timeout_s
@@ -107,7 +108,7 @@ class Publisher:
         raw.add_on_return_callback(self._on_return)
         answered = self._loop.create_future()
         raw.confirm_delivery(_taken_by_short_path, callback=resolving(answered))
-        await channel.answered(answered)
+        await channel.wait_for_answer(answered)
         connection.confirms[channel.number] = self._on_confirm
         self._channel, self._connection, self._blocked = channel, connection, False
         self._frame_max = connection.frame_max
@@ -116,12 +117,12 @@ class Publisher:
         self._write_waiting()
 
     def set_blocked(self, blocked: bool) -> None:
-        """By the broker's alarm: hold everything back, or let it go."""
+        """Hold everything back when the broker raises its alarm, or let it go."""
         self._blocked = blocked
         self._write_waiting()
 
     def close(self) -> None:
-        """What is still unconfirmed fails."""
+        """Stop publishing. What is still unconfirmed fails."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for outgoing in self._by_age:
@@ -162,7 +163,7 @@ class Publisher:
         self._unconfirmed[self._next_tag] = outgoing
         self._next_tag += 1
         outgoing.written_at = self._loop.time()
-        if failpoint.armed("published"):
+        if failpoint.is_armed("published"):
             self._connection.flush()
             failpoint.reach("published")
 

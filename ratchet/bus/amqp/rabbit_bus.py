@@ -89,7 +89,7 @@ class RabbitBus:
         )
 
     async def start(self) -> None:
-        """As in Bus. Raises TopologyConflict where a queue exists with other arguments."""
+        """Implement `Bus.start`. Raises TopologyConflict where a queue exists with other arguments."""
         self._consumers = []
         self._listeners = []
         self._publisher = Publisher(self._publish_timeout_s)
@@ -121,7 +121,7 @@ class RabbitBus:
         correlation_id: str | None = None,
         headers: Mapping[str, Any] | None = None,
     ) -> None:
-        """As in Bus. Raises Reject for a body that no broker takes."""
+        """Implement `Bus.publish`. Raises Reject for a body that no broker takes."""
         if len(body) > LARGEST_BODY:
             raise Reject(f"a {type} of {len(body)} bytes is too large for {queue!r}: a broker takes {LARGEST_BODY}")
         properties = Properties(
@@ -131,7 +131,7 @@ class RabbitBus:
             message_id=message_id,
             reply_to=reply_to,
             correlation_id=correlation_id,
-            headers=_traced(headers),
+            headers=_add_trace(headers),
         )
         began = time.perf_counter()
         declaration = self._declaration
@@ -143,7 +143,10 @@ class RabbitBus:
     async def reply(
         self, reply_to: str, body: bytes, *, type: str, message_id: str, correlation_id: str | None
     ) -> bool:
-        """As in Bus. False also where the user's queue refuses the message again and again, or is the fleet's own."""
+        """Implement `Bus.reply`.
+
+        False also where the user's queue refuses the message repeatedly, or is the fleet's own.
+        """
         if self._declaration.is_fleets_own(reply_to):
             _log.warning("reply-denied", f"reply_to names {reply_to!r}, a queue of the fleet: nothing is sent there")
             return False
@@ -153,7 +156,7 @@ class RabbitBus:
             type=type,
             message_id=message_id,
             correlation_id=correlation_id,
-            headers=_traced(None),
+            headers=_add_trace(None),
         )
         try:
             await self._open_publisher.send("", reply_to, properties, body, mandatory=True, most_nacks=REPLY_NACKS)
@@ -171,7 +174,7 @@ class RabbitBus:
         stalled_after_s: float | None = STALLED_AFTER_S,
         advanced_at: Callable[[], float] = never,
     ) -> None:
-        """As in Bus. Returns when deliveries may come. One channel for each call."""
+        """Implement `Bus.consume`. Returns when deliveries may come. Each call has its own channel."""
         self._declaration.topology.queue(queue)
         if self._links is None or self._failures is None or self._state != "started":
             raise BusError(f"can't consume {queue!r}: the bus is {self._state}")
@@ -194,7 +197,7 @@ class RabbitBus:
             content_type="application/json",
             type=type,
             message_id=message_id,
-            headers=_traced(None),
+            headers=_add_trace(None),
         )
         declaration = self._declaration
         await self._open_publisher.send(declaration.wire(BROADCAST_EXCHANGE), declaration.wire(topic), properties, body)
@@ -220,7 +223,7 @@ class RabbitBus:
         return QueueState(frame.method.message_count, frame.method.consumer_count)
 
     async def stop(self, grace_s: float) -> bool:
-        """As in Bus. What is running after the grace is cancelled, and its message handed back."""
+        """Implement `Bus.stop`. Handlers that run after the grace are cancelled, and their messages handed back."""
         if self._state != "started":
             await self._disconnect()
             return True
@@ -256,8 +259,8 @@ class RabbitBus:
         )
         return next((trouble for part in parts if (trouble := part.trouble())), None)
 
-    def stalled(self) -> str | None:
-        return next((stalled for consumer in self._consumers if (stalled := consumer.stalled())), None)
+    def stall_reason(self) -> str | None:
+        return next((stalled for consumer in self._consumers if (stalled := consumer.stall_reason())), None)
 
     @property
     def _open_publisher(self) -> Publisher:
@@ -289,7 +292,7 @@ class RabbitBus:
             await link.close()
 
 
-def _traced(headers: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _add_trace(headers: Mapping[str, Any] | None) -> dict[str, Any] | None:
     trace = trace_parent.get()
     if trace is None:
         return dict(headers) if headers else None

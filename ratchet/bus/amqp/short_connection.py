@@ -54,7 +54,7 @@ class BrokerUnreachable(BusError):
 
 
 def without_password(url: str) -> str:
-    """For people to read: amqp://user@host:port/vhost."""
+    """Return the URL for people to read: amqp://user@host:port/vhost."""
     parts = urlsplit(url)
     user = f"{parts.username}@" if parts.username else ""
     port = f":{parts.port}" if parts.port else ""
@@ -83,7 +83,7 @@ def unreachable(url: str, error: BaseException) -> BrokerUnreachable:
 
 
 @contextmanager
-def connected(url: str) -> Iterator[BlockingConnection]:
+def open_connection(url: str) -> Iterator[BlockingConnection]:
     """Raises BrokerUnreachable; an error of the broker within the block becomes a BusError."""
     try:
         connection = BlockingConnection(parameters(url), _impl_class=_Connection)

@@ -15,7 +15,7 @@ from ratchet.service.errors import BusError
 
 
 class AckWindow:
-    """Which deliveries of a channel are settled but not yet acknowledged, and the fewest acks that say so. Pure.
+    """Tracks which deliveries of a channel are settled but not acknowledged, and the fewest acks that cover them. Pure.
 
     A channel numbers its deliveries 1, 2, 3 …; an ack of several says "all up to this tag", so it may cover the
     unbroken run of settled deliveries from the oldest, and no further. One never settled stays unacknowledged: closing
@@ -29,7 +29,7 @@ class AckWindow:
         """Settled deliveries whose ack is not sent."""
 
     def deliver(self, tag: int) -> None:
-        """In the order of the tags."""
+        """Add a delivery. Tags come in order."""
         self._settled[tag] = False
 
     def settle(self, tag: int) -> None:
@@ -55,7 +55,7 @@ CANCEL_TIMEOUT_S = 3.0
 
 
 class ChannelConsumer:
-    """To one queue, by its name on the wire."""
+    """A consumer of one queue, by its name on the wire."""
 
     def __init__(self, channel: AmqpChannel, queue: str) -> None:
         self._channel = channel
@@ -125,7 +125,7 @@ class ChannelConsumer:
         self._channel.close()
 
     async def wait_end(self) -> BaseException:
-        """Why there will be no more deliveries."""
+        """Return why there will be no more deliveries."""
         lost = await asyncio.shield(self._channel.lost)
         return self._ended or ChannelLost(lost)
 

@@ -43,14 +43,14 @@ def text_of(raw: bytes) -> str:
     """Any bytes as well-formed text, and no two of them as the same."""
     if raw.isascii():
         return raw.decode("ascii")
-    return _TO_ESCAPE.sub(_escaped, raw.decode("utf-8", "surrogateescape"))
+    return _TO_ESCAPE.sub(_escape, raw.decode("utf-8", "surrogateescape"))
 
 
 def bytes_of(text: str) -> bytes:
-    """What `text_of` read. A lone surrogate, which no wire carries, becomes a question mark."""
+    """Return what `text_of` read. A lone surrogate, which no wire carries, becomes a question mark."""
     if text.isascii():
         return text.encode("ascii")
-    return _ESCAPES.sub(_unescaped, text.encode("utf-8", "replace").decode()).encode("utf-8", "surrogateescape")
+    return _ESCAPES.sub(_unescape, text.encode("utf-8", "replace").decode()).encode("utf-8", "surrogateescape")
 
 
 def is_plain(text: str) -> bool:
@@ -58,13 +58,13 @@ def is_plain(text: str) -> bool:
     return text.isascii() or _ESCAPES.search(text) is None
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     octets = bytes((code - _SURROGATE,)) if code < _ESCAPE else found[0].encode()
     return "".join(chr(_ESCAPE + octet) for octet in octets)
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     return "".join(chr(_SURROGATE + ord(char) - _ESCAPE) for char in found[0])
 
 
@@ -78,7 +78,7 @@ class WireTable(dict[str, Any]):
         self.raw = raw
 
 
-def edited(headers: Mapping[str, Any] | None, kept: Callable[[str], bool], added: Mapping[str, Any]) -> WireTable:
+def edit_headers(headers: Mapping[str, Any] | None, kept: Callable[[str], bool], added: Mapping[str, Any]) -> WireTable:
     """The headers whose names are `kept`, byte for byte as they came, and those `added`; of one name the added.
 
     Raises one of UNREADABLE for bytes that are no table, and ValueError for what AMQP can't carry.
@@ -250,11 +250,11 @@ def short_string(text: str) -> bytes:
 
 
 constant_string = lru_cache(maxsize=64)(short_string)
-"""For texts of which there are few."""
+"""Encodes texts of which there are few."""
 
 
 def write_table(table: Mapping[str, Any]) -> bytes:
-    """With its length in front. Raises ValueError for a value AMQP has no type for."""
+    """Encode the table with its length in front. Raises ValueError for a value AMQP has no type for."""
     pairs = table.raw if isinstance(table, WireTable) else _pairs(table)
     return _U32.pack(len(pairs)) + pairs
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.claim_store import FOLDER, ClaimStore
 from ratchet.bus.dead_letters.dismissals import Dismissals
 from ratchet.bus.dead_letters.kinds import DEAD, Kind
@@ -31,7 +31,7 @@ class DeadLetterService:
     """All raise BusError without a broker, DeadLetterError where the queue is not there."""
 
     def __init__(self, amqp_url: str, namespace: str, kind: Kind = DEAD, *, logs_dir: Path) -> None:
-        """In `logs_dir` lie the messages no broker takes, to which letters refer, and what was dismissed."""
+        """`logs_dir` holds the messages no broker takes, to which letters refer, and the dismissed letters."""
         self._amqp_url = amqp_url
         self._store = ClaimStore(logs_dir / FOLDER)
         self.dismissals = Dismissals(logs_dir)
@@ -39,20 +39,22 @@ class DeadLetterService:
         self._kind = kind
 
     def oldest(self, limit: int) -> tuple[list[DeadLetter], int]:
-        """So many, and how many there are in all."""
+        """Return at most `limit` letters, and how many there are in all."""
         with self._queue() as queue:
             total = queue.depth()
             return [letter for letter, _ in queue.letters(limit)], total
 
     def listing(self, known: Listing | None = None) -> Listing:
-        """As many as may be listed, the oldest first: those of `known` if that look is young and nothing changed."""
+        """Return as many letters as may be listed, the oldest first: those of `known` if that is recent and nothing
+        changed."""
         with self._queue() as queue:
             if known is not None and _holds(known, queue.depth()):
                 return known
             return queue.browse(MOST_LISTED, BROWSE_S)
 
     def find(self, letter_id: str, within_s: float | None = None) -> Held | None:
-        """With its properties and its body; None if there is none of that id, or none that came in that time."""
+        """Return the letter with its properties and body, or None if no such letter is there or none came in that
+        time."""
         with self._queue() as queue:
             return queue.find(letter_id, within_s)
 
@@ -88,14 +90,14 @@ class DeadLetterService:
         """
         places = self.dismissals.places()
         known = [(letter_id, places[letter_id]) for letter_id in letter_ids if letter_id in places]
-        letters = (self.dismissals.held(place) for _, place in known if place is not None)
+        letters = (self.dismissals.read_letter(place) for _, place in known if place is not None)
         with self._queue() as queue:
             sent, stayed = queue.restore(letters, lambda one: self.dismissals.note_restored(one, who, reason))
         return [*(letter_id for letter_id, place in known if place is None), *sent], stayed
 
     @contextmanager
     def _queue(self) -> Iterator[DeadLetterQueue]:
-        with connected(self._amqp_url) as connection:
+        with open_connection(self._amqp_url) as connection:
             yield DeadLetterQueue(connection, self._namespace, self._kind, self._store)
 
 
@@ -104,7 +106,7 @@ def _holds(known: Listing, depth: int) -> bool:
 
 
 def advice(letter: DeadLetter) -> str:
-    """What to do about it."""
+    """Return what to do about it."""
     if letter.queue is None:
         return "It does not say which queue it was in, so it can't go back by itself: publish its body again by hand."
     if letter.by == "broker":

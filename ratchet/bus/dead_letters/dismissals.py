@@ -24,7 +24,7 @@ from ratchet.files.line_file import append_line
 from ratchet.service.errors import DiskFull
 
 FILE = "dismissed_letters.jsonl"
-"""In the logs folder."""
+"""A file in the logs folder."""
 MOST_BYTES = 256 * 1024 * 1024
 
 
@@ -34,7 +34,7 @@ class _Letter(msgspec.Struct):
 
 
 class _Line(msgspec.Struct):
-    """Of a letter that was put away, or of the id of one that was restored."""
+    """A line about a letter that was put away, or about the id of one that was restored."""
 
     letter: _Letter | None = None
     restored: str | None = None
@@ -67,7 +67,7 @@ class Dismissals:
         append_line(self.path, _line(who, reason, restored=letter_id), sys.maxsize)
 
     def places(self) -> dict[str, int | None]:
-        """Of all that were dismissed, by id: from which byte on the newest line lies; None: restored since.
+        """Map each dismissed id to the byte at which its newest line begins; None: restored since.
 
         A line torn by a crash is passed over: its letter stayed in its queue.
         """
@@ -84,7 +84,7 @@ class Dismissals:
             raise explain(error, self.path, "read") from error
         return found
 
-    def held(self, place: int) -> Held:
+    def read_letter(self, place: int) -> Held:
         """The letter of that line, with its properties as they came."""
         try:
             with self.path.open("rb") as file:

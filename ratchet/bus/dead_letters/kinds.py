@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratchet.bus.amqp.frames import Properties
-from ratchet.bus.amqp.table import edited
+from ratchet.bus.amqp.table import edit_headers
 from ratchet.bus.dead_letters.letter import DeadLetter, beginning, dead_letter, headers_to_go_again, identity
 from ratchet.bus.retry_policy import travels
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
@@ -53,7 +53,7 @@ DEAD = Kind(DEAD_LETTERS, _dead, headers_to_go_again, "there is no queue {queue}
 LOST = Kind(
     UNROUTABLE,
     _unroutable,
-    lambda headers: edited(headers, travels, {}),
+    lambda headers: edit_headers(headers, travels, {}),
     "there is no queue {queue}: if that is misspelt, have its sender mend it and send it anew; if its agent is not in "
     "RATCHET_AGENTS, add it and start it",
 )

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ratchet.bus.amqp.forwarding import CLAIM
 from ratchet.bus.amqp.frames import Properties
-from ratchet.bus.amqp.table import edited
+from ratchet.bus.amqp.table import edit_headers
 from ratchet.bus.retry_policy import AT, ATTEMPT, ATTEMPTS, BY, NOTE, QUEUE, REASON, travels
 
 SHOWN = 80
@@ -74,8 +74,8 @@ OURS = (REASON, QUEUE, ATTEMPTS, AT, BY, ATTEMPT, NOTE, CLAIM)
 
 
 def headers_to_go_again(headers: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Its own headers, with nothing left of why and when it failed: it starts with no attempt counted."""
-    return edited(headers, lambda name: travels(name) and name not in OURS, {})
+    """Return its own headers without the reason and time of the failure: it starts with no attempt counted."""
+    return edit_headers(headers, lambda name: travels(name) and name not in OURS, {})
 
 
 def _last_death(headers: Mapping[str, Any]) -> Mapping[str, Any]:

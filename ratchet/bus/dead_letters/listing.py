@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ratchet.bus.dead_letters.letter import DeadLetter
 
 AT_CHARS = 26
-"""Of `at`, in a place: down to the microsecond. What others wrote there may be of any length."""
+"""Characters of `at` in a place: down to the microsecond. Outsiders' values may be of any length."""
 
 
 class Place(NamedTuple):
@@ -43,7 +43,8 @@ class Listing:
         return len(self.letters) == self.total
 
     def page(self, after: Place | None, limit: int) -> tuple[list[DeadLetter], Place | None]:
-        """At most `limit` after the place, and the place of the last of them; None where nothing follows."""
+        """Return at most `limit` letters after the place, and the place of the last of them; None where nothing
+        follows."""
         begin = 0 if after is None else bisect_right(self.places, after)
         end = begin + limit
         following = self.places[end - 1] if end < len(self.places) else None

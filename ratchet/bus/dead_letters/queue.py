@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 
-from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, opened, unpacked
+from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, unpack_message, unwrap
 from ratchet.bus.amqp.frames import PERSISTENT, Properties
 from ratchet.bus.amqp.short_connection import Carried
 from ratchet.bus.amqp.table import UNREADABLE
@@ -45,7 +45,7 @@ class Held(NamedTuple):
     claim: str | None = None
     """The file its message is in; the letter itself holds none."""
     missing: str | None = None
-    """Why its message can't be had."""
+    """The reason why its message can't be had."""
 
 
 class Stays(NamedTuple):
@@ -56,10 +56,11 @@ class Stays(NamedTuple):
 
 
 class DeadLetterQueue:
-    """Of dead letters or, with another `kind`, of the unroutable. `store`: where letters refer to, if it is here.
+    """The queue of dead letters or, with another `kind`, of the unroutable. `store` holds messages that letters refer
+    to.
 
-    The connection is one of `ratchet.bus.amqp.short_connection.connected`. What was held and stays is back in the
-    queue when a call returns: the next one, of whomever, finds it.
+    The connection is one of `ratchet.bus.amqp.short_connection.open_connection`. A letter that was held and stays is
+    back in the queue when a call returns, so the next call finds it.
     """
 
     def __init__(
@@ -78,20 +79,23 @@ class DeadLetterQueue:
             return [(held.letter, held.body) for held in self._hold(channel, limit)]
 
     def browse(self, most: int, within_s: float) -> Listing:
-        """At most so many letters, and only those that came in that time, without their bodies; they stay."""
+        """Return at most `most` letters that come within the time, without their bodies; they stay."""
         with self._look() as channel:
             total, began = self._depth(channel), time.monotonic()
             letters = [held.letter for held in self._hold(channel, most, within_s)]
             return listing(letters, max(total, len(letters)), began)
 
     def find(self, letter_id: str, within_s: float | None = None) -> Held | None:
-        """That letter, for reading; it stays in the queue. Looks at all before it, or at those that come in time."""
+        """Return that letter for reading; it stays in the queue.
+
+        Looks at all before it, or at those that come in time.
+        """
         with self._look() as channel:
             held_ones = self._hold(channel, None, within_s)
             return next((held for held in held_ones if held.letter.id == letter_id), None)
 
     def depth(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         with self._connection.channel() as channel:
             return self._depth(channel)
 
@@ -136,7 +140,7 @@ class DeadLetterQueue:
         with self._connection.channel() as channel:
             channel.confirm_delivery()
             for kept in letters:
-                message, claim, missing = self._followed(WireMessage(kept.properties, kept.body))
+                message, claim, missing = self._resolve_claim(WireMessage(kept.properties, kept.body))
                 held = Held(kept.letter, kept.tag, *message, claim, missing)
                 if (fault := self._publish(channel, held)) is not None:
                     stayed.append(Stays(held.letter.id, fault))
@@ -161,7 +165,7 @@ class DeadLetterQueue:
                 self._connection.sleep(BACK_EVERY_S)
 
     def _hold(self, channel: BlockingChannel, limit: int | None, within_s: float | None = None) -> Iterator[Held]:
-        """What is in the queue now; what arrives meanwhile is left for the next look."""
+        """Yield what is in the queue now; what arrives meanwhile is left for the next look."""
         count = self._depth(channel)
         until = math.inf if within_s is None else time.monotonic() + within_s
         for _ in range(count if limit is None else min(count, limit)):
@@ -170,23 +174,23 @@ class DeadLetterQueue:
             method, properties, body = channel.basic_get(self._name)
             if method is None or properties is None or body is None:
                 return
-            message, claim, missing = self._followed(WireMessage(properties.properties, body))
+            message, claim, missing = self._resolve_claim(WireMessage(properties.properties, body))
             letter = self._kind.read(method.routing_key, *message, self._namespace)
             if missing is not None:
                 letter = replace(letter, reason=f"{letter.reason} ({missing})")
             yield Held(letter, method.delivery_tag, *message, claim, missing)
 
-    def _followed(self, letter: WireMessage) -> tuple[WireMessage, str | None, str | None]:
+    def _resolve_claim(self, letter: WireMessage) -> tuple[WireMessage, str | None, str | None]:
         """The message the letter stands for, the file it is in, and why it can't be had."""
         claim = (letter.properties.headers or {}).get(CLAIM)
-        inside = opened(letter)
+        inside = unwrap(letter)
         if inside is not letter or not isinstance(claim, str):
             return inside, None, None
         data = self._store.get(claim) if self._store is not None else None
         if data is None:
             where = f"{self._store.folder} holds no such file" if self._store is not None else "its folder is not here"
             return letter, claim, f"its message is in the file {claim[:80]}, and {where}"
-        return unpacked(data), claim, None
+        return unpack_message(data), claim, None
 
     def _depth(self, channel: BlockingChannel) -> int:
         try:
@@ -195,13 +199,13 @@ class DeadLetterQueue:
             raise DeadLetterError(f"the broker has no queue {self._name!r}: the fleet was never up here") from None
 
     def _send_back(self, channel: BlockingChannel, held: Held) -> str | None:
-        """Why it stays, or None when it is back in its queue and gone from here."""
+        """Return why it stays, or None when it is back in its queue and gone from here."""
         if (fault := self._publish(channel, held)) is None:
             self._take_out(channel, held)
         return fault
 
     def _publish(self, channel: BlockingChannel, held: Held) -> str | None:
-        """Why it can't go back, or None when the broker has it in its queue."""
+        """Return why it can't go back, or None when the broker has it in its queue."""
         queue = held.letter.queue
         if queue is None:
             return "it does not say which queue it was in"
@@ -243,7 +247,8 @@ class DeadLetterQueue:
         return consumers
 
     def _await_taken(self, letter: DeadLetter, consumers: int) -> None:
-        """Until its queue is empty and no consumer went for a moment: a poisonous letter takes its consumer along."""
+        """Wait until its queue is empty and no consumer went for a moment: a poisonous letter takes its consumer
+        along."""
         queue, began = str(letter.queue), time.monotonic()
         empty_since: float | None = None
         while empty_since is None or time.monotonic() - empty_since < SETTLE_S:

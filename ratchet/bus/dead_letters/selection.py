@@ -1,4 +1,4 @@
-"""Which dead letters are meant. Pure."""
+"""Selects dead letters. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from ratchet.bus.dead_letters.letter import DeadLetter
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Those that fit all that is given: one of `ids`, the `queue` they failed in (as on the wire), a part of their
-    reason, in whatever case. With nothing given it is all of them."""
+    """Selects the letters that fit all that is given; with nothing given, all of them.
+
+    They fit one of `ids`, the `queue` they failed in (as on the wire), or a part of their reason, in whatever case.
+    """
 
     ids: frozenset[str] = frozenset()
     queue: str | None = None

@@ -64,13 +64,13 @@ class AuditLog:
         return await written
 
     def note(self, entry: Entry) -> None:
-        """On disk soon. Should that fail, it is an error in the service's log, and `trouble`."""
-        self._put(entry).add_done_callback(self._noted)
+        """Write the entry soon. Should that fail, it is an error in the service's log, and `trouble`."""
+        self._put(entry).add_done_callback(self._log_failed_write)
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(NOTED_WITHIN_S, self._write_now)
 
     def trouble(self) -> str | None:
-        """Why the last entry could not be written; None once one could."""
+        """Return why the last entry could not be written; None once one could."""
         return self._trouble
 
     @property
@@ -80,7 +80,7 @@ class AuditLog:
 
     @property
     def folder(self) -> Path:
-        """Where it writes, which is known with the first entry."""
+        """Return the folder it writes to, which is known with the first entry."""
         return self._file.journal.folder if self._file is not None else self._folder
 
     async def close(self) -> None:
@@ -107,7 +107,7 @@ class AuditLog:
             self._writer = asyncio.create_task(self._write_waiting())
 
     async def _write_waiting(self) -> None:
-        """Whatever comes while lines are being synced goes together in the next write."""
+        """Write all waiting lines at once. Lines that come while these are synced go together in the next write."""
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:
@@ -139,7 +139,7 @@ class AuditLog:
         return list(range(first, first + len(lines)))
 
     def _trim(self, folder: Path) -> None:
-        """What fails is tried again when the next segment is sealed."""
+        """Remove old segments. A removal that fails is tried again when the next segment is sealed."""
         try:
             keep_newest(folder, NAME, self._kept_segments)
         except JournalError as error:
@@ -167,13 +167,13 @@ class AuditLog:
                 raise explain(error, lock.path) from None
         raise AssertionError
 
-    def _noted(self, written: asyncio.Future[int]) -> None:
+    def _log_failed_write(self, written: asyncio.Future[int]) -> None:
         if not written.cancelled() and (error := written.exception()):
             log.error("not-audited", f"an entry of the audit could not be written: {error}")
 
 
 def last_link(folder: Path) -> Link:
-    """Of the newest line. Raises JournalError if it is no line of a chain."""
+    """Return the link of the newest line. Raises JournalError if it is no line of a chain."""
     line = None
     for line in LogReader(folder, NAME, tail_position(folder, NAME, 1)).whole_lines():  # noqa: B007
         pass

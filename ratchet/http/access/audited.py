@@ -1,4 +1,4 @@
-"""What the audit notes: refusals as they leave the service, changes before they are made and when they are done.
+"""Audits refusals as they leave the service, and changes before they are made and when they are done.
 
 A change that can't be audited is not made. Work (tasks, chat, feedback) has one line, with how it ended: the fleet's
 own log has it whole.
@@ -46,7 +46,7 @@ class Refusals:
         self._window_s = window_s
         self._windows: dict[Key, _Window] = {}
 
-    def refused(self, entry: Entry) -> None:
+    def count_refusal(self, entry: Entry) -> None:
         """`entry` has `who` or, without a token that counts, `from`; and `status`."""
         key = (str(entry.get("who") or entry.get("from")), int(entry["status"]))
         if key not in self._windows and len(self._windows) >= MOST_CALLERS:
@@ -86,20 +86,20 @@ class AuditRefusals:
             await self._app(scope, receive, send)
             return
 
-        async def watched(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._note(scope, message["status"])
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_note)
         except Exception as error:
             self._note(scope, status_of(error))
             raise
 
     def _note(self, scope: Scope, status: int) -> None:
         if status in REFUSED:
-            self._refusals.refused({**_who(scope), "status": status})
+            self._refusals.count_refusal({**_who(scope), "status": status})
 
 
 class AuditChanges:
@@ -116,13 +116,13 @@ class AuditChanges:
             return
         begun = await self._begin(scope, row)
 
-        async def watched(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._end(scope, row, begun, message["status"])
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_note)
         except asyncio.CancelledError:  # the caller's deadline passed: what was submitted goes on
             self._end(scope, row, begun, 504)
             raise
@@ -161,7 +161,8 @@ def _who(scope: Scope) -> dict[str, Any]:
 
 
 def _concerns(scope: Scope, row: AccessRule) -> dict[str, str]:
-    """What it is about: the variables of the path, and what the route says (`request.state.concerns`)."""
+    """Return what the request is about: the variables of the path, and what the route says
+    (`request.state.concerns`)."""
     match = row.pattern.match(scope["path"])
     named = (match.groupdict() if match else {}) | scope["state"].get("concerns", {})
     return {name: _plain(str(value)) for name, value in named.items()}

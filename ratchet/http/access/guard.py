@@ -26,13 +26,13 @@ from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
-"""For whoever probes it, by whatever name: they say nothing that is worth a rebound name."""
+"""Open to every probe, by whatever host name: they say nothing that is worth a rebound name."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 CHALLENGE = 'Bearer realm="ratchet"'
 
 
 async def caller(request: Request) -> Caller:
-    """For `Depends(caller)` in a route: whose request it is."""
+    """Return the request's caller; a route takes it as `Depends(caller)`."""
     found: Caller = request.scope["state"]["caller"]
     return found
 
@@ -136,7 +136,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _site(url: str) -> tuple[str, str]:
-    """Its `host:port` and its host; empty where it is no URL."""
+    """Return the URL's `host:port` and its host; empty where it is no URL."""
     try:
         parts = urlsplit(url)
         return parts.netloc, parts.hostname or ""

@@ -34,7 +34,7 @@ class KeyFolder:
         return (self.folder / SIGNING_KEY).exists()
 
     def key_ids(self) -> list[str]:
-        """Of the public keys, the newest first; tokens signed with any of them are taken."""
+        """Return the ids of the public keys, the newest first; tokens signed with any of them are taken."""
         return [str(key.get("kid")) for key in self._public()]
 
     def make(self) -> str:

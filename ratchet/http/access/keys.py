@@ -19,7 +19,7 @@ from ratchet.service.errors import SettingsError
 
 NO_KEY = "a key's members are not those of an Ed25519 key in base64url: make new keys"
 PublicKeys = Mapping[str, Ed25519PublicKey]
-"""By key id."""
+"""The public keys by key id."""
 
 
 def public_jwk(key: Ed25519PublicKey) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _object(content: bytes) -> dict[str, Any]:
 
 
 def _key_of(jwk: Mapping[str, Any]) -> object:
-    """None for what is no Ed25519 key."""
+    """Return the key, or None for what is no Ed25519 key."""
     try:
         return OKPAlgorithm.from_jwk(dict(jwk))
     except (PyJWTError, TypeError, ValueError, AttributeError):

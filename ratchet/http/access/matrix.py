@@ -21,7 +21,7 @@ ANYONE = "anyone"
 OWN = ":own"
 
 Effect = Literal["none", "work", "change"]
-"""What a call does to the fleet, and so how it is audited."""
+"""A call's effect on the fleet, and so how it is audited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Matrix:
         return next((row for row in self._rows_of(path) if row.method == method), None)
 
     def methods(self, path: str) -> list[str]:
-        """What may be done with the path; empty if there is no such path."""
+        """Return the methods of the path; empty if there is no such path."""
         return sorted(row.method for row in self._rows_of(path))
 
     def _rows_of(self, path: str) -> list[AccessRule]:

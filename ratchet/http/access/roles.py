@@ -20,9 +20,9 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is: the token's `sub` and role; `token_id` is its `jti`, None without tokens.
+    """The caller of a request: the token's `sub` and role; `token_id` is its `jti`, None without tokens.
 
-    The one place that decides whose a task is, and who may see it. `own_only`: the row of the matrix says so.
+    The one place that decides who owns a task, and who may see it. `own_only`: the row of the matrix says so.
     """
 
     name: str
@@ -32,7 +32,10 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """Whose the tasks are that it submits; nobody's without tokens, as are those that come over the broker."""
+        """Return the owner of the tasks it submits.
+
+        Without tokens nobody owns them, as nobody owns those from the broker.
+        """
         return None if self.token_id is None else self.name
 
     def may_see(self, owner: str | None) -> bool:

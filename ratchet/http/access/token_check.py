@@ -30,7 +30,7 @@ Stamp = tuple[int, int, int] | None
 
 
 class _Read(NamedTuple):
-    """What the files held, and by what a change of them is seen."""
+    """The content of the files, and what shows that they changed."""
 
     stamps: tuple[Stamp, Stamp]
     keys: PublicKeys
@@ -61,11 +61,11 @@ class TokenCheck:
         self._believed: OrderedDict[str, Claims] = OrderedDict()
 
     async def caller(self, token: str) -> Caller:
-        """Whose token it is. Raises TokenRefused."""
+        """Return the caller that the token names. Raises TokenRefused."""
         await self._reload()
         claims = self._believed.get(token)
         if claims is None:
-            claims = await self._checked(token)
+            claims = await self._claims_with_new_keys(token)
             self._believed[token] = claims
             if len(self._believed) > REMEMBERED:
                 self._believed.popitem(last=False)
@@ -75,7 +75,7 @@ class TokenCheck:
             raise TokenRefused("the token was revoked: issue a new one")
         return claims.caller
 
-    async def _checked(self, token: str) -> Claims:
+    async def _claims_with_new_keys(self, token: str) -> Claims:
         try:
             return self._claims(token)
         except UnknownKey:

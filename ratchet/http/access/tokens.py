@@ -21,7 +21,7 @@ from ratchet.service.errors import RatchetError, SettingsError
 ALGORITHM = "EdDSA"
 LONGEST_LIFE_S = 24 * 3600
 LEEWAY_S = 10
-"""By how much clocks may differ."""
+"""Seconds by which clocks may differ."""
 LONGEST_TOKEN = 4096
 EXPIRED = "the token has expired: issue a new one (`ratchet token issue`)"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@:+-]{0,99}$"
@@ -38,7 +38,7 @@ class UnknownKey(TokenRefused):
 
 
 class Claims(BaseModel):
-    """What a token says. Times are seconds since 1970; unknown claims are ignored."""
+    """The claims of a token. Times are seconds since 1970; unknown claims are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -76,11 +76,11 @@ def issue(
 
 
 def check(token: str, keys: PublicKeys, *, issuer: str, audience: str) -> Claims:
-    """What a token says, if it is to be believed now. Raises TokenRefused. Revoked ids are not known here."""
+    """Return the token's claims if it is valid now. Raises TokenRefused. Revoked ids are not known here."""
     if len(token) > LONGEST_TOKEN:
         raise TokenRefused(f"the token is longer than {LONGEST_TOKEN} characters")
     try:
-        claims = Claims.model_validate(_verified(token, keys, issuer, audience))
+        claims = Claims.model_validate(_verify(token, keys, issuer, audience))
     except jwt.ExpiredSignatureError:
         raise TokenRefused(EXPIRED) from None
     except jwt.ImmatureSignatureError:
@@ -103,7 +103,7 @@ def check(token: str, keys: PublicKeys, *, issuer: str, audience: str) -> Claims
     return claims
 
 
-def _verified(token: str, keys: PublicKeys, issuer: str, audience: str) -> dict[str, object]:
+def _verify(token: str, keys: PublicKeys, issuer: str, audience: str) -> dict[str, object]:
     key_id = jwt.get_unverified_header(token).get("kid")
     if not isinstance(key_id, str) or key_id not in keys:
         raise UnknownKey("the token is signed with a key that is not known here: issue a new one")

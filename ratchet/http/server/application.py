@@ -108,7 +108,7 @@ def application(
 
 
 def routes_of(app: FastAPI) -> dict[str, BaseRoute]:
-    """By `METHOD /path`; mounted applications left out: the guard knows them by their paths.
+    """Map `METHOD /path` to the routes. Mounted applications are left out: the guard knows them by their paths.
 
     A HEAD that Starlette adds to a GET by itself is none.
     """
@@ -124,11 +124,11 @@ def _openapi_of(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
     """Written once: it is long, and anyone may ask for it as often as they like."""
 
     @cache
-    def written() -> bytes:
+    def encode() -> bytes:
         return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
     async def openapi(_: Request) -> Response:
-        return Response(written(), media_type="application/json")
+        return Response(encode(), media_type="application/json")
 
     return openapi
 
@@ -145,11 +145,11 @@ class Heads:
             return
         begins: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
-        async def begun(message: Message) -> None:
+        async def note_start(message: Message) -> None:
             if not begins.done():
                 begins.set_result(message)
 
-        got = asyncio.ensure_future(self._app({**scope, "method": "GET"}, receive, begun))
+        got = asyncio.ensure_future(self._app({**scope, "method": "GET"}, receive, note_start))
         try:
             await asyncio.wait((got, begins), return_when=asyncio.FIRST_COMPLETED)
             if not begins.done():
@@ -173,13 +173,13 @@ class Problems:
             return
         begun = False
 
-        async def watched(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_note)
         except Exception as error:
             if begun:
                 raise

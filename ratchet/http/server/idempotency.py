@@ -30,7 +30,7 @@ def id_from_key(caller: Caller, route: str, key: str) -> str:
 
 
 def key_reused(what: str) -> Problem:
-    """For a key that comes again with other content."""
+    """Return the problem for a key that comes again with other content."""
     return Problem(
         422, "Key used before", f"this Idempotency-Key was used for another {what}: take a new key", "key-reused"
     )

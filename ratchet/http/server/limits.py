@@ -1,4 +1,4 @@
-"""What one caller, or all together, may ask for at a time: requests at once and per second, bytes, nesting, time.
+"""Bounds what one caller, or all together, may ask for: requests at once and per second, bytes, nesting, time.
 
 Left out: headers; uvicorn bounds their size, and ratchet/runtime/runner.py how slowly they may come in.
 """
@@ -35,22 +35,25 @@ _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def of_the_api(scope: Scope) -> bool:
-    """What comes in at /mcp is counted by the calls of /v1 that it makes: none waits for a place it holds itself."""
+    """Tell whether a request counts. A request at /mcp is counted by the calls of /v1 that it makes.
+
+    Otherwise it could wait for a place that it holds itself.
+    """
     return scope["type"] == "http" and str(scope["path"]).startswith("/v1/")
 
 
 def is_work(scope: Scope) -> bool:
-    """After the guard: a task, a chat, feedback."""
+    """Tell whether it is a task, a chat or feedback. Known after the guard."""
     return bool(scope["type"] == "http" and scope["state"]["row"].effect == "work")
 
 
 def places_of_work(most: int) -> int:
-    """Of all requests at a time those that may be work, which waits long: what is left is for looking and changing."""
+    """Return how many of all requests at a time may be work, which waits long; the rest is for looking and changing."""
     return max(1, most * 3 // 4)
 
 
 class ConcurrencyLimit:
-    """So many requests at a time of those that `counts` is true of. A stream counts until its answer begins."""
+    """Bounds the requests at a time of those that `counts` is true of. A stream counts until its answer begins."""
 
     def __init__(self, app: ASGIApp, most: int, counts: Callable[[Scope], bool]) -> None:
         self._app = app
@@ -72,18 +75,21 @@ class ConcurrencyLimit:
             self._running -= counted
             counted = False
 
-        async def watched(message: Message) -> None:
+        async def leave_and_send(message: Message) -> None:
             leave()
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, leave_and_send)
         finally:
             leave()
 
 
 class RateLimit:
-    """After the guard: so many requests a second for each caller, twice as many in a burst (GCRA); 0: no limit."""
+    """Bounds each caller's requests a second, with twice as many in a burst (GCRA); 0: no limit.
+
+    Comes after the guard.
+    """
 
     def __init__(self, app: ASGIApp, per_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._app = app
@@ -110,7 +116,7 @@ class RateLimit:
 
 
 class Body:
-    """After the guard: a body is read whole, within its bounds, before any route sees the request."""
+    """Reads a body whole, within its bounds, before any route sees the request. Comes after the guard."""
 
     def __init__(self, app: ASGIApp, most_bytes: int, within_s: float = BODY_S) -> None:
         self._app = app
@@ -139,11 +145,11 @@ class Body:
             raise self._too_large()
         try:
             async with asyncio.timeout(self._within_s):
-                return await self._received(receive)
+                return await self._read_body(receive)
         except TimeoutError:
             raise Problem(408, "Too slow", f"the body did not come in within {self._within_s:g} s", "slow") from None
 
-    async def _received(self, receive: Receive) -> bytes:
+    async def _read_body(self, receive: Receive) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
@@ -163,7 +169,10 @@ class Body:
 
 
 class Deadline:
-    """After the guard: X-Request-Timeout, in seconds, bounds the wait for an answer. A change is never broken off."""
+    """Bounds the wait for an answer by X-Request-Timeout, in seconds. A change is never broken off.
+
+    Comes after the guard.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -176,14 +185,14 @@ class Deadline:
         seconds = seconds_of(given)
         begun = asyncio.Event()
 
-        async def watched(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             begun.set()
             limit.reschedule(None)
             await send(message)
 
         try:
             async with asyncio.timeout(seconds) as limit:
-                await self._app(scope, receive, watched)
+                await self._app(scope, receive, send_and_note)
         except TimeoutError:
             if begun.is_set() or not limit.expired():
                 raise
@@ -207,7 +216,8 @@ def too_many(why: str, retry_after_s: int) -> Problem:
 
 
 def depth_of(body: bytes) -> int:
-    """How deep brackets are nested outside of strings; exact for JSON, an upper bound where there are few brackets."""
+    """Return how deep brackets are nested outside of strings; exact for JSON, an upper bound where there are few
+    brackets."""
     opening = body.count(b"[") + body.count(b"{")
     if opening <= DEEPEST:
         return opening
@@ -216,7 +226,8 @@ def depth_of(body: bytes) -> int:
 
 
 def has_half_characters(body: bytes) -> bool:
-    """Whether JSON has an escaped surrogate without its other half: no log and no answer could hold such text."""
+    """Return whether JSON has an escaped surrogate without its other half: no log and no answer could hold such
+    text."""
     if not _SURROGATE.search(body):
         return False
     try:
@@ -232,11 +243,11 @@ def _again(body: bytes, receive: Receive) -> Receive:
     """The whole body first; after it what comes next: that the client has gone."""
     whole: Message | None = {"type": "http.request", "body": body, "more_body": False}
 
-    async def received() -> Message:
+    async def replay_body() -> Message:
         nonlocal whole
         if whole is None:
             return await receive()
         message, whole = whole, None
         return message
 
-    return received
+    return replay_body

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from ratchet.http.access.matrix import AccessRule, Matrix
-from ratchet.http.problem import OPENAI_PATHS, ProblemDocument, documented
+from ratchet.http.problem import OPENAI_PATHS, ProblemDocument, document_problem
 from ratchet.http.server.limits import LONGEST_S, TIMEOUT_HEADER
 
 BEARER = {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}
@@ -60,7 +60,7 @@ def _describe(operation: dict[str, Any], row: AccessRule, path: str) -> None:
     if path.startswith(OPENAI_PATHS):
         statuses = (statuses - {422}) | ({400} if 422 in statuses else set())
     for status in statuses:
-        responses.setdefault(str(status), documented(status))
+        responses.setdefault(str(status), document_problem(status))
     events = responses.get("200", {}).get("content", {}).get(STREAM, {}).get("schema", {})
     if "anyOf" in events:
         events.pop("type", None)  # FastAPI's guess at what is not JSON; the schema is that of one event

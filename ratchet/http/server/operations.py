@@ -1,4 +1,4 @@
-"""For whoever runs the service: /healthz (the process turns), /readyz (it can do its work), /metrics (Prometheus)."""
+"""Routes for operators: /healthz (the process turns), /readyz (it can do its work), /metrics (Prometheus)."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def operations_router(name: str, trouble: Callable[[], str | None]) -> APIRouter
 
     @router.head("/healthz", response_class=Response)
     async def healthz_head() -> Response:
-        """As GET, without its body: for load balancers."""
+        """Answer as GET does, without a body: for load balancers."""
         return JSONResponse((await healthz()).model_dump())
 
     @router.head("/readyz", response_class=Response, responses={503: {"description": "It can't do its work now."}})
     async def readyz_head(response: Response) -> Response:
-        """As GET, without its body: for load balancers."""
+        """Answer as GET does, without a body: for load balancers."""
         said = await readyz(response)
         return JSONResponse(said.model_dump(), response.status_code or 200)
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
     async def metrics() -> Response:
-        """For Prometheus."""
+        """Return the metrics for Prometheus."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     return router

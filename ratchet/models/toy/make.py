@@ -31,9 +31,9 @@ USUAL = (SMALL, JUDGE)
 
 
 def make_models(out: Path, seed: int, recipes: Sequence[Network] = USUAL) -> list[dict[str, Any]]:
-    """What each model's recipe file says, and whether it was there already."""
+    """Make the models. Return each model's recipe file, and whether it was there already."""
     out.mkdir(parents=True, exist_ok=True)
-    missing = [recipe for recipe in recipes if made(out / recipe.name, recipe, seed) is None]
+    missing = [recipe for recipe in recipes if read_recipe(out / recipe.name, recipe, seed) is None]
     if missing:
         names = " and ".join(recipe.name for recipe in missing)
         sys.stderr.write(f"making {names} in {out}: about a minute on two idle cores\n")
@@ -43,7 +43,7 @@ def make_models(out: Path, seed: int, recipes: Sequence[Network] = USUAL) -> lis
     return [_report(out, recipe, seed, cached=recipe not in missing) for recipe in recipes]
 
 
-def made(folder: Path, recipe: Network, seed: int) -> dict[str, Any] | None:
+def read_recipe(folder: Path, recipe: Network, seed: int) -> dict[str, Any] | None:
     """The recipe file of a model that is there, whole, and made by this recipe; else None."""
     try:
         report: dict[str, Any] = json.loads((folder / RECIPE_FILE).read_text())
@@ -85,7 +85,7 @@ def _replace(folder: Path, new: Path) -> None:
 
 
 def _report(out: Path, recipe: Network, seed: int, *, cached: bool) -> dict[str, Any]:
-    report = made(out / recipe.name, recipe, seed)
+    report = read_recipe(out / recipe.name, recipe, seed)
     if report is None:
         raise RuntimeError(f"{out / recipe.name} was taken away or remade while it was made: run the command again")
     return {"name": recipe.name, "path": str(out / recipe.name), "cached": cached} | report

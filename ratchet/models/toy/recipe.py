@@ -1,4 +1,4 @@
-"""How the two models that need no download are made. Pure: numbers only; pretraining.py follows them.
+"""Recipes of the two models that need no download. Pure: numbers only; pretraining.py follows them.
 
 `small` is mediocre on purpose: its demonstrator is careless, so there is something to learn from traffic. `judge` is
 bigger and saw only right answers. Both have attention heads of 32, the smallest size vLLM takes.

@@ -23,7 +23,7 @@ class SortTask:
 
     @property
     def held_out(self) -> bool:
-        """By a hash of the letters asked for, so trainer and tester agree without a list."""
+        """Tell by a hash of the letters asked for, so trainer and tester agree without a list."""
         first = hashlib.sha256(self.input.encode()).digest()[0]
         return first < HELD_OUT_SHARE * 256
 

@@ -44,7 +44,7 @@ def forward(
 
 @torch.inference_mode()
 def cache_shape(model: Any) -> CacheShape | str:
-    """What the model keeps of a token, or why rows can't be kept as here: a sentence's end."""
+    """Return what the model keeps of a token, or why rows can't be kept as here: a sentence's end."""
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     try:
         cache = model(input_ids=ids, use_cache=True).past_key_values
@@ -60,7 +60,7 @@ def cache_shape(model: Any) -> CacheShape | str:
 
 
 def misfit(model: Any, shape: CacheShape) -> str | None:
-    """Why its rows can't be computed one token at a time beside each other, found by trying; None if they can."""
+    """Say why its rows can't be computed one token at a time beside each other, found by trying; None if they can."""
     rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
     if rope.get("rope_type") in ROPE_OF_LENGTH:
         return f"its positions are of the kind {rope['rope_type']}"
@@ -74,7 +74,8 @@ def misfit(model: Any, shape: CacheShape) -> str | None:
 
 @torch.inference_mode()
 def _largest_difference(model: Any, shape: CacheShape) -> float:
-    """Of a log-probability, between rows computed in two parts beside each other and each whole by itself."""
+    """Return the largest difference of a log-probability between rows computed in two parts together and each whole
+    alone."""
     cache = RowCache(shape, prefix_bytes=0)
     device = shape.device
     cache.reserve(len(TRIAL), max(map(sum, TRIAL)), 0)

@@ -22,7 +22,7 @@ from services.agent.engines.cached_forward import forward
 from services.agent.engines.prompt_beginnings import PromptBeginnings
 from services.agent.engines.row_adapters import RowAdapters
 from services.agent.engines.row_cache import BLOCK, CacheShape, RowCache
-from services.agent.engines.sampling import RowSampler, RowSampling, RowTensors, broken
+from services.agent.engines.sampling import RowSampler, RowSampling, RowTensors, rows_not_finite
 from services.agent.engines.tokens import Answer, Completion, TokenRequest, cut, failure, not_finite
 
 PREFILL = 4096
@@ -86,7 +86,8 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Tokens(RowTensors):
-    """Of each row: `last` is sampled and not computed yet, at position `length`; `ids` and `logprobs` of all `made`."""
+    """The tokens of each row: `last` is sampled and not computed yet, at position `length`; `ids` and `logprobs` of
+    all `made`."""
 
     last: torch.Tensor
     length: torch.Tensor
@@ -105,7 +106,7 @@ class _Tokens(RowTensors):
         return cls(length.clone(), length, length * 0, ids, ids.float(), no, no.clone())
 
     def add(self, drawn: torch.Tensor, logprobs: torch.Tensor, ends: torch.Tensor) -> None:
-        self.broken.logical_or_(broken(logprobs))
+        self.broken.logical_or_(rows_not_finite(logprobs))
         self.done.logical_or_(torch.isin(drawn, ends) | self.broken)
         self.last.copy_(drawn)
         self.ids.scatter_(1, self.made[:, None], drawn[:, None])
@@ -159,7 +160,7 @@ class DecodeLoop:
     def _clear(self) -> None:
         self._rows: list[_Row] = []
         self._tokens = _Tokens.none_yet([], 0, self._device)
-        self._how = RowSampling.of([], self._device)
+        self._how = RowSampling.from_samplings([], self._device)
         self._sampler = RowSampler(self._how)
 
     @property
@@ -186,7 +187,7 @@ class DecodeLoop:
         return frozenset(group.request.adapter for group in self._groups.values())
 
     def forget(self, adapter: str) -> None:
-        """What an adapter computed."""
+        """Forget what an adapter computed."""
         self._cache.prefixes.forget(adapter)
 
     @torch.inference_mode()
@@ -257,7 +258,7 @@ class DecodeLoop:
         most = max(self._tokens.ids.shape[1], *(sampling.max_tokens for sampling in samplings))
         tokens = _Tokens.none_yet([row.length for row in rows], most, self._device)
         places = {id(group): place for place, group in enumerate(groups)}
-        how = RowSampling.of(samplings, self._device)
+        how = RowSampling.from_samplings(samplings, self._device)
         self._sample(rows, tokens, RowSampler(how), logits[[places[id(group)] for group in owners]])
         for place, (request, bad) in enumerate(zip(requests, tokens.broken.tolist(), strict=False), first):
             if not bad:
@@ -267,8 +268,10 @@ class DecodeLoop:
         self._sampler = RowSampler(self._how)
 
     def _worth_keeping(self, request: TokenRequest) -> Sequence[int]:
-        """Of a prompt: all of it, or what another had, too."""
-        return request.ids if request.keep else request.ids[: self._beginnings.shared(request.adapter, request.ids)]
+        """Return the part of a prompt to keep: all of it, or as much as another prompt had, too."""
+        return (
+            request.ids if request.keep else request.ids[: self._beginnings.shared_tokens(request.adapter, request.ids)]
+        )
 
     def _prompts_computed(self, groups: Sequence[_Group], first: int) -> torch.Tensor:
         """(prompts, vocabulary): the logits after each prompt. All end together; what is short begins with padding."""
@@ -333,7 +336,7 @@ class DecodeLoop:
     def _completions(self, places: Sequence[int]) -> Iterator[tuple[int, Completion, bool]]:
         if not places:
             return
-        some = self._tokens.at(torch.tensor(places, device=self._device))
+        some = self._tokens.select(torch.tensor(places, device=self._device))
         columns = zip(places, some.ids.tolist(), some.logprobs.tolist(), some.broken.tolist(), strict=True)
         for place, ids, logprobs, bad in columns:
             made = self._rows[place].made
@@ -365,7 +368,7 @@ class DecodeLoop:
                 self._cache.move(place, to, self._rows[place].length)
         self._rows = [self._rows[place] for place in order]
         kept = torch.tensor(order, dtype=torch.long, device=self._device)
-        self._tokens, self._how = self._tokens.at(kept), self._how.at(kept)
+        self._tokens, self._how = self._tokens.select(kept), self._how.select(kept)
         self._sampler = RowSampler(self._how)
 
     def _in_hand(self) -> list[_Group]:
@@ -388,7 +391,8 @@ class DecodeLoop:
 
 
 def _may_join(group: _Group, together: Sequence[_Group]) -> bool:
-    """Whether a prompt is computed with others: not if one of them saves it work, nor if much would be padding."""
+    """Return whether a prompt is computed with others: not if one of them saves it work, nor if much would be
+    padding."""
     if not together:
         return True
     if any(_in_common(group, other) - group.known >= WORTH_WAITING for other in together):

@@ -59,7 +59,8 @@ class IdsRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenPiece:
-    """What is new of a sample, with the logs of the probabilities it was sampled with; the last says why it ended."""
+    """New tokens of a sample with the logs of the probabilities they were sampled with; the last piece says why it
+    ended."""
 
     sample: int
     ids: tuple[int, ...]
@@ -101,7 +102,7 @@ class Engine(Protocol):
         """The base model, for comparing with what an adapter was trained on; None where it can't be told."""
 
     def trouble(self) -> str | None:
-        """Why it can't generate now, as a sentence; None if it can."""
+        """Return why it can't generate now, as a sentence; None if it can."""
 
     async def stop(self) -> None:
         """Release the model; what still runs is cut short."""
@@ -120,7 +121,7 @@ class StreamsIds(Protocol):
 
 
 class EngineKind(Engine, Protocol):
-    """What is registered."""
+    """A registered kind of engine."""
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self: ...

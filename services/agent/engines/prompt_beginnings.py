@@ -1,7 +1,7 @@
-"""Which beginnings of prompts are worth memory: those that a second prompt had.
+"""Decides which beginnings of prompts are worth memory: those that a second prompt had.
 
-Of most prompts only the beginning comes again (a system prompt, example turns), their ends never do. Kept unseen, the
-ends would fill whatever room there is for prefixes.
+Most prompts share only the beginning with others (a system prompt, example turns). Kept unseen, the ends would fill
+whatever room there is for prefixes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST_REMEMBERED = 16_384
 
 
 class PromptBeginnings:
-    """By hashes, in whole blocks of so many tokens. Two that share a hash cost a block that nobody asks for again."""
+    """Counts beginnings by hash, in whole blocks. Two that share a hash cost a block that nobody asks for again."""
 
     def __init__(self, block: int, most: int = MOST_REMEMBERED) -> None:
         self._block = block
@@ -30,7 +30,7 @@ class PromptBeginnings:
         while len(self._asked) > self._most:
             self._asked.popitem(last=False)
 
-    def shared(self, adapter: str | None, ids: Sequence[int]) -> int:
+    def shared_tokens(self, adapter: str | None, ids: Sequence[int]) -> int:
         """Tokens at the start that another prompt of this adapter had, too; a multiple of the block."""
         tokens = 0
         for beginning in self._hashes(adapter, ids):
@@ -40,7 +40,7 @@ class PromptBeginnings:
         return tokens
 
     def _hashes(self, adapter: str | None, ids: Sequence[int]) -> Iterator[int]:
-        """Of what ends with each whole block."""
+        """Yield the hash of the prompt up to the end of each whole block."""
         before = hash(adapter)
         for start in range(0, len(ids) - self._block + 1, self._block):
             before = hash((before, *ids[start : start + self._block]))

@@ -12,7 +12,7 @@ from services.agent.settings import AgentSettings
 
 ENGINES = EntryPoints("ratchet.engines", "engine", SettingsError, "agent")
 BATCH_ENGINES = EntryPoints("ratchet.batch_engines", "engine", SettingsError, "agent")
-"""Of those that take one batch at a time: each runs in a process of its own."""
+"""Engines that take one batch at a time: each runs in a process of its own."""
 
 
 def make_engine(settings: AgentSettings) -> Engine:
@@ -38,7 +38,7 @@ def check_engine(name: str) -> None:
 
 
 def make_batch_engine(settings: AgentSettings) -> BatchEngine:
-    """Of `ratchet.batch_engines`, in this process. Raises SettingsError for a missing library."""
+    """Make an engine of `ratchet.batch_engines`, in this process. Raises SettingsError for a missing library."""
     kind: type[BatchEngine] = BATCH_ENGINES.load(settings.agent_engine)
     return kind.from_settings(settings)
 

@@ -86,7 +86,10 @@ class RowAdapters:
         self._names.add(name)
 
     def _pairs(self, config: LoraConfig, weights: dict[str, torch.Tensor]) -> dict[str, Pair]:
-        """By layer. Every layer that the configuration adapts has both halves, of its own width, and no other has."""
+        """Return the pairs by layer.
+
+        Every layer that the configuration adapts has both halves, of its own width; no other has.
+        """
         named = {LORA_WEIGHT.fullmatch(name): weight for name, weight in weights.items()}
         halves = {(name["path"], name["side"]): weight for name, weight in named.items() if name is not None}
         wanted = peft_config(config, trainable=False)

@@ -23,7 +23,7 @@ ROUND = 64
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """Of what one token leaves behind: in each layer a key and a value of `heads` times `width` numbers."""
+    """The shape of what one token leaves behind: in each layer a key and a value of `heads` times `width` numbers."""
 
     layers: int
     heads: int
@@ -37,7 +37,7 @@ class CacheShape:
 
 
 class RowsInHand(Cache):  # type: ignore[misc]
-    """What a forward pass of some rows sees: its tokens' keys and values go to their positions, the row is read whole.
+    """A cache of rows for a forward pass: its tokens' keys and values go to their positions, the row is read whole.
 
     `positions` (rows, tokens): below 0 is padding, which leaves nothing behind. `span`: positions that are read.
     """
@@ -70,7 +70,10 @@ class RowCache:
         self.prefixes = Prefixes(prefix_bytes)
 
     def _room(self, rows: int, positions: int) -> torch.Tensor:
-        """Of zeros: what was never written must be finite. On a CPU it takes memory only as it is written to."""
+        """Allocate zeros. A value that was never written must be finite.
+
+        A CPU gives memory only as it is written to.
+        """
         shape = (self.shape.layers, 2, rows, self.shape.heads, positions + 1, self.shape.width)
         if self.shape.device.type != "cpu":
             return torch.zeros(shape, dtype=self.shape.dtype, device=self.shape.device)
@@ -102,13 +105,13 @@ class RowCache:
         self._kept[:, :, to, :, :length] = self._kept[:, :, row, :, :length]
 
     def clear(self, row: int) -> None:
-        """Of numbers that are not finite: who comes to its place would read them, if only with the weight 0."""
+        """Overwrite a freed row. NaN × 0 is NaN, so a new request in this row would read it."""
         self._kept[:, :, row] = 0
 
     def begin(self, row: int, adapter: str | None, ids: Sequence[int]) -> int:
         """Put the longest prefix that is known into a row; how many tokens of it need no computing. Never all."""
         length = 0
-        for block in self.prefixes.known(adapter, ids):
+        for block in self.prefixes.known_blocks(adapter, ids):
             self._kept[:, :, row, :, length : length + BLOCK] = block
             length += BLOCK
         return length
@@ -138,9 +141,9 @@ class Prefixes:
 
     def length(self, adapter: str | None, ids: Sequence[int]) -> int:
         """Tokens that are known; never the last one, which is needed to answer."""
-        return BLOCK * sum(1 for _ in self.known(adapter, ids))
+        return BLOCK * sum(1 for _ in self.known_blocks(adapter, ids))
 
-    def known(self, adapter: str | None, ids: Sequence[int]) -> Iterator[torch.Tensor]:
+    def known_blocks(self, adapter: str | None, ids: Sequence[int]) -> Iterator[torch.Tensor]:
         """Their blocks, from the start on."""
         before: int | str | None = adapter
         for start in range(0, len(ids) - BLOCK, BLOCK):

@@ -25,7 +25,7 @@ BELOW_ONE = 1 - 1e-12
 class RowTensors:
     """Tensors whose first dimension is the rows of a batch."""
 
-    def at(self, rows: torch.Tensor) -> Self:
+    def select(self, rows: torch.Tensor) -> Self:
         return type(self)(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
 
     def plus(self, other: Self) -> Self:
@@ -35,8 +35,9 @@ class RowTensors:
 
 @dataclass(frozen=True, slots=True)
 class RowSampling(RowTensors):
-    """How each row is sampled. Temperature 0 takes the likeliest token; what is recorded for it is the model's own
-    log-probability (temperature 1), as vLLM does.
+    """The sampling of each row. Temperature 0 takes the likeliest token.
+
+    The log-probability recorded for it is the model's own (temperature 1), as in vLLM.
     """
 
     greedy: torch.Tensor
@@ -45,7 +46,7 @@ class RowSampling(RowTensors):
     top_k: torch.Tensor
 
     @classmethod
-    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> Self:
+    def from_samplings(cls, samplings: Sequence[Sampling], device: torch.device) -> Self:
         def column(values: list[float], dtype: torch.dtype) -> torch.Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
 
@@ -71,22 +72,22 @@ class RowSampler:
         """(rows, vocabulary) logits → log-probabilities to sample from; NaN throughout for a row that is not finite."""
         scaled = logits / self._rows.temperature[:, None] if self._scaled else logits
         if len(self._filtered):
-            some = self._rows.at(self._filtered)
-            scaled = scaled.index_copy(0, self._filtered, _filtered(scaled[self._filtered], some))
+            some = self._rows.select(self._filtered)
+            scaled = scaled.index_copy(0, self._filtered, _filter_top(scaled[self._filtered], some))
         return torch.log_softmax(scaled, dim=-1)
 
     def draw(self, logprobs: torch.Tensor) -> torch.Tensor:
         """(rows,) tokens. Of a row that is NaN any."""
-        drawn = _drawn(logprobs)
+        drawn = _draw(logprobs)
         return torch.where(self._rows.greedy, logprobs.argmax(-1), drawn) if self._greedy else drawn
 
 
-def broken(logprobs: torch.Tensor) -> torch.Tensor:
+def rows_not_finite(logprobs: torch.Tensor) -> torch.Tensor:
     """(rows,): one infinite number or NaN makes all of its row's log-probabilities NaN, the first among them."""
     return logprobs[:, 0].isnan()
 
 
-def _filtered(scaled: torch.Tensor, rows: RowSampling) -> torch.Tensor:
+def _filter_top(scaled: torch.Tensor, rows: RowSampling) -> torch.Tensor:
     """Top-k, then top-p of what is left: the smallest set of likeliest tokens that holds top_p."""
     ordered, order = scaled.sort(dim=-1, descending=True)
     rank = torch.arange(scaled.shape[-1], device=scaled.device)[None]
@@ -97,7 +98,7 @@ def _filtered(scaled: torch.Tensor, rows: RowSampling) -> torch.Tensor:
     return torch.full_like(scaled, NEVER).scatter(-1, order, ordered.masked_fill(dropped, NEVER))
 
 
-def _drawn(logprobs: torch.Tensor) -> torch.Tensor:
+def _draw(logprobs: torch.Tensor) -> torch.Tensor:
     """One number at random picks a chunk of the vocabulary, then a token in it: the sums are exact enough in double."""
     spare = -logprobs.shape[-1] % CHUNK
     whole = pad(logprobs, (0, spare), value=NEVER) if spare else logprobs
@@ -119,7 +120,7 @@ class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
     """
 
     def __init__(self, samplings: Sequence[Sampling], device: torch.device, *, end_id: int) -> None:
-        self._rows = RowSampling.of(samplings, device)
+        self._rows = RowSampling.from_samplings(samplings, device)
         self._sampler = RowSampler(self._rows)
         self._end_id = end_id
         self._broken = torch.zeros(len(samplings), dtype=torch.bool, device=device)
@@ -132,15 +133,15 @@ class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
         logprobs = self._sampler.logprobs(scores)
         ended = torch.full_like(logprobs[:1], NEVER)
         ended[0, self._end_id] = 0.0
-        self._broken |= broken(logprobs)
-        self._pending = torch.where(broken(logprobs)[:, None], ended, logprobs)
+        self._broken |= rows_not_finite(logprobs)
+        self._pending = torch.where(rows_not_finite(logprobs)[:, None], ended, logprobs)
         best = self._pending.argmax(-1, keepdim=True)
         likeliest = torch.zeros_like(logprobs, dtype=torch.bool).scatter(-1, best, True)
         return self._pending.masked_fill(self._rows.greedy[:, None] & ~likeliest, NEVER)
 
     @property
     def broken(self) -> list[bool]:
-        """For each row, whether its logits were ever not finite."""
+        """Tells for each row whether its logits were ever not finite."""
         found: list[bool] = self._broken.tolist()
         return found
 

@@ -126,7 +126,7 @@ class ScriptedEngine(EchoEngine):
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def _split(self, prompt_ids: Sequence[int]) -> tuple[tuple[str, ...], list[int]]:
-        """What it may say to what was said since its last answer, and the beginning of this one."""
+        """Return the answers to what was said since its last answer, and the beginning of this one."""
         places = [place for place, token in enumerate(prompt_ids) if token == self._opens]
         last = places[-1] if places else len(prompt_ids)
         since = places[-2] + 1 if len(places) > 1 else 0

@@ -1,4 +1,4 @@
-"""What is asked of a model in terms of token ids, and what it answers."""
+"""Requests to a model in terms of token ids, and its answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TokenRequest:
     text_of: Callable[[Sequence[int]], str] | None = None
 
     def stops(self) -> Stops | None:
-        """For one of its answers; None where it ends at no strings."""
+        """Return the stops of one of its answers; None where it ends at no strings."""
         return watch_for(self.sampling.stop, self.text_of) if self.text_of else None
 
 
@@ -72,7 +72,7 @@ def not_finite(adapter: str | None) -> EngineError:
 
 
 def failure(error: Exception, samples: int) -> EngineError:
-    """Of a pass through the model."""
+    """Return the error for a failed pass through the model."""
     if isinstance(error, torch.OutOfMemoryError):
         return EngineError(f"no memory for {samples} samples at once: lower RATCHET_AGENT_MAX_BATCH")
     return EngineError(f"generating {samples} samples failed: {error}")

@@ -116,7 +116,12 @@ class TransformersEngine:
         if isinstance(shape, str) or why is not None:
             self.remarks = (f"{lm.identity} is generated with in whole batches, which is slower: {why}",)
             return WholeBatches(
-                lm.model, lm.tokenizer, adapters, end_ids=lm.end_ids, max_rows=self._max_batch, on_step=self._stepped
+                lm.model,
+                lm.tokenizer,
+                adapters,
+                end_ids=lm.end_ids,
+                max_rows=self._max_batch,
+                on_step=self._call_on_step,
             )
         return DecodeLoop(
             lm.model,
@@ -126,11 +131,11 @@ class TransformersEngine:
             max_rows=self._max_batch,
             cache_bytes=self._cache_bytes,
             check_every=LOOK_EVERY_STEPS.get(lm.device.type, LOOK_EVERY_STEPS_ON_GPU),
-            on_step=self._stepped,
+            on_step=self._call_on_step,
         )
 
-    def _stepped(self) -> None:
-        """Whoever listens by now."""
+    def _call_on_step(self) -> None:
+        """Call the callback that is set by now."""
         self.on_step()
 
     @property

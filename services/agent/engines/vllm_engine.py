@@ -115,7 +115,7 @@ class VllmEngine:
                     log.info("server-back", "the server answers again", adapters=sorted(self._adapters))
 
     async def _reconcile(self) -> bool:
-        """What the server serves now, unless that changed meanwhile. False, and `trouble` set, while it is away."""
+        """Ask the server what it serves, unless that changed meanwhile. False, and `trouble` set, while it is away."""
         changes = self._changes
         try:
             await self._client.check_health()
@@ -217,7 +217,7 @@ class VllmEngine:
         return self._max_positions
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
-        """As they come from the server, one sample; its prefix cache holds what earlier turns had."""
+        """Yield one sample as it comes from the server; its prefix cache holds what earlier turns had."""
         if request.adapter is not None and request.adapter not in self._adapters:
             raise AdapterError(f"the server has no adapter {request.adapter!r}: load it first")
         room = self._room(request.prompt_ids)
@@ -275,7 +275,7 @@ class VllmEngine:
 
 @contextmanager
 def engine_errors() -> Iterator[None]:
-    """What the server's client raises becomes an EngineError, caused by it."""
+    """Turn what the server's client raises into an EngineError, caused by it."""
     try:
         yield
     except ContextTooLong as error:

@@ -18,7 +18,7 @@ from services.agent.engines.tokens import Answer, Completion, TokenRequest, cut,
 
 
 class WholeBatches:
-    """What DecodeLoop promises, but that no sample enters a batch that has begun; nobody is told of tokens."""
+    """Generates as DecodeLoop does, but no sample enters a batch that has begun; nobody is told of tokens."""
 
     rows = 0
 
@@ -66,16 +66,16 @@ class WholeBatches:
         return list(zip(numbers, self._answers(requests), strict=True)) if requests else []
 
     def _answers(self, requests: Sequence[TokenRequest]) -> list[Answer]:
-        """Where the batch as a whole fails, each is tried alone, so that only the guilty one fails."""
+        """Answer a batch. If it fails as a whole, each request is tried alone, so that only the guilty one fails."""
         try:
-            return self._generated(requests)
+            return self._generate_token_answers(requests)
         except Exception as error:
             if len(requests) == 1:
                 return [failure(error, requests[0].sampling.n)]
         return [self._answers([request])[0] for request in requests]
 
     @torch.inference_mode()
-    def _generated(self, requests: Sequence[TokenRequest]) -> list[Answer]:
+    def _generate_token_answers(self, requests: Sequence[TokenRequest]) -> list[Answer]:
         rows = [request for request in requests for _ in range(request.sampling.n)]
         inputs = self._tokenizer.pad({"input_ids": [list(row.ids) for row in rows]}, return_tensors="pt")
         inputs = inputs.to(self._model.device)
@@ -92,7 +92,10 @@ class WholeBatches:
             top_k=0,
             top_p=1.0,
             logits_processor=[sampler],
-            stopping_criteria=[RowLimits(length, limits, self._model.device, self._on_step), *_stopped(rows, length)],
+            stopping_criteria=[
+                RowLimits(length, limits, self._model.device, self._on_step),
+                *_stopping_criteria(rows, length),
+            ],
             pad_token_id=self._tokenizer.pad_token_id,
             eos_token_id=sorted(self._end_ids),
         )
@@ -106,8 +109,8 @@ class WholeBatches:
         return [_answer(request, list(islice(rows_left, request.sampling.n))) for request in requests]
 
 
-def _stopped(rows: Sequence[TokenRequest], prompt_length: int) -> list[RowStops]:
-    """What ends rows at their stop strings; nothing where no row has any."""
+def _stopping_criteria(rows: Sequence[TokenRequest], prompt_length: int) -> list[RowStops]:
+    """Return the criteria that end rows at their stop strings; nothing where no row has any."""
     stops = [row.stops() for row in rows]
     return [RowStops(prompt_length, stops)] if any(stops) else []
 

@@ -20,7 +20,7 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import read_card
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
-from ratchet.adapters.verification import verified
+from ratchet.adapters.verification import verify_registry
 from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
 from schemas.records.decision import DecisionDraft, SignWith
@@ -41,7 +41,7 @@ adapters.command()(export)
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
     """List each agent's versions, where they stand, and which one answers."""
     settings = FleetSettings.read()
-    registry = RegistryStore.of(settings).read()
+    registry = RegistryStore.from_settings(settings).read()
     names = chosen_agents(settings.agents, registry, agent)
     if json:
         print_json({name: registry.agent(name).model_dump(mode="json") for name in names})
@@ -162,7 +162,7 @@ def verify(json: AsJson = False) -> None:
     """
     settings = FleetSettings.read()
     limits = AdapterLimits(settings.adapter_max_rank)
-    found = verified(RegistryStore.of(settings), limits, settings.logs_dir)
+    found = verify_registry(RegistryStore.from_settings(settings), limits, settings.logs_dir)
     if json:
         print_json(found.model_dump(mode="json"))
     else:
@@ -189,7 +189,7 @@ def key(
     """
     settings = FleetSettings.read()
     if rotate:
-        RegistryStore.of(settings).rotate_key(_sign_with(settings, reason))
+        RegistryStore.from_settings(settings).rotate_key(_sign_with(settings, reason))
     signing = Signing(settings.decision_keys_dir, settings.logs_dir)
     keys, signer = signing.keys(), signing.signer()
     if json:
@@ -207,7 +207,7 @@ def accept(reason: Reason, json: AsJson = False) -> None:
     the ledger, signed, under your name. Look at it first: `ratchet adapters history`. Stop the orchestrator before.
     """
     settings = FleetSettings.read()
-    registry = RegistryStore.of(settings).accept(_sign_with(settings, reason))
+    registry = RegistryStore.from_settings(settings).accept(_sign_with(settings, reason))
     if json:
         print_json({"revision": registry.revision, "key": registry.ledger_key})
         return
@@ -217,7 +217,7 @@ def accept(reason: Reason, json: AsJson = False) -> None:
 @adapters.command()
 def rebuild(json: AsJson = False) -> None:
     """Make adapter_registry.json anew from the decisions; the file it replaces is kept beside it."""
-    registry, kept = rebuilt(RegistryStore.of(FleetSettings.read()))
+    registry, kept = rebuilt(RegistryStore.from_settings(FleetSettings.read()))
     if json:
         print_json({"revision": registry.revision, "kept": kept and str(kept)})
         return

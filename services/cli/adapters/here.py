@@ -29,7 +29,7 @@ Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision
 def adapter_service_here(agent_id: str | None) -> AdapterService:
     """`agent_id` None: the fleet's first agent. Raises SettingsError, NotFound."""
     settings = FleetSettings.read()
-    store = RegistryStore.of(settings)
+    store = RegistryStore.from_settings(settings)
     (chosen, *_) = chosen_agents(settings.agents, store.read(), agent_id)
     return AdapterService(store, chosen, settings.adapter_max_rank, operator())
 

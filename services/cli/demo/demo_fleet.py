@@ -54,7 +54,7 @@ class DemoFleet:
         self.agent_id = agent_id
         self.users = users
         self.narrator = narrator
-        self.store = RegistryStore.of(FleetSettings.read(adapters_dir=place.adapters, logs_dir=place.logs))
+        self.store = RegistryStore.from_settings(FleetSettings.read(adapters_dir=place.adapters, logs_dir=place.logs))
         self._plan = plan
         self._progress = progress
         self._turn = 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import DEAD_LETTERS
 from ratchet.experiments.gain import Answered
 from ratchet.logs.names import INTERACTIONS
@@ -147,6 +147,6 @@ def _rows(logs_dir: Path, start: int, asked: Set[str]) -> Iterator[AnswerRow]:
 
 
 def dead_letters(access: FleetAccess) -> int:
-    with connected(access.amqp_url) as connection:
+    with open_connection(access.amqp_url) as connection:
         depths = queue_depths(connection, access.topology, access.namespace)
     return sum(depth.messages or 0 for depth in depths if depth.name == DEAD_LETTERS)

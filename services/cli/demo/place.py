@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.adapters.publish import remove_tree
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from services.cli.fleet.folder import FleetFolder, write_settings
 
@@ -101,7 +101,7 @@ def delete_queues(amqp_url: str, namespace: str, agents: tuple[str, ...]) -> Non
     topology = fleet_topology(agents, external_scorer=True)
     rungs = [rung.name for rung in topology.rungs]
     exchanges = (EXCHANGE, BROADCAST_EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *rungs)
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         channel = connection.channel()
         for queue in (*topology.names, *rungs):
             channel.queue_delete(namespace + queue)

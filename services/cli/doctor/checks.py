@@ -19,7 +19,7 @@ from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 from pydantic import ValidationError
 
-from ratchet.bus.amqp.short_connection import BrokerUnreachable, connected, without_password
+from ratchet.bus.amqp.short_connection import BrokerUnreachable, open_connection, without_password
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE, Topology
 from ratchet.files.file_system import wrong_storage
 from ratchet.logs.index_check import disagreement
@@ -199,7 +199,7 @@ def broker_checks(url: str, namespace: str, topology: Topology, *, expected: boo
     """`expected`: a broker should answer at the URL now, because a fleet is up or the environment names it."""
     yield _installed()
     try:
-        with connected(url) as connection:
+        with open_connection(url) as connection:
             yield Check("broker", "ok", f"answers at {without_password(url)}")
             yield _tried_out(connection)
             depths = queue_depths(connection, topology, namespace)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ratchet.bus.topology import Topology, topology_of
 from ratchet.programs.declared import read_programs
+from ratchet.runtime.processes import PROCESSES
 from ratchet.service.settings import FleetSettings
 from services.cli.fleet.accounts import Account, accounts, declare
 from services.cli.fleet.local_broker import LocalBroker
@@ -18,11 +19,8 @@ from services.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
 from services.cli.fleet.supervisord import Program
 from services.cli.terminal import UsageError
 
-FIRST_AGENT = 10
-SCORER = 50
-AUDITOR = 51
-RUNNER = 55
-TRAINER = 60
+MOST_AGENTS = PROCESSES["scorer"].local_port - PROCESSES["agent"].local_port
+LAST_PORT = max(process.local_port for process in PROCESSES.values())
 DISTRIBUTION_OFFSET = 20_000
 MAPPER_OFFSET = 10_000
 DRAIN_MARGIN_S = 15
@@ -146,12 +144,10 @@ def _check(options: FleetOptions) -> None:
         raise UsageError("--agents or --external-agents must name at least one agent")
     if options.programs:
         _check_programs(options)
-    if options.agent_processes > SCORER - FIRST_AGENT:
-        raise UsageError(
-            f"{options.agent_processes} agent processes are more than the {SCORER - FIRST_AGENT} ports for them"
-        )
-    if not 1024 <= options.port_base <= 65_535 - TRAINER:
-        raise UsageError(f"--port-base must be between 1024 and {65_535 - TRAINER}")
+    if options.agent_processes > MOST_AGENTS:
+        raise UsageError(f"{options.agent_processes} agent processes are more than the {MOST_AGENTS} ports for them")
+    if not 1024 <= options.port_base <= 65_535 - LAST_PORT:
+        raise UsageError(f"--port-base must be between 1024 and {65_535 - LAST_PORT}")
     if not 1024 <= options.amqp_port <= 65_535 - DISTRIBUTION_OFFSET:
         raise UsageError(f"--amqp-port must be between 1024 and {65_535 - DISTRIBUTION_OFFSET}")
 
@@ -173,48 +169,46 @@ def _services(options: FleetOptions) -> list[Program]:
     agents = [
         _service(
             "agent",
-            f"agent-{agent}" if options.replicas == 1 else f"agent-{agent}-{replica + 1}",
-            options.port_base + FIRST_AGENT + position,
+            options,
             {"RATCHET_AGENT_ID": agent},
+            name=f"agent-{agent}" if options.replicas == 1 else f"agent-{agent}-{replica + 1}",
+            position=position,
         )
         for position, (agent, replica) in enumerate(names)
     ]
+    # What vllm calls its model need not be a folder or a hub name, so there the environment says it.
+    trained = {"RATCHET_TRAINER_MODEL": options.model} if options.engine == "transformers" else {}
     return [
-        _service("orchestrator", "orchestrator", options.port_base, {}),
+        _service("orchestrator", options, {}),
         *agents,
-        *([] if options.no_scorer else [_service("scorer", "scorer", options.port_base + SCORER, {})]),
-        *([_auditor(options)] if options.auditor else []),
-        *([_runner(options, agents)] if options.programs else []),
-        *([_trainer(options)] if options.with_trainer else []),
+        *([] if options.no_scorer else [_service("scorer", options, {})]),
+        *([_service("auditor", options, {"RATCHET_SCORER_AUDITS": "true"})] if options.auditor else []),
+        *([_service("runner", options, _runner_addresses(options, agents))] if options.programs else []),
+        *([_service("trainer", options, trained)] if options.with_trainer else []),
     ]
 
 
-def _runner(options: FleetOptions, agents: Sequence[Program]) -> Program:
-    """It is told where each replica of each agent is, and the scorer."""
+def _runner_addresses(options: FleetOptions, agents: Sequence[Program]) -> dict[str, str]:
+    """Return the settings that tell a runner where each replica of each agent is, and the scorer."""
     where: dict[str, list[str]] = {}
     for program in agents:
         where.setdefault(program.environment["RATCHET_AGENT_ID"], []).append(f"http://127.0.0.1:{program.http_port}")
-    told = ",".join(f"{agent}={' '.join(urls)}" for agent, urls in where.items())
-    scorer = (
-        {} if options.no_scorer else {"RATCHET_RUNNER_SCORER_URL": f"http://127.0.0.1:{options.port_base + SCORER}"}
-    )
-    return _service("runner", "runner", options.port_base + RUNNER, {"RATCHET_RUNNER_AGENTS": told, **scorer})
+    addresses = {"RATCHET_RUNNER_AGENTS": ",".join(f"{agent}={' '.join(urls)}" for agent, urls in where.items())}
+    if not options.no_scorer:
+        port = options.port_base + PROCESSES["scorer"].local_port
+        addresses["RATCHET_RUNNER_SCORER_URL"] = f"http://127.0.0.1:{port}"
+    return addresses
 
 
-def _auditor(options: FleetOptions) -> Program:
-    return _service("scorer", "auditor", options.port_base + AUDITOR, {"RATCHET_SCORER_AUDITS": "true"})
-
-
-def _trainer(options: FleetOptions) -> Program:
-    """What vllm calls its model need not be a folder or a hub name, so there the environment says it."""
-    model = {"RATCHET_TRAINER_MODEL": options.model} if options.engine == "transformers" else {}
-    return _service("trainer", "trainer", options.port_base + TRAINER, model)
-
-
-def _service(module: str, name: str, port: int, environment: Mapping[str, str]) -> Program:
+def _service(
+    declared: str, options: FleetOptions, environment: Mapping[str, str], *, name: str | None = None, position: int = 0
+) -> Program:
+    """Return a process of the table; `position` counts its replicas."""
+    process = PROCESSES[declared]
+    port = options.port_base + process.local_port + position
     return Program(
-        name,
-        (sys.executable, "-m", f"services.{module}"),
-        {f"RATCHET_{module.upper()}_HTTP_PORT": str(port), **environment},
+        name or declared,
+        (sys.executable, "-m", f"services.{process.module}"),
+        {f"RATCHET_{process.module.upper()}_HTTP_PORT": str(port), **environment},
         port,
     )

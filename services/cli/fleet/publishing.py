@@ -6,7 +6,7 @@ import pika
 from pika.exceptions import ChannelClosedByBroker, NackError
 from pika.spec import BasicProperties
 
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import EXCHANGE
 from schemas.messages.base import Message
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
@@ -21,7 +21,7 @@ def publish(access: FleetAccess, queue: str, message: Message, message_id: str) 
         type=message.TYPE,
         message_id=message_id,
     )
-    with connected(access.amqp_url) as connection:
+    with open_connection(access.amqp_url) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         try:

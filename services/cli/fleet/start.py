@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.files.file_system import refuse_wrong_storage
 from ratchet.files.folder_lock import FolderLock
 from ratchet.models.known import known_folder
@@ -106,7 +106,7 @@ class FleetStart:
     def _check_broker(self, plan: FleetPlan) -> None:
         """A broker of our own must be installed; another must answer now."""
         if plan.broker is None:
-            with connected(plan.amqp_url):
+            with open_connection(plan.amqp_url):
                 return
         plan.broker.require_installed()
 

@@ -105,7 +105,7 @@ def standing(
 ) -> None:
     """Show which program answers each agent's tasks by default, which is tried, and how experiments ended."""
     settings = FleetSettings.read()
-    registry = RegistryStore.of(settings).read()
+    registry = RegistryStore.from_settings(settings).read()
     found = [programs_standing(registry, name) for name in chosen_agents(settings.agents, registry, agent)]
     if json:
         print_json([one.model_dump(mode="json") for one in found])
@@ -151,7 +151,7 @@ def rollback(
 def _service(agent: str | None) -> ProgramService:
     """Raises SettingsError, NotFound."""
     settings = FleetSettings.read()
-    store = RegistryStore.of(settings)
+    store = RegistryStore.from_settings(settings)
     (chosen, *_) = chosen_agents(settings.agents, store.read(), agent)
     return ProgramService(store, chosen, operator())
 

@@ -14,7 +14,7 @@ from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.agent_view import agent_view, begin, version_fields
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.verification import verified
+from ratchet.adapters.verification import verify_registry
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
 from ratchet.http.paging import MOST, NEWEST, Cursor, Limit, cursor_of, sequence_of
@@ -43,7 +43,7 @@ from services.orchestrator.promotion.arms import ReadRegistry
 MOVED = problems(404, 409, 422, 503)
 VERIFIED_FOR_S = 60.0
 HeldUps = Mapping[str, Sequence[HeldUp]]
-"""By agent."""
+"""Held-up candidates by agent."""
 V = TypeVar("V", bound=VersionView)
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -61,9 +61,11 @@ def adapters_router(
     router = APIRouter(tags=["adapters"])
     verifier = Verifier(store, AdapterLimits(max_rank), threads)
 
-    async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
-        """In effect when this returns. In other threads than what is read: a rollback waits for nobody who looks at
-        old tasks."""
+    async def apply_move(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
+        """Apply a move; it is in effect when this returns.
+
+        It uses other threads than those that read: a rollback waits for nobody who looks at old tasks.
+        """
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         service = AdapterService(store, name, max_rank, recorded_name(caller))
         registry = await asyncio.to_thread(move, service)
@@ -113,31 +115,36 @@ def adapters_router(
     @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: PromoteRequest, caller: CallerOf) -> AgentView:
         """Make a version the primary at once, without an experiment; a watch begins."""
-        return await moved(agent_id, caller, lambda service: service.promote(asked.version, asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.promote(asked.version, asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/rollback", responses=MOVED)
     async def rollback(agent_id: AgentId, asked: RollBackRequest, caller: CallerOf) -> AgentView:
         """Take the primary or the candidate out of traffic at once. Works while frozen, too."""
-        return await moved(agent_id, caller, lambda service: service.roll_back(asked.version, asked.to, asked.reason))
+        return await apply_move(
+            agent_id, caller, lambda service: service.roll_back(asked.version, asked.to, asked.reason)
+        )
 
     @router.post("/v1/adapters/{agent_id}/freeze", responses=MOVED)
     async def freeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
-        return await moved(agent_id, caller, lambda service: service.freeze(asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.freeze(asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/unfreeze", responses=MOVED)
     async def unfreeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Let the agent learn again."""
-        return await moved(agent_id, caller, lambda service: service.unfreeze(asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.unfreeze(asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/reanchor", responses=MOVED)
     async def reanchor(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Take the scorer's scores of the anchors, from now on, as the measure; a training that waited goes on."""
-        return await moved(agent_id, caller, lambda service: service.anchor_anew(asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.anchor_anew(asked.reason))
 
     @router.get("/v1/decisions/verification", responses=problems(503))
     async def verification() -> Verification:
-        """Whether all is as it was decided, and signed: what `ratchet adapters verify` says. At most once a minute."""
+        """The check that `ratchet adapters verify` makes: is all as it was decided, and signed?
+
+        At most once a minute.
+        """
         return await verifier.verification()
 
     @router.get("/v1/decisions", responses=problems(422, 503))
@@ -147,7 +154,7 @@ def adapters_router(
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[Decision]:
-        """What was decided on the adapters: by whom, why, and on which evidence. The newest first."""
+        """The decisions on the adapters: by whom, why, and on which evidence. The newest first."""
         before = sequence_of(cursor)
         found = await threads.run(book.page, limit=limit + 1, before=before, agent_id=agent_id, version=version)
         following = cursor_of([found[limit - 1].sequence]) if len(found) > limit else None
@@ -185,7 +192,7 @@ class Verifier:
     async def verification(self) -> Verification:
         async with self._lock:
             if self._found is None or monotonic() - self._found[0] > VERIFIED_FOR_S:
-                found = await self._threads.run(verified, self._store, self._limits)
+                found = await self._threads.run(verify_registry, self._store, self._limits)
                 self._found = monotonic(), found
             return self._found[1]
 
@@ -205,6 +212,6 @@ def version_detail(
             "agent_id": agent_id,
             "card": report and report.card,
             "training": report and TrainingView(counts=report.counts, curves=report.curves),
-            "decisions": book.about(agent_id, version),
+            "decisions": book.decisions_on(agent_id, version),
         }
     )

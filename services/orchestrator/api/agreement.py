@@ -22,7 +22,7 @@ def agreement_router(calibrations: Calibrations) -> APIRouter:
 
     @router.get("/v1/agreement", responses=problems(503))
     async def agreement() -> Agreement:
-        """How far scorer and auditor agree, over time, and each of them with the labels that people gave."""
+        """The agreement of scorer and auditor over time, and of each of them with the labels that people gave."""
         return calibrations.agreement()
 
     @router.get("/v1/labels/next", responses=problems(422, 503))

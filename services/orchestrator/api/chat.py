@@ -58,10 +58,10 @@ def chat_router(service: ChatService) -> APIRouter:
         task_id = await service.ask(question)
         headers = task_headers(task_id)
         if body.stream:
-            events = streamed(service, question, task_id, partial(_stream, question), CHAT)
+            events = stream_answer(service, question, task_id, partial(_stream, question), CHAT)
             return StreamingResponse(events, headers=headers, media_type="text/event-stream")
         lines = await while_connected(request, service.lines(task_id))
-        answer = service.answered(question, task_id, lines)
+        answer = service.completion_to_deliver(question, task_id, lines)
         return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
 
     @router.get("/v1/models", response_model=ModelList)
@@ -87,7 +87,7 @@ def chat_router(service: ChatService) -> APIRouter:
     return router
 
 
-async def streamed(
+async def stream_answer(
     service: ChatService,
     question: Question,
     task_id: str,
@@ -101,7 +101,7 @@ async def streamed(
         while not await service.is_closed(task_id, KEEP_ALIVE_S):
             yield ": not yet\n\n"
         lines = await service.lines(task_id)
-        answer = service.answered(question, task_id, lines)
+        answer = service.completion_to_deliver(question, task_id, lines)
     except RatchetError as error:
         yield dialect.stream_error(problem_of(error).openai())
         return

@@ -28,13 +28,15 @@ from schemas.records.interaction import Interaction
 
 WORD = re.compile(r"\s*\S+|\s+$")
 MOST_DELTAS = 200
-"""Of one choice: a long answer comes in longer pieces."""
+"""Pieces of one choice: a long answer comes in longer pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request asks of the answer. `logprobs`: those of each choice's tokens; `one_call`: at most; `overruled`:
-    what it asks for in vain."""
+    """A request's wishes for the answer.
+
+    `logprobs`: those of each choice's tokens; `one_call`: at most; `overruled`: wishes that are not met.
+    """
 
     choices: int = 1
     logprobs: bool = False
@@ -83,8 +85,8 @@ def stream_completion(whole: ChatCompletion, *, usage: bool) -> Iterator[str]:
     yield DONE
 
 
-def parsed(text: str, tools: Sequence[Tool]) -> Parsed:
-    """By the parser that finds calls of tools that were offered; what calls none of them is text."""
+def parse_answer(text: str, tools: Sequence[Tool]) -> Parsed:
+    """Parse with the parser that finds calls of tools that were offered; a text that calls none of them stays text."""
     offered = {tool.function.name for tool in tools}
     for parser in installed_parsers().values() if offered else ():
         found = parser().parse(text, whole=True)
@@ -94,12 +96,12 @@ def parsed(text: str, tools: Sequence[Tool]) -> Parsed:
 
 
 def tells_tokens(lines: Sequence[Interaction]) -> bool:
-    """Whether log-probabilities can be told of them: not of an agent without tokens, or with several calls."""
+    """Tell whether their log-probabilities are known: not of an agent without tokens, or with several calls."""
     return all(line.token_texts is not None and line.logprobs is not None for line in lines)
 
 
 def _answer(line: Interaction, choice: int, wanted: Wanted) -> ChatAnswer:
-    said = parsed(line.response or "", line.tools or ())
+    said = parse_answer(line.response or "", line.tools or ())
     calls = said.calls[:1] if wanted.one_call else said.calls
     ids = [_call_id(line, choice, number) for number in range(len(calls))]
     return ChatAnswer(
@@ -137,7 +139,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def _best(lines: Sequence[Interaction], count: int) -> list[Interaction]:
-    """Where fewer were sampled than are wanted (greedy answers are all equal), they are repeated."""
+    """Return the best answers. Where fewer were sampled than wanted (greedy answers are equal), they are repeated."""
     found = ranked(lines)
     return [found[index % len(found)] for index in range(count)]
 

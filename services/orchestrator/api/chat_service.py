@@ -1,7 +1,8 @@
-"""What the chat routes do with tasks: ask one, once however often it is tried, and wait for its lines.
+"""Turns chat requests into tasks: asks each once, however often it is tried, and waits for its lines.
 
 OpenAI's clients say that a request is a retry (`x-stainless-retry-count`), not of which one: the same caller sent the
-same body before. In memory: who needs a retry to hold through a restart of the orchestrator sends an Idempotency-Key.
+same body before. It is kept in memory: a client whose retry must hold through a restart of the orchestrator sends an
+Idempotency-Key.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ class Retries:
         asked = _sum(caller, body)
         return next((task_id for task_id, one in self._unfinished.items() if one == asked), None)
 
-    def begun(self, task_id: str, caller: str, body: bytes) -> None:
+    def add_unfinished(self, task_id: str, caller: str, body: bytes) -> None:
         self._unfinished[task_id] = _sum(caller, body)
         self._unfinished.move_to_end(task_id)
         while len(self._unfinished) > MOST:
             self._unfinished.popitem(last=False)
 
-    def finished(self, task_id: str) -> None:
+    def remove_finished(self, task_id: str) -> None:
         """The client has the answer."""
         self._unfinished.pop(task_id, None)
 
@@ -111,7 +112,7 @@ class ChatService:
         request = question.request.model_copy(update={"model": model})
         body = request.model_dump_json().encode()
         task_id = self._task_id(question, body)
-        self._retries.begun(task_id, question.caller.name, body)
+        self._retries.add_unfinished(task_id, question.caller.name, body)
         session = self._conversations.session_of(question.request, question.caller.name, task_id)
         task = task_of(request, task_id, self._clock(), group_size=self._group_size, session_id=session)
         unasked = frozenset({"session_id"} if named_session(request) is None else ())
@@ -122,31 +123,31 @@ class ChatService:
         except ExpiredResult as error:
             raise Problem(410, "Gone", str(error), "forgotten") from None
         except (Reject, ForeignTask):
-            self._retries.finished(task_id)
+            self._retries.remove_finished(task_id)
             raise
         return task_id
 
     async def is_closed(self, task_id: str, seconds: float) -> bool:
-        """Whether it is, within so many seconds."""
+        """Wait so many seconds and tell whether the task is closed."""
         return await self._tasks.answer(task_id, seconds) is not None
 
     async def lines(self, task_id: str) -> list[Interaction]:
         """Its samples, once it is answered. Raises Problem where it ends without an answer; JournalError."""
         result = await self._tasks.answer(task_id, LONGEST_WAIT_S)
         if result is None or result.status != "ok":
-            self.delivered(task_id)
+            self.mark_delivered(task_id)
             raise _not_answered(task_id, result)
         known = self._ledger.find(task_id)
         assert known is not None
         return await self._threads.run(logged_lines, self._logs_dir, known)
 
-    def answered(self, question: Question, task_id: str, lines: list[Interaction]) -> ChatCompletion:
+    def completion_to_deliver(self, question: Question, task_id: str, lines: list[Interaction]) -> ChatCompletion:
         """The answer to hand out: the same request again is a new one, and its history is known.
 
         Raises Problem where the agent told too little for what was asked.
         """
         request = question.request
-        self.delivered(task_id)
+        self.mark_delivered(task_id)
         if request.logprobs and not tells_tokens(lines):
             raise Problem(422, "Not told", NO_LOGPROBS, "no-logprobs", task_headers(task_id), [NOT_TOLD])
         one_call = request.parallel_tool_calls is False
@@ -154,12 +155,12 @@ class ChatService:
         found = completion(lines, wanted)
         session = lines[0].session_id or session_of_its_own(task_id)
         answers = [choice.message for choice in found.choices]
-        self._conversations.answered(request, question.caller.name, session, answers)
+        self._conversations.remember_answers(request, question.caller.name, session, answers)
         return found
 
-    def delivered(self, task_id: str) -> None:
+    def mark_delivered(self, task_id: str) -> None:
         """The client has the answer: the same request again is a new one."""
-        self._retries.finished(task_id)
+        self._retries.remove_finished(task_id)
 
     def models(self) -> list[Model]:
         """Every agent with its versions that can be asked for, then what agents are called besides."""

@@ -54,7 +54,7 @@ def named_session(request: ChatRequest) -> str | None:
 
 
 def model_of(asked: str, models: Collection[str], names: Mapping[str, str]) -> str:
-    """Which of the fleet's `models` is meant. `names`: other names of them; `*` is any. Raises Problem 404."""
+    """Return which of the fleet's `models` is meant. `names`: other names of them; `*` is any. Raises Problem 404."""
     if asked in models:
         return asked
     if (named := names.get(asked, names.get(ANY))) is None:

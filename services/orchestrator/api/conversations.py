@@ -1,8 +1,8 @@
-"""Which requests of the chat front go on with a conversation, by the history they bring: they are of its session.
+"""Finds the session of a chat request by the history it brings.
 
-Each request stays a task of its own: it is sampled as a group, scored, and learned from by itself. What a session gives
-them is one arm of an experiment, so that a conversation is answered by one policy. In memory: to hold through a restart
-of the orchestrator a client names its session.
+Each request stays a task of its own: it is sampled as a group, scored, and learned from by itself. A session gives them
+one arm of an experiment, so that a conversation is answered by one policy. It is kept in memory: a client names its
+session where it must hold through a restart of the orchestrator.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class Conversations:
         self._sessions: OrderedDict[str, str] = OrderedDict()
 
     def session_of(self, request: ChatRequest, caller: str, task_id: str) -> str | None:
-        """Of the answer that its history ends with; else one of its own where it offers tools, whose results are to
-        come. None: it stands alone.
+        """Return the session of the answer that its history ends with; None: it stands alone.
+
+        A request that offers tools, whose results are to come, has a session of its own.
         """
         last = max((number for number, turn in enumerate(request.messages) if turn.role == "assistant"), default=None)
         if last is not None:
@@ -35,8 +36,10 @@ class Conversations:
                 return known
         return session_of_its_own(task_id) if request.offered else None
 
-    def answered(self, request: ChatRequest, caller: str, session_id: str, answers: Sequence[ChatAnswer]) -> None:
-        """Whoever sends one of these answers back is of that session."""
+    def remember_answers(
+        self, request: ChatRequest, caller: str, session_id: str, answers: Sequence[ChatAnswer]
+    ) -> None:
+        """Remember the answers: a client that sends one of them back is of that session."""
         for answer in answers:
             turn = ChatTurn.model_validate(answer.model_dump(exclude_none=True))
             key = _key(request.model, caller, (*request.messages, turn))
@@ -52,11 +55,12 @@ def session_of_its_own(task_id: str) -> str:
 
 
 def _key(model: str, caller: str, turns: Sequence[ChatTurn]) -> str:
-    said = json.dumps([model, caller, *map(_said, turns)])
+    said = json.dumps([model, caller, *map(_identity_of_turn, turns)])
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _said(turn: ChatTurn) -> list[Any]:
-    """What a client can be trusted to send back: not reasoning, not white space around an answer."""
+def _identity_of_turn(turn: ChatTurn) -> list[Any]:
+    """Return the part of a turn that a client can be trusted to send back: no reasoning, no white space around an
+    answer."""
     calls = [(call.id, call.function.name) for call in turn.tool_calls or ()]
     return [turn.role, turn.text.strip() if turn.role == "assistant" else turn.text, turn.tool_call_id, calls]

@@ -47,7 +47,7 @@ def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRout
 
     @router.get("/v1/dead-letters", responses=problems(422, 503))
     async def dead_letters(limit: Limit = 50, cursor: Cursor = None) -> DeadLetters:
-        """What could not be handled, the oldest first. Nothing is taken out."""
+        """The messages that could not be handled, the oldest first. Nothing is taken out."""
         after = _place(cursor)
         listed = await in_broker.listing()
         letters, last = listed.page(after, limit)
@@ -70,26 +70,26 @@ def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRout
         """Send letters back to the queues they failed in. Each leaves here only when the broker has it there."""
         wanted = Selection(frozenset(asked.ids), asked.queue)
         sent, stayed = await in_broker.change(lambda: service.send_back(wanted))
-        return Requeued(sent=len(sent), stayed=_stayed(wanted.ids, sent, stayed, GONE))
+        return Requeued(sent=len(sent), stayed=_stayed_letters(wanted.ids, sent, stayed, GONE))
 
     @router.post("/v1/dead-letters/dismiss", responses=problems(422, 503))
     async def dismiss(asked: DismissRequest, caller: CallerOf) -> Dismissed:
         """Take letters out that nobody needs: each is in dismissed_letters.jsonl, whole, before it leaves."""
         wanted = Selection(frozenset(asked.ids), asked.queue)
         gone = await in_broker.change(lambda: service.dismiss(wanted, caller.name, asked.reason))
-        return Dismissed(dismissed=len(gone), stayed=_stayed(wanted.ids, gone, (), GONE))
+        return Dismissed(dismissed=len(gone), stayed=_stayed_letters(wanted.ids, gone, (), GONE))
 
     @router.post("/v1/dead-letters/restore", responses=problems(422, 503))
     async def restore(asked: RestoreRequest, caller: CallerOf) -> Restored:
         """Send dismissed letters to the queues they failed in after all. Each is noted once the broker has it there."""
         wanted = frozenset(asked.ids)
         back, stayed = await in_broker.change(lambda: service.restore(wanted, caller.name, asked.reason))
-        return Restored(restored=len(back), stayed=_stayed(wanted, back, stayed, NOT_DISMISSED))
+        return Restored(restored=len(back), stayed=_stayed_letters(wanted, back, stayed, NOT_DISMISSED))
 
     return router
 
 
-def _stayed(wanted: frozenset[str], moved: Iterable[str], stayed: Sequence[Stays], absent: str) -> list[Stayed]:
+def _stayed_letters(wanted: frozenset[str], moved: Iterable[str], stayed: Sequence[Stays], absent: str) -> list[Stayed]:
     """`absent`: the reason of those of which nothing is known."""
     missing = wanted.difference(moved, (stays.id for stays in stayed))
     return [
@@ -132,7 +132,7 @@ class _DeadLetters:
         return await _to_its_end(read())
 
     async def change(self, made: Callable[[], T]) -> T:
-        """What takes letters out, or brings them back."""
+        """Take letters out, or bring them back."""
 
         async def make() -> T:
             async with self._turn:

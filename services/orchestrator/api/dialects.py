@@ -30,12 +30,12 @@ from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.honoured import WISHES
 from ratchet.service.errors import PromptRefused
 from schemas.messages.response import FinishReason
-from services.orchestrator.api.chat import streamed
+from services.orchestrator.api.chat import stream_answer
 from services.orchestrator.api.chat_answer import pieces
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
 
 MOST_KEPT_BYTES = 64 * 1024 * 1024
-"""Of responses, of all callers together, that a later request may name."""
+"""Bytes of responses, of all callers together, that a later request may name."""
 ASKED_FOR_NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
 READ = ("model", "stream", "temperature", "top_p", "tools", "tool_choice", "metadata")
 """Fields of both."""
@@ -140,16 +140,16 @@ def dialects_router(service: ChatService) -> APIRouter:
         beta: Annotated[str | None, Query(description="No effect.")] = None,
         idempotency_key: IdempotencyKey = None,
     ) -> Response:
-        return await _answered(MESSAGES_FRONT, service, request, caller, idempotency_key)
+        return await _answer_request(MESSAGES_FRONT, service, request, caller, idempotency_key)
 
     @router.post(RESPONSES.path, include_in_schema=False)
     async def respond(request: Request, caller: CallerOf, idempotency_key: IdempotencyKey = None) -> Response:
-        return await _answered(RESPONSES_FRONT, service, request, caller, idempotency_key, kept)
+        return await _answer_request(RESPONSES_FRONT, service, request, caller, idempotency_key, kept)
 
     return router
 
 
-async def _answered(
+async def _answer_request(
     front: Front,
     service: ChatService,
     request: Request,
@@ -177,14 +177,14 @@ async def _answered(
     if chat.stream:
 
         def events(answer: ChatCompletion) -> AsyncIterator[str]:
-            told = chosen(answer)
+            told = chosen_answer(answer)
             nothing = replace(told, parsed=Parsed(), call_ids=())
             return front.dialect.stream_answer(answer.model, body, nothing, growing(told), keep)
 
-        lines = streamed(service, question, task_id, events, front.dialect)
+        lines = stream_answer(service, question, task_id, events, front.dialect)
         return StreamingResponse(lines, headers=headers, media_type="text/event-stream")
-    answer = service.answered(question, task_id, await while_connected(request, service.lines(task_id)))
-    whole = keep(front.dialect.write_answer(answer.model, body, chosen(answer)))
+    answer = service.completion_to_deliver(question, task_id, await while_connected(request, service.lines(task_id)))
+    whole = keep(front.dialect.write_answer(answer.model, body, chosen_answer(answer)))
     return JSONResponse(whole | {"ratchet": answer.ratchet.model_dump()}, headers=headers)
 
 
@@ -221,7 +221,7 @@ def _fields(body: Mapping[str, Any], objects: Container[str]) -> Iterator[tuple[
         yield from [(name, value)] if inner is None else [(f"{name}.{one}", it) for one, it in inner.items()]
 
 
-def chosen(answer: ChatCompletion) -> Chosen:
+def chosen_answer(answer: ChatCompletion) -> Chosen:
     choice, usage = answer.choices[0], answer.usage
     said, calls = choice.message, choice.message.tool_calls or []
     return Chosen(
@@ -251,7 +251,7 @@ async def growing(told: Chosen) -> AsyncGenerator[Chosen, None]:
 
 
 def _place(front: Front, where: tuple[Any, ...]) -> tuple[Any, ...]:
-    """In a chat request, as the dialect calls it. Its turns are not counted: they are others than those of the chat."""
+    """Return the place in a chat request by the dialect's name. A dialect's turns are not those of the chat."""
     first, *rest = where or ("",)
     name = front.names.get(first, first)
     return tuple(name.split(".")) if first in ("messages", "tools") else (*name.split("."), *rest)

@@ -30,7 +30,7 @@ from schemas.api.events import (
     RolloutMoved,
     TaskSettled,
     TrainingMoved,
-    streamed,
+    stream_event_model,
 )
 from services.orchestrator.observation.event_hub import EventHub
 
@@ -47,7 +47,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_gone(receive))
+        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
@@ -66,7 +66,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -85,7 +85,7 @@ DATA: dict[EventKind, type[BaseModel]] = {
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Server-sent events; the schema is that of one of them.",
-        "model": Union[tuple(streamed(kind, model) for kind, model in DATA.items())],  # noqa: UP007
+        "model": Union[tuple(stream_event_model(kind, model) for kind, model in DATA.items())],  # noqa: UP007
     }
 }
 LastId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100, description="Go on after this event.")]
@@ -104,7 +104,7 @@ def events_router(hub: EventHub) -> APIRouter:
         after: After = None,
         kinds: Kinds = "",
     ) -> EventStream:
-        """What happens, as it happens; a submitter is told of its own tasks.
+        """The events, as they happen; a submitter is told of its own tasks.
 
         A client that is too slow gets `gap`, and should read the lists again.
         """
@@ -113,12 +113,12 @@ def events_router(hub: EventHub) -> APIRouter:
         if who != LOCAL and hub.has_enough(who.name):
             raise too_many(f"{who.name} listens in a quarter of all places already", RETRY_AFTER_S)
         owner = who.owner if who.own_only else None
-        return EventStream(hub.stream(last_event_id or after, chosen(kinds), who.name, owner))
+        return EventStream(hub.stream(last_event_id or after, parse_kinds(kinds), who.name, owner))
 
     return router
 
 
-def chosen(kinds: str) -> frozenset[str]:
+def parse_kinds(kinds: str) -> frozenset[str]:
     """Raises Problem 422 for a kind that there is not."""
     named = frozenset(kind.strip() for kind in kinds.split(",") if kind.strip())
     if unknown := named - set(DATA):

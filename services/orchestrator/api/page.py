@@ -64,14 +64,14 @@ class PageFile:
     plain: bytes
 
     @cached_property
-    def zipped(self) -> bytes:
+    def gzip_bytes(self) -> bytes:
         return gzip.compress(self.plain, 9, mtime=0)
 
     def response(self, request: Request, cache_control: str) -> Response:
         headers = {**SECURITY, "Cache-Control": cache_control, "Vary": "Accept-Encoding"}
         if "gzip" not in request.headers.get("accept-encoding", ""):
             return Response(self.plain, headers=headers, media_type=self.media_type)
-        return Response(self.zipped, headers={**headers, "Content-Encoding": "gzip"}, media_type=self.media_type)
+        return Response(self.gzip_bytes, headers={**headers, "Content-Encoding": "gzip"}, media_type=self.media_type)
 
 
 @dataclass(frozen=True, slots=True)

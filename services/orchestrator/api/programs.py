@@ -23,7 +23,7 @@ from services.orchestrator.api.adapters import MOVED, recorded_name
 from services.orchestrator.promotion.arms import ReadRegistry
 
 Told = Callable[[str], Sequence[Mapping[str, str]]]
-"""Of an agent: what each runner says of its programs, name → revision."""
+"""Each runner's programs of an agent, name → revision."""
 
 
 def programs_router(
@@ -36,11 +36,11 @@ def programs_router(
 ) -> APIRouter:
     router = APIRouter(tags=["programs"])
 
-    def known(agent_id: str) -> set[str]:
+    def declared_names(agent_id: str) -> set[str]:
         return {name for one in told(agent_id) for name in one}
 
-    async def moved(agent_id: str, caller: Caller, move: Callable[[ProgramService], Registry]) -> ProgramsStanding:
-        """As with adapters: in effect when this returns, in other threads than what is read."""
+    async def apply_move(agent_id: str, caller: Caller, move: Callable[[ProgramService], Registry]) -> ProgramsStanding:
+        """Apply a move; it is in effect when this returns, in other threads than those that read."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         service = ProgramService(store, name, recorded_name(caller))
         registry = await asyncio.to_thread(move, service)
@@ -59,7 +59,7 @@ def programs_router(
 
     @router.get("/v1/programs/{agent_id}", responses=problems(404, 422, 503))
     async def standing(agent_id: AgentId) -> ProgramsStanding:
-        """Which of an agent's programs answers by default, which is tried against it, and how experiments ended."""
+        """The program that answers an agent's tasks by default, the one that is tried, and how experiments ended."""
         registry = await threads.run(store.read)
         (name,) = chosen_agents(agents, registry, agent_id)
         return programs_standing(registry, name, told(name))
@@ -67,18 +67,18 @@ def programs_router(
     @router.post("/v1/programs/{agent_id}/try", responses=MOVED)
     async def try_(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
         """Ask for an experiment of a program against the one that answers by default; what proves better takes over."""
-        require_known(asked.program, known(agent_id))
-        return await moved(agent_id, caller, lambda service: service.try_(asked.program, asked.reason))
+        require_known(asked.program, declared_names(agent_id))
+        return await apply_move(agent_id, caller, lambda service: service.try_(asked.program, asked.reason))
 
     @router.post("/v1/programs/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
         """Have a program answer by default at once, without an experiment; a watch begins."""
-        require_known(asked.program, known(agent_id))
-        return await moved(agent_id, caller, lambda service: service.promote(asked.program, asked.reason))
+        require_known(asked.program, declared_names(agent_id))
+        return await apply_move(agent_id, caller, lambda service: service.promote(asked.program, asked.reason))
 
     @router.post("/v1/programs/{agent_id}/rollback", responses=MOVED)
     async def rollback(agent_id: AgentId, asked: ProgramRollBackRequest, caller: CallerOf) -> ProgramsStanding:
         """Take a program out of traffic at once, or call its experiment off. Works while frozen, too."""
-        return await moved(agent_id, caller, lambda service: service.roll_back(asked.program, asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.roll_back(asked.program, asked.reason))
 
     return router

@@ -39,7 +39,10 @@ from services.orchestrator.tasks.adaptive_samples import AdaptiveSamples
 
 
 class OrchestratorApi:
-    """What only looks, and what an operator does by hand. Tasks, chat and feedback come with their own services."""
+    """The routes that only look, and those by which an operator acts.
+
+    Tasks, chat and feedback have their own services.
+    """
 
     def __init__(
         self,
@@ -106,7 +109,12 @@ class OrchestratorApi:
             ),
             experiments_router(self._book, self._experiments, threads),
             programs_router(
-                self._programs, self._store, settings.agents, self.rollouts.declared, threads, self._read_registry
+                self._programs,
+                self._store,
+                settings.agents,
+                self.rollouts.declared_programs,
+                threads,
+                self._read_registry,
             ),
             rollouts_router(self.rollouts),
             trainings_router(self._runs),
@@ -118,5 +126,5 @@ class OrchestratorApi:
         ]
 
     def close(self) -> None:
-        """Whoever listens to events is let go."""
+        """Let the listeners to events go."""
         self._hub.close()

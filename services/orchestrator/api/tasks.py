@@ -52,7 +52,7 @@ def tasks_router(
 ) -> APIRouter:
     router = APIRouter(tags=["tasks"])
 
-    async def submitted(
+    async def submit_and_wait(
         submission: TaskSubmission, request: Request, caller: Caller, wait_s: float, key: str | None, route: str
     ) -> Any:
         keyed = submission.task_id is None and key is not None
@@ -83,7 +83,7 @@ def tasks_router(
         The same `task_id` is the same task: sent again it is not run again. Without one the header Idempotency-Key
         serves as one, and must then come with the same task.
         """
-        return await submitted(submission, request, caller, wait_s, idempotency_key, ROUTE)
+        return await submit_and_wait(submission, request, caller, wait_s, idempotency_key, ROUTE)
 
     @router.post("/v1/deliberate", response_model=Result, responses=ACCEPTED | problems(409, 410, 422, 503))
     async def deliberate(
@@ -97,7 +97,7 @@ def tasks_router(
 
         Otherwise as POST /v1/tasks.
         """
-        return await submitted(submission, request, caller, wait_s, idempotency_key, DELIBERATE)
+        return await submit_and_wait(submission, request, caller, wait_s, idempotency_key, DELIBERATE)
 
     @router.get("/v1/tasks", responses=problems(422, 503))
     async def tasks(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import AUDITS, RESPONSES
 from ratchet.experiments.assignment import draw
 from ratchet.experiments.experiment import Experiment
@@ -135,7 +135,7 @@ class Audits:
             await self._settle(asked, asked.line.model_copy(update={"reason": why, "timestamp": self._clock()}))
 
     async def handle(self, delivery: Delivery) -> None:
-        await self.take(opened(Reward, delivery))
+        await self.take(decode_delivery(Reward, delivery))
 
     async def take(self, reward: Reward) -> None:
         """The second verdict that was asked for under the Reward's task id; one that nobody waits for is dropped."""

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from datetime import datetime
 
-from ratchet.bus.protocol import Delivery, opened
+from ratchet.bus.protocol import Delivery, decode_delivery
 from ratchet.http.access.roles import Caller
 from ratchet.logs.names import FEEDBACK
 from ratchet.service.errors import Reject, Retry
@@ -55,7 +55,7 @@ class FeedbackService:
         self._clock = clock
 
     async def handle(self, delivery: Delivery) -> None:
-        feedback = opened(Feedback, delivery)
+        feedback = decode_delivery(Feedback, delivery)
         task_in_hand.set(feedback.task_id)
         await self.take(feedback, feedback.feedback_id or _id_of(delivery))
 

@@ -1,1 +1,1 @@
-"""What people and Prometheus look at: figures, gauges, events, experiments as pictures. It decides nothing."""
+"""Observation for people and Prometheus: figures, gauges, events, experiments as pictures. It decides nothing."""

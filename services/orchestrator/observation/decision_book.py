@@ -22,14 +22,14 @@ LARGEST_LINE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DecisionPlace:
-    """Which decision, and where its line is."""
+    """A decision's number, and where its line is."""
 
     sequence: int
     agent_id: str
     version: str | None
     before: Mark
     shown: Decision | None = None
-    """Of a line that is too large to be read for each who asks."""
+    """The parts shown of a line that is too large to be read for each who asks."""
 
 
 class DecisionBook:
@@ -41,7 +41,7 @@ class DecisionBook:
         self._fold = ExperimentFold()
 
     def read_on(self) -> list[Decision]:
-        """What was decided since the last call, without the evidence. Raises RegistryError, NotAllowed."""
+        """Return the decisions since the last call, without the evidence. Raises RegistryError, NotAllowed."""
         with self._lock:
             return list(self._new())
 
@@ -55,12 +55,15 @@ class DecisionBook:
                 chosen.append(place)
         return [self._whole(place) for place in chosen]
 
-    def about(self, agent_id: str, version: str) -> list[Decision]:
+    def decisions_on(self, agent_id: str, version: str) -> list[Decision]:
         """Every decision on a version, the oldest first. Raises RegistryError."""
         return [self._whole(place) for place in self._current() if _is_about(place, agent_id, version)]
 
     def experiments(self) -> list[ExperimentRecord]:
-        """In the order they began; their decisions are without evidence. Raises RegistryError."""
+        """Return the experiments in the order they began; their decisions are without evidence.
+
+        Raises RegistryError.
+        """
         self._current()
         return list(self._fold.records.values())
 
@@ -89,7 +92,7 @@ class DecisionBook:
             yield light
 
     def _whole(self, place: DecisionPlace) -> Decision:
-        return place.shown or _cut(self._ledger.after(place.before))
+        return place.shown or _cut(self._ledger.next_decision(place.before))
 
 
 def _cut(decision: Decision) -> Decision:

@@ -23,7 +23,7 @@ PULSE_S = 0.1
 PULSE_PER_CLIENT_S = 0.0005
 """With a thousand clients a pulse comes every half second: waking them all costs some 50 ms."""
 WRITE_BYTES = 64 * 1024
-"""Of events a client gets at a time, about."""
+"""The bytes of events a client gets at a time, about."""
 HEARTBEAT_S = 15.0
 LONGEST_S = 600.0
 """Then a stream ends, and its client comes back with its token: it may have expired or been revoked meanwhile."""
@@ -79,7 +79,7 @@ class EventHub:
             self._pulse = asyncio.get_running_loop().call_later(delay, self._wake_all)
 
     def pass_over(self) -> None:
-        """In place of an event that nobody would get: who comes back later is told that something is missing."""
+        """Count an event that nobody would get: a client that comes back later is told that something is missing."""
         self._last += 1
         self._incomplete = self._last
 
@@ -102,7 +102,7 @@ class EventHub:
 
     @property
     def bytes_kept(self) -> int:
-        """Of all events in the ring, whoever listens."""
+        """The bytes of all events in the ring, with or without listeners."""
         return sum(len(event.frame) for event in self._ring if event is not None)
 
     async def stream(
@@ -122,7 +122,7 @@ class EventHub:
                 yield self._gap(missed, place)
             while not self._closed and clock() - began < self._longest_s:
                 if place == self._last:
-                    await self._woken()
+                    await self._wait_for_event()
                 if (oldest := self._last - self._size) > place:
                     missed, place = oldest - place, oldest
                     yield self._gap(missed, place)
@@ -139,8 +139,8 @@ class EventHub:
         if not self._of[caller]:
             del self._of[caller]
 
-    async def _woken(self) -> None:
-        """By an event, or after a quiet time."""
+    async def _wait_for_event(self) -> None:
+        """Wait for an event, or for a quiet time to end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._heartbeat_s):
                 await self._wake.wait()
@@ -155,10 +155,10 @@ class EventHub:
         """The next events after a place, and the place after them."""
         made = self._parts.get((place, kinds, owner))
         if made is None:
-            made = self._parts[place, kinds, owner] = self._joined(place, kinds, owner)
+            made = self._parts[place, kinds, owner] = self._join_frames(place, kinds, owner)
         return made
 
-    def _joined(self, place: int, kinds: frozenset[str], owner: str | None) -> tuple[bytes, int]:
+    def _join_frames(self, place: int, kinds: frozenset[str], owner: str | None) -> tuple[bytes, int]:
         frames: list[bytes] = []
         size = 0
         while place < self._last and size < WRITE_BYTES:
@@ -172,7 +172,8 @@ class EventHub:
         return b"".join(frames), place
 
     def _place_of(self, last_id: str | None) -> tuple[int, int | None]:
-        """Where a client goes on, and how many events it missed: 0 where that can't be known, None where none."""
+        """Return where a client goes on, and how many events it missed: 0 where that can't be known, None where
+        none."""
         if last_id is None:
             return self._last, None
         epoch, _, text = last_id.rpartition("-")

@@ -49,7 +49,7 @@ class ExperimentViews:
         async with self._locks.of(record.experiment_id):
             kept = self._kept.get(record.experiment_id)
             if kept is None or not self._is_good(kept, record):
-                kept = await self._made(record)
+                kept = await self._make_view(record)
                 self._keep(record.experiment_id, kept)
             return kept.view
 
@@ -59,13 +59,13 @@ class ExperimentViews:
         snapshot = self._snapshot(record)
         return self._seconds() < kept.good_until or (snapshot is not None and snapshot.evidence.units == kept.units)
 
-    async def _made(self, record: ExperimentRecord) -> _Kept:
+    async def _make_view(self, record: ExperimentRecord) -> _Kept:
         began = self._seconds()
         snapshot = self._snapshot(record) if record.ended is None else None
         if snapshot is None:
             async with self._replaying:
                 return _Kept(await self._threads.run(view_of, record, self._logs_dir), None, began)
-        view = await self._threads.run(_drawn, record, snapshot)
+        view = await self._threads.run(_view_of_snapshot, record, snapshot)
         spent = self._seconds() - began
         return _Kept(view, snapshot.evidence.units, self._seconds() + max(LEAST_S, SPARING * spent))
 
@@ -81,5 +81,5 @@ class ExperimentViews:
             self._kept.popitem(last=False)
 
 
-def _drawn(record: ExperimentRecord, snapshot: ExperimentSnapshot) -> ExperimentView:
+def _view_of_snapshot(record: ExperimentRecord, snapshot: ExperimentSnapshot) -> ExperimentView:
     return ExperimentView(record, snapshot.plan, snapshot.decision, snapshot.history)

@@ -1,4 +1,4 @@
-"""What a dashboard and an alert look at first, on /metrics: room on the disks, depth and consumers of the queues."""
+"""Gauges that a dashboard and an alert look at first, on /metrics: room on the disks, depth and consumers of queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ size_bytes = Gauge("ratchet_disk_size_bytes", "Size in bytes of the disk a folde
 
 
 class DiskGauges:
-    """Of the disks the fleet writes to. On a full one it stops: nothing is acked that is not on disk."""
+    """Gauges of the disks the fleet writes to. On a full one it stops: nothing is acked that is not on disk."""
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = folders

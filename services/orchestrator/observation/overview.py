@@ -84,13 +84,13 @@ class Overview:
 
     async def look(self) -> None:
         """Call it every LOOK_EVERY_S seconds."""
-        self._looks.append(counted(self._seconds()))
+        self._looks.append(count_now(self._seconds()))
 
     async def status(self) -> Status:
-        now = counted(self._seconds())
+        now = count_now(self._seconds())
         before = self._looks[0] if self._looks else None
         trouble = self._trouble()
-        dead, unroutable = await self._lost()
+        dead, unroutable = await self._count_lost()
         return Status(
             at=self._clock(),
             started_at=self._started_at,
@@ -149,7 +149,7 @@ class Overview:
             samples=self._samples[name].figures(),
         )
 
-    async def _lost(self) -> tuple[int | None, int | None]:
+    async def _count_lost(self) -> tuple[int | None, int | None]:
         try:
             states = (await self._queues.latest()).states
         except BusError:
@@ -172,7 +172,7 @@ def _watch(arms: Arms) -> WatchFigures | None:
     )
 
 
-def counted(at: float) -> Counted:
+def count_now(at: float) -> Counted:
     return Counted(at, sum(closed_by_status().values()), stage_buckets())
 
 
@@ -207,7 +207,7 @@ def stage_figure(stage: str, now: Counted, before: Counted | None) -> StageFigur
 
 
 def scores() -> Iterator[ScoreFigure]:
-    """By agent and version."""
+    """Return the scores by agent and version."""
     counts: dict[tuple[str, str], float] = {}
     sums: dict[tuple[str, str], float] = {}
     for name, labels, value in _samples(metrics.sample_score):

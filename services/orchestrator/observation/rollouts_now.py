@@ -1,7 +1,7 @@
-"""What runners tell of their rollouts and programs: the newest word on each, and an event where it says something new.
+"""Keeps the newest report of each runner on its rollouts and programs, and publishes an event where it is news.
 
-In memory, and for people: the log has what came of them. A runner that is silent has none that run. Runners lie where
-code of strangers runs, so what one tells, and how many tell, is bounded.
+It is kept in memory, for people: the log has the results. A runner that is silent has no rollouts. Runners lie where
+code of strangers runs, so the size and the number of reports are bounded.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ KEPT = 1024
 MOST_RUNNING = 8192
 """That are known to run, on all runners."""
 MOST_TOLD = 1024
-"""In a message; of more the last count, where those that run stand."""
+"""The most rollouts of one message; of more only the last count, where those that run stand."""
 MOST_BYTES = 4 * 1024 * 1024
 MOST_RUNNERS = 256
 MOST_PROGRAMS = 1024
 """That a runner tells of; of more the first count."""
 
 Name = tuple[str, int]
-"""Of a rollout: its task and which of the group."""
+"""The name of a rollout: its task and which of the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Heard:
     at_once: int
     waiting: int
     programs: Mapping[str, Mapping[str, str]]
-    """By agent: its programs and the revision of each."""
+    """Programs by agent, each with its revision."""
 
 
 class RolloutsNow:
@@ -55,7 +55,7 @@ class RolloutsNow:
         self._running: dict[Name, FleetRollout] = {}
         self._ended: OrderedDict[Name, FleetRollout] = OrderedDict()
 
-    def heard(self, delivery: Delivery) -> None:
+    def receive_broadcast(self, delivery: Delivery) -> None:
         """A broadcast of a runner's."""
         if delivery.type != RunnerRollouts.TYPE:
             return
@@ -93,8 +93,8 @@ class RolloutsNow:
             ],
         )
 
-    def declared(self, agent_id: str) -> Sequence[Mapping[str, str]]:
-        """What each runner that answers this agent's tasks says of its programs: name → revision."""
+    def declared_programs(self, agent_id: str) -> Sequence[Mapping[str, str]]:
+        """Return each runner's programs for this agent's tasks: name → revision."""
         self._forget_silent()
         return [heard.programs[agent_id] for heard in self._runners.values() if agent_id in heard.programs]
 
@@ -102,7 +102,7 @@ class RolloutsNow:
         return self._runners[runner].programs if runner in self._runners else {}
 
     def _take(self, name: Name, told: RolloutProgress, runner: str) -> None:
-        one = FleetRollout.assembled(told.__dict__ | {"runner": runner})
+        one = FleetRollout.from_valid(told.__dict__ | {"runner": runner})
         known = self._running.get(name) or self._ended.get(name)
         if told.state == "running":
             if name not in self._running and len(self._running) >= MOST_RUNNING:
@@ -116,7 +116,7 @@ class RolloutsNow:
                 self._ended.popitem(last=False)
         else:
             return
-        if known is None or _moved(known, one):
+        if known is None or _has_moved(known, one):
             self._publish(one)
 
     def _publish(self, one: FleetRollout) -> None:
@@ -135,7 +135,7 @@ class RolloutsNow:
         self._running = {name: one for name, one in self._running.items() if one.runner not in gone}
 
 
-def _moved(before: FleetRollout, now: FleetRollout) -> bool:
+def _has_moved(before: FleetRollout, now: FleetRollout) -> bool:
     return (before.state, before.calls, before.sampled_tokens) != (now.state, now.calls, now.sampled_tokens)
 
 

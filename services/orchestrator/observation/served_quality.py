@@ -1,4 +1,4 @@
-"""What users are served and what a single answer is worth, by version, since the start; as figures and as gauges."""
+"""Measures what users are served and what a single answer is worth, by version, since the start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ServedQuality:
         self._of: dict[tuple[str, str], Quality] = {}
         self._scorers: dict[str, str] = {}
 
-    def closed(self, lines: Sequence[Interaction]) -> None:
+    def add_closed_task(self, lines: Sequence[Interaction]) -> None:
         """A task has these lines in the log. The fleet's own tasks serve nobody; of a censored one no mean is one."""
         first = lines[0]
         if is_own(first.arm.experiment_id) or is_censored(first.select):
@@ -35,7 +35,7 @@ class ServedQuality:
         return self._scorers.get(agent_id)
 
     def figures(self) -> list[QualityFigure]:
-        """By agent and version."""
+        """Return the figures by agent and version."""
         return [
             QualityFigure(
                 agent_id=agent_id,

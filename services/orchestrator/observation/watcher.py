@@ -66,7 +66,7 @@ class Watcher:
         self._looked_at = float("-inf")
 
     async def start(self) -> None:
-        """What was decided before is no news. Raises RegistryError."""
+        """Pass over the decisions so far: they are no news. Raises RegistryError."""
         await self._threads.run(self._book.read_on)
         self._adapters = {agent: promoter.arms.adapters for agent, promoter in self._promoters.items()}
         await self._look_at_runs()
@@ -81,7 +81,7 @@ class Watcher:
         if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
 
-    def settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
+    def publish_settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
         """A task was closed. Costs next to nothing while nobody listens."""
         if not self._hub.clients:
             self._hub.pass_over()
@@ -104,9 +104,9 @@ class Watcher:
             work.owner,
         )
 
-    def trained(self, message: AdapterTrained) -> None:
+    def publish_training_end(self, message: AdapterTrained) -> None:
         """A training has ended."""
-        if (moved := self._run_watch.ended(message)) is not None:
+        if (moved := self._run_watch.end_message(message)) is not None:
             self._publish("training", moved)
 
     async def _look_at_adapters(self) -> None:
@@ -114,9 +114,9 @@ class Watcher:
         if all(now[agent] is self._adapters.get(agent) for agent in now):
             return
         for decision in await self._threads.run(self._book.read_on):
-            self._publish("decision", _made(decision))
+            self._publish("decision", _decision_event(decision))
             if (promoter := self._promoters.get(decision.agent_id)) and (event := _move_of(decision)):
-                self._publish("adapter", _moved(decision, event, promoter.arms.adapters))
+                self._publish("adapter", _adapter_event(decision, event, promoter.arms.adapters))
         self._adapters = now
 
     def _look_at_experiment(self, agent_id: str, promoter: Promoter) -> None:
@@ -168,7 +168,7 @@ class Watcher:
         self._hub.publish(kind, record.model_dump(mode="json"))
 
 
-def _made(decision: Decision) -> DecisionMade:
+def _decision_event(decision: Decision) -> DecisionMade:
     return DecisionMade(
         sequence=decision.sequence,
         agent_id=decision.agent_id,
@@ -180,7 +180,7 @@ def _made(decision: Decision) -> DecisionMade:
     )
 
 
-def _moved(decision: Decision, event: AdapterMove, adapters: AgentAdapters) -> AdapterMoved:
+def _adapter_event(decision: Decision, event: AdapterMove, adapters: AgentAdapters) -> AdapterMoved:
     return AdapterMoved(
         agent_id=decision.agent_id,
         event=event,
@@ -212,7 +212,7 @@ class RunWatch:
         """How many ends came as messages: what was read before the last of them is older than what is known."""
         self._seen: dict[Name, Seen] | None = None
 
-    def ended(self, outcome: AdapterTrained) -> TrainingMoved | None:
+    def end_message(self, outcome: AdapterTrained) -> TrainingMoved | None:
         """A run's end as a message; None where reading was faster than the message."""
         self.messages += 1
         name, seen = (outcome.agent_id, outcome.request_id), (outcome.status, None, None)
@@ -229,13 +229,13 @@ class RunWatch:
 
     def changes(self, views: Sequence[RunView]) -> list[TrainingMoved]:
         before = self._seen
-        self._seen = {(view.agent_id, view.run_id): _seen(view) for view in views}
+        self._seen = {(view.agent_id, view.run_id): _view_key(view) for view in views}
         if before is None:
             return []
-        return [_training_moved(view) for view in views if before.get((view.agent_id, view.run_id)) != _seen(view)]
+        return [_training_moved(view) for view in views if before.get((view.agent_id, view.run_id)) != _view_key(view)]
 
 
-def _seen(view: RunView) -> Seen:
+def _view_key(view: RunView) -> Seen:
     if view.progress is None:
         return view.state, None, None
     return view.state, view.progress.stage, view.progress.step

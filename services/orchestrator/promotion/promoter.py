@@ -20,7 +20,7 @@ from ratchet.adapters.folder import VERSION
 from ratchet.adapters.manifest import read_card, version_key
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.retention import drained, to_archive
+from ratchet.adapters.retention import remove_version_folder, to_archive
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.experiments.unaudited import unaudited_judge
@@ -417,7 +417,9 @@ class Promoter:
             await self._decide(Archive(version=version), f"older than the newest {self._keep}", event="retired")
         for version, entry in self.arms.adapters.versions.items():
             if entry.state is AdapterState.ARCHIVED and entry.folder and self._is_drained(version):
-                await asyncio.to_thread(drained, self._store, self._agent_id, version, who=WHO, at=self._clock())
+                await asyncio.to_thread(
+                    remove_version_folder, self._store, self._agent_id, version, who=WHO, at=self._clock()
+                )
 
     def _is_drained(self, version: str) -> bool:
         return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded

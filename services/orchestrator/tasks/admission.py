@@ -90,7 +90,7 @@ def admit(
         "correlation_id": origin.correlation_id,
         "owner": origin.owner,
     }
-    return Work.assembled(fields)
+    return Work.from_valid(fields)
 
 
 def _sampling(task: Task, usual: Sampling, samples: int | None) -> Sampling:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import RESPONSES
 from ratchet.service.errors import Reject
 from ratchet.service.telemetry import Log, task_in_hand
@@ -26,7 +26,7 @@ class Completion:
 
     async def complete(self, delivery: Delivery) -> None:
         """Send a draft-shaped Response on as a whole one."""
-        draft = opened(Response, delivery)
+        draft = decode_delivery(Response, delivery)
         task_in_hand.set(draft.task_id)
         known = self._ledger.find(draft.task_id)
         if known is None:
@@ -45,4 +45,4 @@ class Completion:
 
     async def keep(self, delivery: Delivery) -> None:
         """Remember a Response until its Reward comes."""
-        await self._kept.keep(opened(Response, delivery).task_id, delivery.body)
+        await self._kept.keep(decode_delivery(Response, delivery).task_id, delivery.body)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.service import failpoint
@@ -86,7 +86,7 @@ class Intake:
                 f"too large: {len(delivery.body):,} bytes, at most {self._max_bytes:,} "
                 f"(RATCHET_MAX_MESSAGE_BYTES): send a reference to the data instead"
             )
-        return opened(Task, delivery)
+        return decode_delivery(Task, delivery)
 
     async def _check(self, task: Task, size: int) -> None:
         arms = self._arms[self._policy.agent_for(task)]

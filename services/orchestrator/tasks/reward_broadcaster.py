@@ -34,7 +34,7 @@ class RewardBroadcaster:
                 "adapter_version": first.adapter_version,
                 "scores": tuple([line.score for line in lines]),
             }
-            self._unsent.setdefault(agent_id, []).append(TaskScores.assembled(of_task))
+            self._unsent.setdefault(agent_id, []).append(TaskScores.from_valid(of_task))
 
     async def flush(self) -> None:
         """Raises BusError: what could not be sent then is not sent again."""

@@ -69,7 +69,7 @@ def settle(
         "epoch": epoch,
     }
     return [
-        Interaction.assembled(
+        Interaction.from_valid(
             of_group
             | {
                 "sample": index,
@@ -195,7 +195,7 @@ def aligned_scores(reward: Reward, samples: int) -> list[SampleScore]:
 
 
 def _latencies(reward: Reward, response: Response, work: Work, now: datetime) -> Latencies:
-    return Latencies.assembled(
+    return Latencies.from_valid(
         {
             "queue_s": response.latencies.queue_s,
             "generate_s": response.latencies.generate_s,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from ratchet.bus.protocol import Delivery, opened
+from ratchet.bus.protocol import Delivery, decode_delivery
 from ratchet.bus.topology import DRAFT_RESPONSES, EXCHANGE, RESPONSES
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.logs.names import SECOND_VERDICTS, is_own
@@ -96,7 +96,7 @@ class Settler:
         self._not_closed: Counter[str] = Counter()
 
     async def handle(self, delivery: Delivery) -> None:
-        reward = opened(Reward, delivery)
+        reward = decode_delivery(Reward, delivery)
         task_in_hand.set(reward.task_id)
         if reward.task_id.startswith(SECOND_VERDICTS) and self._ledger.find(reward.task_id) is None:
             await self._second_verdict(reward)

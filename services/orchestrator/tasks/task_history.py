@@ -153,7 +153,7 @@ def _segment(segment: Segment) -> LoggedSegment:
             reasoning=turn.reasoning,
             tool_calls=list(turn.tool_calls),
             tokens=segment.tokens_of(turn),
-            prompt_tokens=segment.before(turn),
+            prompt_tokens=segment.tokens_before(turn),
             seconds=turn.seconds,
         )
         for turn in segment.turns

@@ -1,4 +1,4 @@
-"""What an answer is, where it is no artifact: files, or a patch. Pure."""
+"""Reads an answer that is no artifact: files, or a patch. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ class NoFiles(ValueError):
 
 
 def files_in(text: str, place: str | None) -> dict[str, bytes]:
-    """By path. `{"files": {…}}`, in a fenced block or as all of the text, is several; else the first fenced block (of
-    those that are indented least), or all of the text, is the one at `place`, where there is one. Raises NoFiles."""
+    """Return the files by path.
+
+    `{"files": {…}}`, in a fenced block or as all of the text, is several. Else the first fenced block (of those that
+    are indented least), or all of the text, is the one at `place`, where there is one. Raises NoFiles.
+    """
     blocks = [content for _, content in _blocks(text)]
     given = next((files for one in (text, *blocks) if (files := _several(one)) is not None), None)
     if given is None:
@@ -53,11 +56,11 @@ def patch_in(text: str) -> str | None:
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
-    """What the fence says and what is in it, for each fenced block; those that are indented least come first."""
-    return [(fence, content) for _, fence, content in sorted(_found(text), key=lambda block: block[0])]
+    """Yield the fence's label and the content of each fenced block; those that are indented least come first."""
+    return [(fence, content) for _, fence, content in sorted(_find_blocks(text), key=lambda block: block[0])]
 
 
-def _found(text: str) -> Iterator[tuple[int, str, str]]:
+def _find_blocks(text: str) -> Iterator[tuple[int, str, str]]:
     opening: re.Match[str] | None = None
     content: list[str] = []
     for line in text.split("\n"):

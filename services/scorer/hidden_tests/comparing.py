@@ -1,4 +1,4 @@
-"""Whether what came out is what was expected: in value and type, outside of what ran. Pure."""
+"""Compares a result with what was expected: in value and type, outside of what ran. Pure."""
 
 from __future__ import annotations
 

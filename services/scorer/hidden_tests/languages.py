@@ -1,4 +1,4 @@
-"""How an answer is built and how a case of it is run, for each language. Pure.
+"""Builds an answer and runs its cases, for each language. Pure.
 
 The harness calls a function and writes its result where stdout was; what the answer prints goes to stderr. It runs
 beside the answer and is as much the answer's as the answer itself: it knows the arguments, and nothing else.
@@ -15,7 +15,7 @@ from workbench.sandbox.job import Job, TreeFile
 from workbench.sandbox.limits import MIB, Limits
 
 PROGRAM = "program"
-"""What a build makes; commands of cases may call it."""
+"""The file that a build makes; commands of cases may call it."""
 TOOLS: Mapping[Language, str] = {"python": "python3", "javascript": "node", "go": "go", "rust": "rustc"}
 
 PYTHON = """
@@ -122,7 +122,8 @@ Files = Mapping[str, TreeFile]
 
 
 def build(plan: Plan, files: Files, function: str | None) -> Job | None:
-    """What makes `program` for the cases of a function, or of commands (None); None where nothing is built."""
+    """Return the job that makes `program` for a function's cases, or for commands (None); None where nothing is
+    built."""
     match plan.language:
         case "go":
             harness = {"ratchet_harness.go": GO.replace("FUNCTION", function).encode()} if function else {}
@@ -147,7 +148,7 @@ def build(plan: Plan, files: Files, function: str | None) -> Job | None:
 
 
 def own_build(plan: Plan, command: Sequence[str], files: Files) -> Job:
-    """By the task's own command; all that it makes is kept."""
+    """Return the job of the task's own command; all that it makes is kept."""
     return Job(
         command,
         tree=files,

@@ -29,7 +29,7 @@ class _Part(BaseModel):
 
 
 class RunLimits(_Part):
-    """Of each case; a build has at least two minutes and a gigabyte."""
+    """The limits of each case; a build has at least two minutes and a gigabyte."""
 
     wall_s: Annotated[float, Field(gt=0, le=300, strict=False)] = 10.0
     memory_mib: Annotated[int, Field(ge=16, le=16_384)] = 512
@@ -52,11 +52,11 @@ class Case(_Part):
     expected: Any = None
     """Compared in value and type."""
     expected_text: str | None = None
-    """Of a command: its stdout but for white space at the end."""
+    """A command's expected stdout, but for white space at the end."""
     tolerance: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """By how much a number may differ where a float is expected."""
+    """The difference that a number may have where a float is expected."""
     keeps: bool = False
-    """What worked before has to work still: it earns nothing, and without it nothing is earned."""
+    """True for a case that worked before and has to work still: it earns nothing, and without it nothing is earned."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -86,7 +86,7 @@ class Suite(_Part):
     """
 
     command: Annotated[list[str], Field(min_length=1)]
-    """Of one test, whose name stands where it says {test}."""
+    """The command of one test, whose name stands where it says {test}."""
     build: list[str] | None = None
     """Run before them with the suite's files, and with the control, several times each; what it makes stays."""
     tests: Annotated[list[str], Field(max_length=MAX_CASES)] = []
@@ -124,7 +124,7 @@ class Plan(_Part):
 
     language: Language = "python"
     file: str = ""
-    """What the answer is, in the workspace; solution.py and its siblings where it is not given."""
+    """The answer's file in the workspace; solution.py and its siblings where it is not given."""
     cases: Annotated[list[Case], Field(max_length=MAX_CASES)] = []
     suite: Suite | None = None
     build: list[str] | None = None
@@ -132,7 +132,7 @@ class Plan(_Part):
     restore: list[str] = []
     """Files and folders of the workspace that are put back as they were, whatever the answer made of them."""
     files: dict[str, str] = {}
-    """Beside the answer, and in the place of files of the same name that the answer brings."""
+    """Files beside the answer, and in the place of files of the same name that the answer brings."""
     limits: RunLimits = RunLimits()
 
     @model_validator(mode="after")

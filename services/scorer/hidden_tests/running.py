@@ -51,17 +51,17 @@ def missing_tool(plan: Plan, *, has_proc: bool = True) -> str | None:
 
 
 def judged_files(plan: Plan, before: Files, after: Files) -> dict[str, TreeFile]:
-    """What an answer left, with what is to be restored as it was, and the task's own files over all."""
+    """Return the answer's files, with what is to be restored as it was, and the task's own files over all."""
     kept = {path: file for path, file in after.items() if not _is_restored(plan, path)}
     was = {path: file for path, file in before.items() if _is_restored(plan, path)}
-    return {**_without(kept, (*was, *plan.files)), **was, **_own(plan.files)}
+    return {**_drop_conflicts(kept, (*was, *plan.files)), **was, **_own(plan.files)}
 
 
 def _is_restored(plan: Plan, path: str) -> bool:
     return any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in plan.restore)
 
 
-def _without(files: Mapping[str, TreeFile], over: tuple[str, ...]) -> dict[str, TreeFile]:
+def _drop_conflicts(files: Mapping[str, TreeFile], over: tuple[str, ...]) -> dict[str, TreeFile]:
     """Without what is a file where `over` has a folder, or the other way round."""
     folders = {path[:at] for path in over for at, one in enumerate(path) if one == "/"}
     names = set(over)
@@ -84,10 +84,10 @@ class Built:
     programs: Mapping[str | None, bytes]
 
 
-async def built(plan: Plan, files: Files, run: Run) -> Built:
+async def build_answer(plan: Plan, files: Files, run: Run) -> Built:
     """Raises DoesNotBuild."""
     if plan.build is not None:
-        return Built(await _made(plan, plan.build, files, plan.files, run), {})
+        return Built(await _run_build(plan, plan.build, files, plan.files, run), {})
     programs = dict[str | None, bytes]()
     for function in dict.fromkeys(case.function for case in plan.cases):
         if (job := build(plan, files, function)) is not None:
@@ -98,12 +98,12 @@ async def built(plan: Plan, files: Files, run: Run) -> Built:
     return Built(files, programs)
 
 
-async def _made(plan: Plan, command: Sequence[str], files: Files, own: Mapping[str, str], run: Run) -> Files:
-    """What a command of the task's makes of the files, with the task's own over it again."""
+async def _run_build(plan: Plan, command: Sequence[str], files: Files, own: Mapping[str, str], run: Run) -> Files:
+    """Run the task's build command over the files; the task's own files are put over the result again."""
     result = await run(own_build(plan, command, files))
     if not result.succeeded:
         raise DoesNotBuild(_why(result))
-    return {**_without(result.tree, tuple(own)), **_own(own)}
+    return {**_drop_conflicts(result.tree, tuple(own)), **_own(own)}
 
 
 def _why(result: Result) -> str:
@@ -121,7 +121,7 @@ def fault_of(case: Case, result: Result) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Of an answer: a share in [0, 1], and why, for people; it never says what was expected."""
+    """The worth of an answer: a share in [0, 1], and why, for people; it never says what was expected."""
 
     score: float
     reason: str
@@ -129,13 +129,13 @@ class Worth:
 
 async def worth(plan: Plan, before: Files, after: Files, run: Run) -> Worth:
     """Raises DoesNotBuild, and what `run` raises."""
-    ready = await built(plan, judged_files(plan, before, after), run)
+    ready = await build_answer(plan, judged_files(plan, before, after), run)
     results = await asyncio.gather(*(run(job(plan, case, ready)) for case in plan.cases))
     faults = [fault_of(case, result) for case, result in zip(plan.cases, results, strict=True)]
     wrong = {plan.case_name(number): said for number, said in enumerate(faults) if said is not None}
     earning = [number for number, case in enumerate(plan.cases) if not case.keeps]
     right = sum(faults[number] is None for number in earning)
-    said = [_told(len(plan.cases), wrong)] if plan.cases else []
+    said = [_summarise(len(plan.cases), wrong)] if plan.cases else []
     if any(said is not None and case.keeps for case, said in zip(plan.cases, faults, strict=True)):
         return Worth(0.0, f"what worked before does not: {said[0]}")
     if plan.suite is not None:
@@ -152,17 +152,17 @@ async def _fault_of_suite(plan: Plan, ready: Built, run: Run) -> str | None:
     program = ready.programs.get(None)
     trees: dict[Place, Files] = {}
 
-    async def made(place: Place) -> Files:
+    async def files_for(place: Place) -> Files:
         if place in trees:
             return trees[place]
         control = suite.controls[place.number % len(suite.controls)] if place.is_control else {}
         own = {**suite.files, **control}
-        files: Files = {**_without(ready.files, tuple(own)), **_own(own)}
-        return files if suite.build is None else await _made(plan, suite.build, files, own, run)
+        files: Files = {**_drop_conflicts(ready.files, tuple(own)), **_own(own)}
+        return files if suite.build is None else await _run_build(plan, suite.build, files, own, run)
 
-    for some in _in_fours(_asked(suite)):
+    for some in _in_fours(_test_order(suite)):
         places = list(dict.fromkeys(place for _, place in some))
-        trees = dict(zip(places, await asyncio.gather(*map(made, places)), strict=True))
+        trees = dict(zip(places, await asyncio.gather(*map(files_for, places)), strict=True))
         results = await asyncio.gather(*(run(job_of_test(plan, test, trees[place], program)) for test, place in some))
         for (test, place), result in zip(some, results, strict=True):
             if place.is_control and result.succeeded and test in suite.tests:
@@ -173,13 +173,13 @@ async def _fault_of_suite(plan: Plan, ready: Built, run: Run) -> str | None:
 
 
 class Place(NamedTuple):
-    """Where a test is run: the suite's own files or a control, and which build or control of several."""
+    """A place to run a test: the suite's own files or a control, and which build or control of several."""
 
     is_control: bool
     number: int
 
 
-def _asked(suite: Suite) -> list[tuple[str, Place]]:
+def _test_order(suite: Suite) -> list[tuple[str, Place]]:
     """Each test as often with a control as without, and every control tried, in an order that nobody can know.
 
     A build is a run of the answer, too, and may leave a guess which of the two it is to all that come after it: so
@@ -209,8 +209,8 @@ def _in_fours(asked: Sequence[T]) -> Iterator[Sequence[T]]:
         yield asked[at : at + AT_ONCE]
 
 
-def _told(count: int, wrong: Mapping[str, str]) -> str:
-    """For people and the log: it names cases and what went wrong, never what was expected."""
+def _summarise(count: int, wrong: Mapping[str, str]) -> str:
+    """Summarise for people and the log: it names cases and what went wrong, never what was expected."""
     said = f"{count - len(wrong)} of {count} cases"
     return f"{said}; {_few(wrong)}" if wrong else said
 

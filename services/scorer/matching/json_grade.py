@@ -9,8 +9,10 @@ from services.scorer.matching.json_schema import Schema, schema_of
 from services.scorer.matching.json_values import NoJson, Share, compare, find, read
 
 FLAW = 0.5
-"""What is kept of the score of an answer that is not as the schema asks; and of one with a fence or text around it,
-which a program that parses the answer could not use."""
+"""The share of the score kept by an answer that does not fit the schema, or has a fence or text around it.
+
+A program that parses the answer could not use it.
+"""
 
 SHOWN_FIELDS = 5
 
@@ -28,7 +30,7 @@ def grade(answer: str, reference: str | None, criteria: str | None) -> Grade:
     Criteria that begin with `{` are a JSON Schema; other criteria, such as a judge's, are looked at only for want of
     a reference, and then are no way to grade by.
     """
-    wanted, schema = _wanted(reference), _schema(criteria)
+    wanted, schema = _parse_reference(reference), _schema(criteria)
     if reference is None and schema is None:
         raise ScorerError("the task has neither a reference nor a JSON Schema as criteria to verify against")
     try:
@@ -39,7 +41,7 @@ def grade(answer: str, reference: str | None, criteria: str | None) -> Grade:
     if reference is not None:
         share = compare(found.value, wanted)
         score = share.score
-        reasons.append(_told(share))
+        reasons.append(_summarise(share))
     if schema is not None and (fault := schema.fault(found.value)) is not None:
         score = FLAW * (score if reference is not None else schema.share(found.value))
         reasons.append(f"not the schema: {fault}")
@@ -49,7 +51,7 @@ def grade(answer: str, reference: str | None, criteria: str | None) -> Grade:
     return Grade(score, "; ".join(reasons) or "as the schema asks")
 
 
-def _wanted(reference: str | None) -> object:
+def _parse_reference(reference: str | None) -> object:
     try:
         return None if reference is None else read(reference)
     except NoJson as error:
@@ -60,7 +62,7 @@ def _schema(criteria: str | None) -> Schema | None:
     return schema_of(criteria) if criteria is not None and criteria.lstrip().startswith("{") else None
 
 
-def _told(share: Share) -> str:
+def _summarise(share: Share) -> str:
     said = [f"{len(share.right)} of {sum(map(len, share)) - len(share.extra)} fields right"]
     for word in ("wrong", "missing", "extra"):
         if places := getattr(share, word):

@@ -29,7 +29,7 @@ ELSEWHERE = frozenset(("$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recu
 
 
 class Schema:
-    """Of an object schema each property can be checked alone."""
+    """A schema; each property of an object schema can be checked alone."""
 
     def __init__(self, schema: Any) -> None:
         self._whole = _validator(schema)
@@ -89,9 +89,9 @@ class _Inlining:
         if not isinstance(self._schema, dict):
             raise ScorerError("the criteria are no JSON Schema: write an object")
         left_out = ("$defs", "definitions", "$id")
-        return self._inlined({key: value for key, value in self._schema.items() if key not in left_out}, 0)
+        return self._inline({key: value for key, value in self._schema.items() if key not in left_out}, 0)
 
-    def _inlined(self, node: Any, depth: int, *, names: bool = False) -> Any:
+    def _inline(self, node: Any, depth: int, *, names: bool = False) -> Any:
         self._nodes += 1
         if self._nodes > MAX_NODES or depth > 2 * MAX_DEPTH:
             raise ScorerError(
@@ -99,24 +99,24 @@ class _Inlining:
                 "$ref put in"
             )
         if isinstance(node, list):
-            return [self._inlined(one, depth + 1) for one in node]
+            return [self._inline(one, depth + 1) for one in node]
         if not isinstance(node, dict):
             return node
         if names:
-            return {name: self._inlined(schema, depth + 1) for name, schema in node.items()}
+            return {name: self._inline(schema, depth + 1) for name, schema in node.items()}
         if strange := sorted(ELSEWHERE & node.keys()):
             raise ScorerError(f"{strange[0]} can't be used in a JSON Schema for verifier:json: name parts as #/$defs/…")
         rest = {
-            key: value if key in LITERALS else self._inlined(value, depth + 1, names=key in NAMED)
+            key: value if key in LITERALS else self._inline(value, depth + 1, names=key in NAMED)
             for key, value in node.items()
             if key != "$ref"
         }
         if "$ref" not in node:
             return rest
-        named = self._inlined(self._named(str(node["$ref"])), depth + 1)
+        named = self._inline(self._resolve(str(node["$ref"])), depth + 1)
         return {**rest, "allOf": [*rest.get("allOf", ()), named]} if rest else named
 
-    def _named(self, reference: str) -> Any:
+    def _resolve(self, reference: str) -> Any:
         found: Any = self._schema
         if not reference.startswith("#"):
             raise ScorerError(f"the $ref {reference[:100]!r} is not in the JSON Schema itself, and nothing is fetched")

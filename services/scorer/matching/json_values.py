@@ -23,7 +23,7 @@ class NoJson(ValueError):
 
 
 class NotJsonAlone(NoJson):
-    """By its syntax; within it there may be JSON."""
+    """The text is no JSON by its syntax; within it there may be JSON."""
 
 
 class Found(NamedTuple):
@@ -50,7 +50,7 @@ def find(text: str) -> Found:
     inner = parts[1] if len(parts) == 3 else stripped
     for start in _starts(inner):
         try:
-            return Found(_decoded(inner[start:], whole=False), alone=False)
+            return Found(_decode(inner[start:], whole=False), alone=False)
         except NotJsonAlone:
             continue
     raise fault
@@ -65,19 +65,19 @@ def read(text: str) -> Any:
     """The value of a text that is JSON and nothing else. Raises NoJson."""
     if len(text) > MAX_CHARS:
         raise NoJson(f"it has {len(text):,} characters; of JSON {MAX_CHARS:,} are read")
-    return _decoded(text, whole=True)
+    return _decode(text, whole=True)
 
 
-def _decoded(text: str, *, whole: bool) -> Any:
+def _decode(text: str, *, whole: bool) -> Any:
     try:
-        return _bounded(_DECODER.decode(text) if whole else _DECODER.raw_decode(text)[0])
+        return _check_bounds(_DECODER.decode(text) if whole else _DECODER.raw_decode(text)[0])
     except json.JSONDecodeError as error:
         raise NotJsonAlone(f"no JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise NoJson(f"nested deeper than {MAX_DEPTH}") from None
 
 
-def _bounded(value: Any) -> Any:
+def _check_bounds(value: Any) -> Any:
     list(_leaves(value, ""))
     return value
 
@@ -86,7 +86,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise NoJson(f"the key {_shown(twice)} is there twice")
+        raise NoJson(f"the key {_quote(twice)} is there twice")
     return members
 
 
@@ -99,7 +99,7 @@ def _integer(digits: str) -> int:
 def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise NoJson(f"the number {_shown(digits)} is too large")
+        raise NoJson(f"the number {_quote(digits)} is too large")
     return value
 
 
@@ -151,7 +151,7 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
             raise NoJson(f"nested deeper than {MAX_DEPTH}")
         members = one.items() if isinstance(one, dict) else enumerate(one) if isinstance(one, list) else ()
         if members and one:
-            waiting += reversed([(f"{at}/{_escaped(key)}", inner, depth + 1) for key, inner in members])
+            waiting += reversed([(f"{at}/{_escape(key)}", inner, depth + 1) for key, inner in members])
             continue
         count += 1
         if count > MAX_FIELDS:
@@ -159,16 +159,16 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
         yield at, one
 
 
-def _escaped(key: str | int) -> str:
+def _escape(key: str | int) -> str:
     return str(key).replace("~", "~0").replace("/", "~1")
 
 
 def _equal(given: Any, wanted: Any) -> bool:
-    """As JSON Schema has it: 1 equals 1.0 and not true; texts are equal by code point."""
+    """Compare as JSON Schema does: 1 equals 1.0 and not true; texts are equal by code point."""
     if isinstance(given, bool) or isinstance(wanted, bool):
         return given is wanted
     return bool(given == wanted)
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:39]}…")

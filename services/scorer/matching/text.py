@@ -29,7 +29,7 @@ def exact(answer: str, reference: str) -> float:
     return float(answer.strip() == reference.strip())
 
 
-def normalised(answer: str, reference: str) -> float:
+def equal_normalised(answer: str, reference: str) -> float:
     """1 if they are the same after `normalise`, else 0."""
     return float(normalise(answer) == normalise(reference))
 
@@ -38,11 +38,11 @@ def token_f1(answer: str, reference: str) -> float:
     """Harmonic mean of precision and recall over the multisets of words, in [0, 1].
 
     The F1 of SQuAD (Rajpurkar et al. 2016, arXiv:1606.05250): case, punctuation and English articles do not count.
-    Two texts without any word are compared by `normalised`.
+    Two texts without any word are compared by `equal_normalised`.
     """
     given, wanted = _words(answer), _words(reference)
     if not given or not wanted:
-        return normalised(answer, reference)
+        return equal_normalised(answer, reference)
     shared = (given & wanted).total()
     return 2 * shared / (given.total() + wanted.total())
 

@@ -46,17 +46,17 @@ class Cost(NothingToOpen):
         return self._identity
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
-        return [self._scored(answer, again=request.fresh) for answer in request.answers]
+        return [self._score_answer(answer, again=request.fresh) for answer in request.answers]
 
-    def _scored(self, answer: Answer, *, again: bool) -> SampleScore:
-        taken = self.taken(answer)
+    def _score_answer(self, answer: Answer, *, again: bool) -> SampleScore:
+        taken = self.cost_of(answer)
         if again:
             return SampleScore(score=1.0, reason="scored again: what it took is not")
         if taken is None:
             return SampleScore(score=None, status="unscorable", reason=f"nobody said how many {self.unit} it took")
         return SampleScore(score=self._half / (self._half + taken), reason=f"{taken:,.6g} {self.unit}")
 
-    def taken(self, answer: Answer) -> float | None:
+    def cost_of(self, answer: Answer) -> float | None:
         raise NotImplementedError
 
 
@@ -64,7 +64,7 @@ class Tokens(Cost):
     name = "tokens"
     unit = "tokens"
 
-    def taken(self, answer: Answer) -> float | None:
+    def cost_of(self, answer: Answer) -> float | None:
         return answer.spent.tokens
 
 
@@ -74,5 +74,5 @@ class Time(Cost):
     name = "time"
     unit = "seconds"
 
-    def taken(self, answer: Answer) -> float | None:
+    def cost_of(self, answer: Answer) -> float | None:
         return answer.spent.seconds

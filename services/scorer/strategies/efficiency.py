@@ -17,7 +17,15 @@ from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.answer import NoFiles
 from services.scorer.hidden_tests.plan import Case, Plan, plan_of
-from services.scorer.hidden_tests.running import Built, DoesNotBuild, built, fault_of, job, judged_files, missing_tool
+from services.scorer.hidden_tests.running import (
+    Built,
+    DoesNotBuild,
+    build_answer,
+    fault_of,
+    job,
+    judged_files,
+    missing_tool,
+)
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score
@@ -30,8 +38,10 @@ MOST_CASES = 10
 """The first ones of a task are measured."""
 TOLERANCE = 1.1
 MEASURED_S = 0.2
-"""Of a run whose memory counts. Without a cgroup it is looked at every twentieth of a second: of a shorter run some
-moment of its start is all that is seen."""
+"""Seconds of a run whose memory counts.
+
+Without a cgroup memory is sampled every twentieth of a second: of a shorter run only its start would be seen.
+"""
 MIB = 1024 * 1024
 
 
@@ -68,18 +78,18 @@ class Efficiency(OnGround):
         async def judge(before: Tree, after: Tree) -> SampleScore:
             try:
                 standard = await self._ground.with_answer(before, reference, place_of(plan, request))
-                ready = await built(plan, judged_files(plan, before.files, standard.files), self._ground.run)
+                ready = await build_answer(plan, judged_files(plan, before.files, standard.files), self._ground.run)
             except (DoesNotBuild, NoFiles, OwnFault, PatchRefused) as error:
                 raise SandboxError(f"the task's reference can't be run: {error}") from error
             try:
-                own = await built(plan, judged_files(plan, before.files, after.files), self._ground.run)
+                own = await build_answer(plan, judged_files(plan, before.files, after.files), self._ground.run)
             except DoesNotBuild as error:
                 raise OwnFault(str(error)) from error
-            return await self._compared(plan, own, ready)
+            return await self._compare(plan, own, ready)
 
-        return await self._ground.scored(request, place_of(plan, request), judge)
+        return await self._ground.score_answers(request, place_of(plan, request), judge)
 
-    async def _compared(self, plan: Plan, own: Built, reference: Built) -> SampleScore:
+    async def _compare(self, plan: Plan, own: Built, reference: Built) -> SampleScore:
         cases = plan.cases[:MOST_CASES]
         taken, standard = [Taken() for _ in cases], [Taken() for _ in cases]
         for number, case in enumerate(cases):

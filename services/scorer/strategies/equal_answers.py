@@ -23,7 +23,7 @@ Scoring = Callable[[ScoringRequest], Awaitable[list[SampleScore]]]
 
 
 async def score_distinct(request: ScoringRequest, score: Scoring, *, repeat_share: float = 0.0) -> list[SampleScore]:
-    """As `score` does, but each distinct answer is scored once, and all its copies get that score."""
+    """Score each distinct answer once; all its copies get that score."""
     if request.fresh:
         return await score(request)
     distinct = tuple(dict.fromkeys(request.answers))
@@ -40,7 +40,7 @@ async def score_distinct(request: ScoringRequest, score: Scoring, *, repeat_shar
 
 
 def is_repeated(task_id: str, share: float) -> bool:
-    """Whether a task belongs to the share that is judged twice; the same for the same task."""
+    """Return whether a task belongs to the share that is judged twice; the same for the same task."""
     drawn = int.from_bytes(hashlib.blake2b(f"judged twice/{task_id}".encode(), digest_size=8).digest())
     return drawn < share * 2**64
 

@@ -48,9 +48,9 @@ class HiddenTests(OnGround):
                 raise OwnFault(str(error)) from error
             return SampleScore(score=found.score, reason=one_line(found.reason))
 
-        return await self._ground.scored(request, place_of(plan, request), judge)
+        return await self._ground.score_answers(request, place_of(plan, request), judge)
 
 
 def place_of(plan: Plan, request: ScoringRequest) -> str | None:
-    """Where an answer that is one text goes; in a workspace only where the plan says so."""
+    """Return where an answer that is one text goes; in a workspace only where the plan says so."""
     return plan.place if request.workspace is None else plan.file or None

@@ -92,9 +92,11 @@ class Judge:
     def one_by_one(self) -> bool:
         return not self._relative
 
-    async def compared(self, request: ScoringRequest, answers: Sequence[Answer]) -> list[float] | None:
-        """What it gives the answers side by side, in [0, 1]: the mean over as many calls as there are answers, in each
-        of which another stands first. None unless more than half of the calls brought a verdict."""
+    async def compare(self, request: ScoringRequest, answers: Sequence[Answer]) -> list[float] | None:
+        """Compare the answers side by side. Return their means in [0, 1], or None unless most calls brought a verdict.
+
+        There are as many calls as answers; in each another answer stands first.
+        """
         turns = range(len(answers))
         ballots = await asyncio.gather(*(self._ballot(request, answers, turn) for turn in turns))
         valid = [[score.score or 0.0 for score in ballot] for ballot in ballots if ballot[0].score is not None]

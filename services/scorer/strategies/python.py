@@ -85,15 +85,18 @@ class PythonFunction:
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         prompt = _plain(request.prompt)
-        calls = (self._scored(prompt, answer.text, request.reference, request.criteria) for answer in request.answers)
+        calls = (
+            self._call_with_limit(prompt, answer.text, request.reference, request.criteria)
+            for answer in request.answers
+        )
         return list(await asyncio.gather(*calls))
 
-    async def _scored(self, *arguments: Any) -> SampleScore:
+    async def _call_with_limit(self, *arguments: Any) -> SampleScore:
         if not await self._free_slot():
             return failure(1, str(self.trouble()))[0]
         self._note_step()
         scoring = (
-            self._awaited(arguments) if inspect.iscoroutinefunction(self._function) else self._in_thread(arguments)
+            self._call_async(arguments) if inspect.iscoroutinefunction(self._function) else self._in_thread(arguments)
         )
         score = await scoring
         self._note_step()
@@ -107,13 +110,13 @@ class PythonFunction:
                     return await self._slots.acquire()
         return False
 
-    async def _awaited(self, arguments: Sequence[Any]) -> SampleScore | None:
+    async def _call_async(self, arguments: Sequence[Any]) -> SampleScore | None:
         """None if it took too long."""
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 return as_score(self._name, await self._function(*arguments))
         except Exception as error:
-            return None if limit.expired() else self._raised(error)
+            return None if limit.expired() else self._failure_of(error)
         finally:
             self._slots.release()
 
@@ -124,9 +127,9 @@ class PythonFunction:
         context = copy_context()
 
         def work() -> None:
-            score = context.run(self._called, arguments)
+            score = context.run(self._call, arguments)
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._ended, outcome, score)
+                loop.call_soon_threadsafe(self._finish_overrun, outcome, score)
 
         threading.Thread(target=work, name=self._name, daemon=True).start()
         try:
@@ -138,16 +141,16 @@ class PythonFunction:
         finally:
             outcome.cancel()
 
-    def _called(self, arguments: Sequence[Any]) -> SampleScore:
+    def _call(self, arguments: Sequence[Any]) -> SampleScore:
         try:
             return as_score(self._name, self._function(*arguments))
         except BaseException as error:
-            return self._raised(error)
+            return self._failure_of(error)
 
-    def _raised(self, error: BaseException) -> SampleScore:
+    def _failure_of(self, error: BaseException) -> SampleScore:
         return failure(1, f"{self._name} raised {error!r:.300}")[0]
 
-    def _ended(self, outcome: asyncio.Future[SampleScore], score: SampleScore) -> None:
+    def _finish_overrun(self, outcome: asyncio.Future[SampleScore], score: SampleScore) -> None:
         self._slots.release()
         self._overrun.discard(outcome)
         if not outcome.cancelled():
@@ -172,7 +175,7 @@ def load_function(name: str) -> Function:
 
 
 def source_sha256(function: Function) -> str:
-    """Of the file that defines it; of its name where there is no file to read."""
+    """Hash the file that defines it; its name where there is no file to read."""
     try:
         return hashlib.sha256(Path(inspect.getfile(inspect.unwrap(function))).read_bytes()).hexdigest()
     except (TypeError, OSError):

@@ -42,7 +42,7 @@ def strategy_of(spec: Spec, settings: ScorerSettings) -> Strategy:
 
 def check_parts(settings: ScorerSettings) -> None:
     """Raises ScorerError as `build_strategy` would, but for what a strategy that takes long to load would say."""
-    for part in check_spec(settings.scorer).named:
+    for part in check_spec(settings.scorer).strategies:
         if part.name in SOON_BUILT:
             _build(part, settings)
 
@@ -50,7 +50,7 @@ def check_parts(settings: ScorerSettings) -> None:
 def check_spec(text: str) -> Spec:
     """Raises ScorerError if it can't be read, or names what is not installed. Loads nothing."""
     spec = parse_spec(text)
-    for part in spec.named:
+    for part in spec.strategies:
         SCORERS.require(part.name)
     return spec
 
@@ -62,7 +62,7 @@ def _build(part: Part, settings: ScorerSettings) -> Strategy:
 
 MAX_ID_CHARS = 150
 _GRAVITY: tuple[ScoreStatus, ...] = ("unscorable", "timeout", "infra_fail")
-"""What a whole with several nulls is called: first what no retry mends."""
+"""The order of reasons for a whole with several nulls: first those that no retry mends."""
 
 
 class Composite:
@@ -179,7 +179,7 @@ class DecidedFirst(Composite):
     def _joint(self, first: SampleScore, second: SampleScore) -> SampleScore:
         if self._spec.rule == "else" or first.score is None or second.score is None:
             return second
-        deciding, others = self._spec.named[0].text, second.parts or {self._spec.parts[0].text: second.score}
+        deciding, others = self._spec.strategies[0].text, second.parts or {self._spec.parts[0].text: second.score}
         said = second.reason if second.parts else f"{self._spec.parts[0].text} {second.score:.4g}"
         return second.model_copy(
             update={
@@ -191,7 +191,7 @@ class DecidedFirst(Composite):
 
 
 def _reasons(spec: Spec, scores: Sequence[SampleScore]) -> str:
-    """What each part gave, so that a log line explains its own sum."""
+    """Return each part's score, so that a log line explains its own sum."""
     return "; ".join(f"{part.text} {score.score:.4g}" for part, score in zip(spec.parts, scores, strict=True))
 
 

@@ -39,7 +39,7 @@ PLACE = re.compile(r"(before|after)/m(\d+)\.pyi?$")
 FEWEST_LINES = 20
 ENDINGS = (".py", ".pyi")
 PYTHON = re.compile(rb"\b(?:import|def|class|lambda)\b")
-"""What a program in a file of any other name has, if it is one; and it has no error of syntax."""
+"""Signs of a Python program in a file of any other name, if it has no error of syntax."""
 NO_PYTHON = "invalid-syntax"
 DATA = re.compile(rb'(?:"(?:[^"\\\n]|\\.)*+"|[\s\[\]{}:,0-9eE+.\-]|true|false|null)*+')
 """JSON, or lines of it: to Python it is a program of bare literals."""
@@ -48,15 +48,17 @@ Findings = Mapping[tuple[str, int], Counter[str]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is looked for. `by_line`: a finding counts the less, the more was written."""
+    """A kind of finding. `by_line`: a finding counts the less, the more was written."""
 
     rules: str
     ignored: str
     by_line: bool
 
     def score(self, findings: int, lines: int) -> float:
-        """In (0, 1]. Style: half for a finding in twenty lines; security: half for one, a third for two, however long
-        the text is, for one hole is a hole."""
+        """Return a score in (0, 1]. Style: half for a finding in twenty lines.
+
+        Security: half for one, a third for two, however long the text is, for one hole is a hole.
+        """
         return 1 / (1 + (FEWEST_LINES * findings / max(lines, FEWEST_LINES) if self.by_line else findings))
 
 
@@ -102,11 +104,11 @@ class SourceQuality(OnGround):
         except ScorerError:
             place = "answer.py" if request.workspace is None else None
         try:
-            return await self._ground.scored(request, place, self._judged)
+            return await self._ground.score_answers(request, place, self._judge)
         except SandboxError as error:
             return failure(len(request.answers), str(error))
 
-    async def _judged(self, before: Tree, after: Tree) -> SampleScore:
+    async def _judge(self, before: Tree, after: Tree) -> SampleScore:
         changed = [
             path
             for path, file in after.files.items()
@@ -114,7 +116,7 @@ class SourceQuality(OnGround):
         ]
         if not changed:
             return SampleScore(score=1.0, reason="no Python was written")
-        changed, found = await self._found(before, after, changed)
+        changed, found = await self._findings(before, after, changed)
         new = {
             path: found["after", number] - found["before", number]
             for number, path in enumerate(changed)
@@ -128,7 +130,7 @@ class SourceQuality(OnGround):
         shown = [f"{path}: {', '.join(sorted(rules))}" for path, rules in new.items() if rules][:SHOWN]
         return SampleScore(score=self.kind.score(count, lines), reason="; ".join([said, *shown]))
 
-    async def _found(self, before: Tree, after: Tree, changed: list[str]) -> tuple[list[str], Findings]:
+    async def _findings(self, before: Tree, after: Tree, changed: list[str]) -> tuple[list[str], Findings]:
         """And where that is found. Other files than Python's, which only may be some, do no harm where they are many.
 
         Raises OwnFault and SandboxError.
@@ -204,7 +206,10 @@ def _may_be_python(path: str, file: TreeFile) -> bool:
 
 
 def _new_lines(before: Tree, after: Tree, path: str) -> int:
-    """Of code: different ones that were not there, moved or not. What is empty, a comment or said again counts not."""
+    """Count distinct lines of code that were not there, moved or not.
+
+    Blank lines, comments and repetitions don't count.
+    """
     was = before.files.get(path)
     return len(_code(after.files[path]) - (_code(was) if was is not None else set()))
 

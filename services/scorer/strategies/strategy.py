@@ -1,8 +1,7 @@
-"""What a scorer strategy is: one request in, one score per answer out. It knows no queue and no message.
+"""The protocol of a scorer strategy: one request in, one score per answer out. It knows no queue and no message.
 
 A strategy batches as it needs: `score` is called concurrently, once per task that waits, so one that gains from batches
-gathers the calls itself (`ratchet.models.batcher`), and a slow call never holds up the calls beside it. One that may
-take longer than half a minute for a task is also a `ratchet.bus.in_hand.Stepwise`, or it is taken for one that hangs.
+gathers the calls itself (`ratchet.models.batcher`), and a slow call never holds up other tasks.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from services.scorer.settings import ScorerSettings
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What an answer took: tokens that the model sampled, and seconds that a program ran. None: nobody said."""
+    """The cost of an answer: tokens that the model sampled, and seconds that a program ran. None: not known."""
 
     tokens: int | None = None
     seconds: float | None = None
 
 
-def spent(usage: Usage | None) -> Spent:
-    """As whoever made the answer said."""
+def spent_of(usage: Usage | None) -> Spent:
+    """Return the cost that the answer's maker reported."""
     return Spent() if usage is None else Spent(usage.sampled_tokens, usage.seconds)
 
 
@@ -75,11 +74,11 @@ class Strategy(Protocol):
         """Close what `start` opened."""
 
     def trouble(self) -> str | None:
-        """Why it can't score now, as a sentence; None if it can."""
+        """Return why it can't score now, as a sentence; None if it can."""
 
 
 class NothingToOpen:
-    """What a strategy that is ready as it is has of `Strategy`."""
+    """The rest of `Strategy` for a strategy that needs no opening."""
 
     async def start(self) -> None:
         """Nothing to load."""

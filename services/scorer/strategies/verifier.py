@@ -21,7 +21,7 @@ INLINE_CHARS = 50_000
 
 Comparison = Callable[[str, str], float]
 Verdict = Callable[[str, ScoringRequest], SampleScore]
-"""Of one answer. Raises ScorerError for a task that can't be scored."""
+"""A verdict on one answer. Raises ScorerError for a task that can't be scored."""
 
 
 class Verifier(NothingToOpen):
@@ -44,17 +44,17 @@ class Verifier(NothingToOpen):
         relative, absolute = settings.scorer_numeric_relative_tolerance, settings.scorer_numeric_absolute_tolerance
         match argument or "normalised":
             case "exact":
-                return cls("exact", _by(text.exact))
+                return cls("exact", _by_comparison(text.exact))
             case "normalised":
-                return cls("normalised", _by(text.normalised))
+                return cls("normalised", _by_comparison(text.equal_normalised))
             case "graded":
-                return cls("graded", _by(text.token_f1))
+                return cls("graded", _by_comparison(text.token_f1))
             case "numeric":
                 revision = f"{REVISION};relative={relative:g};absolute={absolute:g}"
-                same = _by(lambda given, wanted: _same_number(given, wanted, relative, absolute))
+                same = _by_comparison(lambda given, wanted: _same_number(given, wanted, relative, absolute))
                 return cls("numeric", same, revision=revision)
             case "regex":
-                return cls("regex", _by(text.matches), threaded=True)
+                return cls("regex", _by_comparison(text.matches), threaded=True)
             case "json":
                 return cls("json", _json_verdict())
             case unknown:
@@ -74,16 +74,16 @@ class Verifier(NothingToOpen):
         return self._score(request)
 
     def _score(self, request: ScoringRequest) -> list[SampleScore]:
-        return [self._checked(answer, request) for answer in request.answers]
+        return [self._check(answer, request) for answer in request.answers]
 
-    def _checked(self, answer: Answer, request: ScoringRequest) -> SampleScore:
+    def _check(self, answer: Answer, request: ScoringRequest) -> SampleScore:
         try:
             return self._verdict(answer.text, request)
         except ScorerError as error:
             return no_score(1, str(error))[0]
 
 
-def _by(compare: Comparison) -> Verdict:
+def _by_comparison(compare: Comparison) -> Verdict:
     """The verdict that is a comparison with the reference."""
 
     def verdict(answer: str, request: ScoringRequest) -> SampleScore:

@@ -14,7 +14,7 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import published_versions, read_card, read_manifest
 from ratchet.adapters.publish import publish_adapter, registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.retention import drained
+from ratchet.adapters.retention import remove_version_folder
 from ratchet.service.errors import AdapterError
 from schemas.records.decision import DecisionDraft
 from tests.quick import rounds
@@ -59,7 +59,7 @@ def test_the_number_of_a_removed_version_is_never_given_again(tmp_path: Path) ->
     store = RegistryStore(tmp_path)
     folder = published(tmp_path)
     archived(store, registration(folder, tmp_path))
-    drained(store, "small", "v1.0.1", who="orchestrator", at=NOON)
+    remove_version_folder(store, "small", "v1.0.1", who="orchestrator", at=NOON)
     assert not folder.exists()
     # then the next one is another
     assert published(tmp_path).name == "v1.0.2"

@@ -8,7 +8,7 @@ import pytest
 
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.retention import drained, remove_leftovers
+from ratchet.adapters.retention import remove_leftovers, remove_version_folder
 from ratchet.service.errors import NotAllowed
 from schemas.records.decision import RemoveFolder
 from tests.ratchet.adapters.making_adapters import NOON, published
@@ -33,5 +33,5 @@ def test_what_is_not_archived_keeps_its_folder(tmp_path: Path) -> None:
     folder = published(tmp_path)
     decided(store, registration(folder, tmp_path))
     with pytest.raises(NotAllowed, match="only an archived version's folder is removed"):
-        drained(store, "small", "v1.0.1", who="orchestrator", at=NOON)
+        remove_version_folder(store, "small", "v1.0.1", who="orchestrator", at=NOON)
     assert folder.exists()

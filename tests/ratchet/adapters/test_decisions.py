@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.adapters.decisions import DecisionLedger, Mark, chained
+from ratchet.adapters.decisions import DecisionLedger, Mark, chain_decision
 from ratchet.files.hash_chain import canonical
 from ratchet.service.errors import RegistryError
 from tests.quick import rounds
@@ -34,13 +34,13 @@ def test_what_was_appended_is_read_in_order_and_from_any_mark(tmp_path: Path) ->
 def test_a_decision_that_was_cut_off_from_outside_is_said_to_be(tmp_path: Path) -> None:
     ledger = written(tmp_path)
     *_, before, last = list(ledger.read())
-    assert ledger.after(before.end) == last.decision
+    assert ledger.next_decision(before.end) == last.decision
 
     with ledger.path.open("r+b") as file:
         file.truncate(before.end.bytes)
 
     with pytest.raises(RegistryError, match="ends after decision 3: another program cut off"):
-        ledger.after(before.end)
+        ledger.next_decision(before.end)
 
 
 def test_a_line_can_be_checked_without_this_program(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_forger_must_forge_all_that_follows(tmp_path: Path) -> None:
     # given a first line that was replaced by another with a right sum
     ledger = written(tmp_path)
     lines = ledger.path.read_bytes().splitlines(keepends=True)
-    _, lines[0] = chained(Mark(), draft(register("v1.0.1"), who="trainer", score=1.0))
+    _, lines[0] = chain_decision(Mark(), draft(register("v1.0.1"), who="trainer", score=1.0))
     ledger.path.write_bytes(b"".join(lines))
     with pytest.raises(RegistryError, match=r"line 2 .* does not follow"):
         list(ledger.read())

@@ -7,7 +7,7 @@ from pathlib import Path
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.publish import publish_adapter, registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.retention import drained
+from ratchet.adapters.retention import remove_version_folder
 from ratchet.adapters.verification import registry_faults
 from schemas.records.decision import Validate
 from tests.ratchet.adapters.making_adapters import NOON, card, files, published, tensors
@@ -19,7 +19,7 @@ LIMITS = AdapterLimits(max_rank=16)
 def test_all_in_order_with_a_removed_version(tmp_path: Path) -> None:
     store = RegistryStore(tmp_path)
     archived(store, registration(published(tmp_path, seed=1), tmp_path))
-    drained(store, "small", "v1.0.1", who="orchestrator", at=NOON)
+    remove_version_folder(store, "small", "v1.0.1", who="orchestrator", at=NOON)
     decided(store, registration(published(tmp_path, seed=2), tmp_path), Validate(version="v1.0.2"))
     assert registry_faults(store, LIMITS) == []
 
@@ -54,7 +54,7 @@ def test_another_adapter_properly_published_in_the_place_of_a_registered_one(tmp
 def test_a_removed_version_that_came_back(tmp_path: Path) -> None:
     store = RegistryStore(tmp_path)
     archived(store, registration(published(tmp_path), tmp_path))
-    drained(store, "small", "v1.0.1", who="orchestrator", at=NOON)
+    remove_version_folder(store, "small", "v1.0.1", who="orchestrator", at=NOON)
     (tmp_path / "small" / "v1.0.1").mkdir()
     (fault,) = registry_faults(store, LIMITS)
     assert "should be gone" in fault

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.adapters.decisions import Mark, chained
+from ratchet.adapters.decisions import Mark, chain_decision
 from ratchet.adapters.registry_moves import apply, fold
 from ratchet.adapters.retention import to_archive
 from ratchet.adapters.traffic_moves import ALLOWED_MOVES
@@ -44,7 +44,7 @@ ANN = "operator:ann"
 
 
 def decision(move: Move, who: str = "orchestrator", at: datetime = NOON, sequence: int = 1) -> Decision:
-    return chained(Mark(sequence - 1), draft(move, who, at))[0]
+    return chain_decision(Mark(sequence - 1), draft(move, who, at))[0]
 
 
 def after(*moves: Move, start: AgentAdapters | None = None, who: str = "orchestrator") -> AgentAdapters:
@@ -277,7 +277,7 @@ def test_an_archived_version_keeps_its_record_without_a_folder_and_never_serves_
 
 def test_agents_learn_independently() -> None:
     small = [decision(move, sequence=n) for n, move in enumerate(to_canary("v1.0.1"), 1)]
-    other = chained(Mark(3), draft(Freeze(), agent_id="other"))[0]
+    other = chain_decision(Mark(3), draft(Freeze(), agent_id="other"))[0]
     registry = fold([*small, other])
     assert registry.agent("small").candidate == "v1.0.1"
     assert (registry.agent("other").frozen is not None, registry.agent("small").frozen) == (True, None)

@@ -16,7 +16,7 @@ from ratchet.adapters.decisions import DecisionLedger
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signer, Signing
-from ratchet.adapters.verification import verified
+from ratchet.adapters.verification import verify_registry
 from ratchet.files.hash_chain import Link, canonical, chained
 from ratchet.service.errors import RegistryError
 from schemas.records.decision import DecisionDraft, Freeze, SignWith, Unfreeze
@@ -48,7 +48,7 @@ class House:
         return self.store.read()
 
     def faults(self) -> list[str]:
-        return verified(self.store, LIMITS).faults
+        return verify_registry(self.store, LIMITS).faults
 
     def write(self, lines: Fields, signer: Signer | None = None) -> None:
         """A ledger with these contents, properly chained, and the registry that it adds up to."""
@@ -57,7 +57,7 @@ class House:
             content = {name: value for name, value in fields.items() if name not in ("key", "signature", "sha256")}
             if signer is not None:
                 content |= {"sequence": link.sequence + 1, "previous_sha256": link.sha256}
-                content = signer.signed(content)
+                content = signer.sign(content)
             elif "signature" in fields:
                 content |= {"key": fields["key"], "signature": fields["signature"]}
             link, line = chained(link, content)
@@ -83,7 +83,7 @@ def house(tmp_path: Path) -> House:
 
 
 def test_decisions_are_signed_from_the_first_start_on(house: House) -> None:
-    found = verified(house.store, LIMITS)
+    found = verify_registry(house.store, LIMITS)
     assert (found.faults, found.decisions, found.signed) == ([], 5, 3)
     assert [line.get("key") for line in house.lines] == [None, None, *house.signing.keys() * 3]
     assert found.key == house.signing.keys()[0]
@@ -97,7 +97,7 @@ def test_a_signature_can_be_checked_without_this_program(house: House) -> None:
     del line["sha256"]
     private = house.signing.signer()
     assert private is not None
-    assert private.signed({name: value for name, value in line.items() if name != "key"})["signature"] == signature
+    assert private.sign({name: value for name, value in line.items() if name != "key"})["signature"] == signature
     assert canonical(line) == json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -490,9 +490,9 @@ async def test_work_in_hand_of_which_none_is_settled_is_a_trouble_until_one_is(b
 
     await until(lambda: bus.trouble() is not None, "the trouble")
     assert bus.trouble() is not None and "no progress: 1 in hand" in (bus.trouble() or "")
-    assert bus.stalled() == bus.trouble()
+    assert bus.stall_reason() == bus.trouble()
     advanced.append(time.monotonic() + 60)
-    assert bus.stalled() is None and bus.trouble() is None
+    assert bus.stall_reason() is None and bus.trouble() is None
     advanced.pop()
     gate.set()
     await until(lambda: bus.trouble() is None, "the end of it")

@@ -16,8 +16,8 @@ import pytest
 from ratchet.bus.amqp.forwarding import WireMessage
 from ratchet.bus.amqp.frames import Properties, write_properties
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
-from ratchet.bus.amqp.short_connection import connected
-from ratchet.bus.amqp.table import WireTable, bytes_of, edited, text_of
+from ratchet.bus.amqp.short_connection import open_connection
+from ratchet.bus.amqp.table import WireTable, bytes_of, edit_headers, text_of
 from ratchet.bus.claim_store import ClaimStore
 from ratchet.bus.dead_letters.queue import DeadLetterQueue, Held
 from ratchet.bus.protocol import Delivery
@@ -60,7 +60,7 @@ async def refuse_no_json(delivery: Delivery) -> None:
 
 def letters_of(amqp_url: str, namespace: str, store: ClaimStore | None = None) -> list[Held]:
     """Once they are back in their queue, which is a moment after the channel that held them was closed."""
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         holding, looking = connection.channel(), connection.channel()
         held = list(DeadLetterQueue(connection, namespace, store=store)._hold(holding, None))
         holding.close()
@@ -115,7 +115,7 @@ async def test_it_goes_back_as_its_sender_wrote_it(
     await until(lambda: _holds(bus, DEAD_LETTERS, 1), "the dead letter")
     await bus.stop(0)
 
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         went, stayed = DeadLetterQueue(connection, namespace).requeue(
             lambda _: True, one_at_a_time=False, say=lambda _: None
         )
@@ -156,7 +156,7 @@ async def test_a_reply_has_exactly_the_bytes_its_sender_gave(
         )
 
     given = b"\xff\xfe" * 100 + "é\uef80".encode()
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         channel = connection.channel()
         channel.queue_declare(f"{namespace}mine", exclusive=True)
         await bus.consume(TASKS, Recorder(answer), prefetch=8)
@@ -181,7 +181,7 @@ async def test_a_reply_queue_that_no_queue_can_be_is_none(bus: RabbitBus, outsid
 async def test_what_would_lose_it_or_have_it_refused_is_left_out_with_a_note(
     bus: RabbitBus, outsider: Outsider, namespace: str, amqp_url: str
 ) -> None:
-    headers = edited(None, lambda _: True, {"CC": [f"{namespace}{FEEDBACK}"]})
+    headers = edit_headers(None, lambda _: True, {"CC": [f"{namespace}{FEEDBACK}"]})
     properties = Properties(expiration="60000", user_id="guest", headers=headers)
     outsider.publish(namespace + TASKS, WireMessage(properties, b"no"))
     await bus.consume(TASKS, Recorder(refuse_no_json), prefetch=8)
@@ -209,7 +209,7 @@ async def test_what_fits_no_body_either_is_stored_and_dead_lettered_by_reference
     (held,) = letters_of(amqp_url, namespace, store)
     assert "not JSON" in held.letter.reason
     assert held.body == sent.body
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         went, stayed = DeadLetterQueue(connection, namespace, store=store).requeue(
             lambda _: True, one_at_a_time=False, say=lambda _: None
         )
@@ -244,7 +244,7 @@ async def test_a_full_queue_of_dead_letters_stops_nobody_and_loses_none(
         found: set[bytes] = set()
 
         async def all_found() -> bool:
-            with connected(amqp_url) as connection:
+            with open_connection(amqp_url) as connection:
                 channel = connection.channel()
                 while (got := channel.basic_get(namespace + DEAD_LETTERS, auto_ack=True))[0] is not None:
                     assert "not JSON" in str(got[1].headers["x-ratchet-reason"])

@@ -93,11 +93,11 @@ def test_work_that_waits_for_a_broker_or_a_disk_is_a_trouble_and_does_not_hang()
 
     for tried in range(0, 3_600, 25):
         progress.pause("work", tried, "the disk is full")
-        assert progress.stalled(tried + 24) is None
+        assert progress.stall_reason(tried + 24) is None
     assert progress.trouble(3_600) == "1 in hand wait since 3600 s: the disk is full"
 
     progress.resume("work")
-    assert progress.stalled(3_606) == "no progress: 1 in hand, and none of them settled for 31 s"
+    assert progress.stall_reason(3_606) == "no progress: 1 in hand, and none of them settled for 31 s"
 
 
 def test_who_may_take_any_time_never_stalls() -> None:

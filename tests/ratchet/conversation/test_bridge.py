@@ -49,17 +49,17 @@ def test_the_bridge_equals_the_whole_rendering_where_the_template_is_monotone_an
     for answer, further, is_cut in zip(answers, asked[1:], cut, strict=False):
         message = canonical({"role": "assistant"} | answer)
         try:
-            sampled, end = as_written(spoken, call.asked, message)
+            sampled, end = as_written(spoken, call.request_messages, message)
         except (NotWritten, PromptRefused):
             return
         ids = codec().encode(sampled)
-        ids += [] if is_cut and ids and not spoken.ended(ids) else [end]
+        ids += [] if is_cut and ids and not spoken.ends_itself(ids) else [end]
         conversation.answer(call, message, ids, [-1.0] * len(ids))
         role = "tool" if answer["tool_calls"] else "user"
         history = [*history, message, {"role": role, "content": further, "tool_call_id": "call00001"}]
-        prompt = spoken.unmarked(spoken.render(call.asked, [TOOL], ask=True))
+        prompt = spoken.remove_marks(spoken.render(call.request_messages, [TOOL], ask=True))
         try:
-            whole = spoken.unmarked(spoken.render([canonical(one) for one in history], [TOOL], ask=True))
+            whole = spoken.remove_marks(spoken.render([canonical(one) for one in history], [TOOL], ask=True))
             following = conversation.ask(history, [TOOL])
         except PromptRefused:
             return
@@ -84,7 +84,7 @@ def as_written(spoken: ChatTemplate, asked: list[Any], message: dict[str, Any]) 
     if found is None or not alone.startswith(before):
         raise NotWritten
     (end,) = [number for number, token in spoken.ends.items() if token == alone[found[0] : found[1]]]
-    return spoken.unmarked(alone[len(before) : found[0]]), end
+    return spoken.remove_marks(alone[len(before) : found[0]]), end
 
 
 def test_what_each_template_can_not_bridge_is_said_with_the_consequence() -> None:

@@ -70,7 +70,7 @@ def test_an_answer_that_comes_back_otherwise_written_is_the_recorded_one_unless_
         third = conversation.ask([*history, {"role": "assistant", "content": "Yes."}, further("Why?")])
 
         assert (second.parent is first) is not strict and third.parent is second
-        assert conversation.normalised == (0 if strict else 1)
+        assert conversation.normalised_count == (0 if strict else 1)
         assert dict(conversation.breaks) == ({"rewritten": 1} if strict else {})
 
 
@@ -83,7 +83,7 @@ def test_a_stop_string_that_a_client_puts_back_was_sampled_and_what_it_adds_was_
 
     second = conversation.ask([*ASKED, {"role": "assistant", "content": back}, further("It printed 1.")])
 
-    assert (second.parent is first, conversation.normalised) == (linear, int(linear))
+    assert (second.parent is first, conversation.normalised_count) == (linear, int(linear))
     assert conversation.breaks == ({} if linear else {"rewritten": 1})
 
 

@@ -9,7 +9,7 @@ from starlette.routing import compile_path
 
 from ratchet.mcp.call import Call, Route
 
-PROMOTE = Route.of("orchestrator", "POST /v1/adapters/{agent_id}/promote")
+PROMOTE = Route.parse("orchestrator", "POST /v1/adapters/{agent_id}/promote")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ratchet.conversation.conversation import Conversation
 from ratchet.conversation.segments import segments_of
 from ratchet.conversation.template import ChatTemplate
 from ratchet.models.tokenization import chat_template, template_of
-from ratchet.models.toy.make import made, make_models
+from ratchet.models.toy.make import make_models, read_recipe
 from ratchet.models.toy.tools.pretraining import assistant_tokens
 from ratchet.models.toy.tools.recipe import FLAWLESS, TOOL_USER, ToolRecipe
 from ratchet.models.toy.tools.task import TOOLS, Workspace, outcome, tool_task
@@ -102,7 +102,7 @@ def test_a_demonstration_is_what_the_template_writes_of_it_and_one_segment(templ
         (segment,) = segments_of(conversation)
         ids = [*segment.prompt_ids, *segment.completion_ids]
         assert TOKENIZER.decode(ids) == text and TOKENIZER.encode(text) == ids
-        assert outcome(workspace.changed, said) == task.answer
+        assert outcome(workspace.changed_files, said) == task.answer
         assert conversation.breaks == {}
 
 
@@ -118,6 +118,6 @@ def test_it_is_made_like_the_other_toys_and_loads_with_its_template(tmp_path: Pa
     (first,) = make_models(tmp_path, 0, [QUICK])
     (again,) = make_models(tmp_path, 0, [QUICK])
     assert (first["cached"], again["cached"], first["parameters"]) == (False, True, again["parameters"])
-    assert made(tmp_path / "quick", replace(QUICK, careful_steps=2), 0) is None
+    assert read_recipe(tmp_path / "quick", replace(QUICK, careful_steps=2), 0) is None
     found = template_of(tmp_path / "quick")
     assert found is not None and limits_of(found) == []

@@ -38,7 +38,7 @@ def test_a_workspace_has_three_pointers_that_lead_to_numbers_of_two_digits(numbe
     pointers = [held for held in task.files.values() if held.startswith("@")]
     assert len(task.files) == 10 and len(pointers) == 3
     assert all(10 <= int(task.files[held[1:]]) <= 49 for held in pointers)
-    assert len(set(task.asked)) == 2 and task.target not in task.files
+    assert len(set(task.operands)) == 2 and task.target not in task.files
 
 
 def test_no_workspace_is_both_trained_on_and_held_out() -> None:
@@ -56,7 +56,7 @@ def test_the_tools_do_what_they_say_and_bring_a_question_mark_where_they_can_t()
     assert workspace.use("read_file", '{"path": "a"}') == task.files["a"]
     assert workspace.use("add", '{"a": 17, "b": "25"}') == "42"
     assert workspace.use("write_file", '{"path": "x", "content": "42"}') == "ok"
-    assert (workspace.changed, workspace.files["x"]) == ({"x": "42"}, "42")
+    assert (workspace.changed_files, workspace.files["x"]) == ({"x": "42"}, "42")
     for tool, arguments in [
         ("read_file", '{"path": "q"}'),
         ("read_file", "[]"),
@@ -66,13 +66,13 @@ def test_the_tools_do_what_they_say_and_bring_a_question_mark_where_they_can_t()
         ("add", "{"),
     ]:
         assert workspace.use(tool, arguments) == "?"
-    assert workspace.changed == {"x": "42"}
+    assert workspace.changed_files == {"x": "42"}
 
 
 def test_blanked_tools_bring_nothing_whatever_they_do() -> None:
     workspace = Workspace(ToolTask(5, blanked=True))
     used = [workspace.use("read_file", '{"path": "a"}'), workspace.use("write_file", '{"path": "x", "content": "42"}')]
-    assert (used, workspace.changed) == (["?", "?"], {"x": "42"})
+    assert (used, workspace.changed_files) == (["?", "?"], {"x": "42"})
 
 
 def test_every_tool_that_is_offered_is_there() -> None:
@@ -99,7 +99,7 @@ def wrong_outcomes(task: ToolTask) -> list[str]:
         outcome({task.target: total}, "99"),
         outcome({task.target: total}, f"{total} "),
         outcome({task.target: total, other: total}, total),
-        outcome({task.target: total, task.asked[0]: "00"}, total),
+        outcome({task.target: total, task.operands[0]: "00"}, total),
         total,
         "",
         "{",

@@ -15,7 +15,7 @@ import pytest
 
 from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import prompt_ids
-from ratchet.models.toy.make import RECIPE_FILE, made, main, make_model, make_models
+from ratchet.models.toy.make import RECIPE_FILE, main, make_model, make_models, read_recipe
 from ratchet.models.toy.pretraining import demonstrate
 from ratchet.models.toy.recipe import JUDGE, SMALL, Recipe
 from ratchet.models.toy.sort_task import sort_task
@@ -28,7 +28,9 @@ def test_one_recipe_and_seed_give_the_same_weights(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         make_model(QUICK, 1, tmp_path / folder)
     make_model(QUICK, 2, tmp_path / "c")
-    first, again, other = (made(tmp_path / folder, QUICK, seed) for folder, seed in (("a", 1), ("b", 1), ("c", 2)))
+    first, again, other = (
+        read_recipe(tmp_path / folder, QUICK, seed) for folder, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
     assert first is not None and again is not None and other is not None
     assert first["sha256"] == again["sha256"] != other["sha256"]
 
@@ -47,7 +49,7 @@ def test_another_recipe_or_a_damaged_folder_is_made_anew(tmp_path: Path, damage:
         (tmp_path / "quick" / RECIPE_FILE).write_text("{")
     if damage == "weights":
         (tmp_path / "quick" / "model.safetensors").unlink()
-    assert made(tmp_path / "quick", QUICK, 1 if damage == "seed" else 0) is None
+    assert read_recipe(tmp_path / "quick", QUICK, 1 if damage == "seed" else 0) is None
 
 
 def test_making_leaves_nothing_but_the_models(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ async def test_an_agent_with_tools_and_thoughts_is_one_segment() -> None:
         assert second["stop_reason"] == "end_turn"
         (segment,) = segments_of(rollout.conversation)
         assert [turn.role for turn in segment.turns] == ["system", "user", "assistant", "tool", "assistant"]
-        assert rollout.conversation.normalised == 0
+        assert rollout.conversation.normalised_count == 0
 
 
 async def test_an_agent_that_closes_without_a_call_goes_on_in_its_segment_and_gets_none() -> None:

@@ -79,7 +79,7 @@ async def test_an_agent_with_tools_is_one_segment() -> None:
         assert second.usage.prompt_tokens == len(at.engine.seen[1])
         (segment,) = segments_of(at.rollout.conversation)
         assert not at.rollout.conversation.breaks
-        told = [(segment.before(turn), turn.seconds) for turn in segment.turns if turn.span is not None]
+        told = [(segment.tokens_before(turn), turn.seconds) for turn in segment.turns if turn.span is not None]
         assert [before for before, _ in told] == [len(seen) for seen in at.engine.seen]
         assert all(took is not None and 0 <= took < 60 for _, took in told)
         at.assert_recorded()

@@ -24,7 +24,7 @@ async def published(*samples: Sample) -> Response:
 
     await publish_response(bus, response, asked.encode())
 
-    (delivery,) = bus.published(RESPONSES)
+    (delivery,) = bus.deliveries_published(RESPONSES)
     assert len(delivery.body) <= LARGEST_BODY - ROOM_FOR_SCORES
     return Response.decode(delivery.body)
 

@@ -31,7 +31,7 @@ class Replica:
 
     async def announce(self, revision: int, *adapters: ServedAdapter) -> AdapterReport:
         """What it reports after this announcement."""
-        before = len(self.bus.published(ADAPTER_REPORTS))
+        before = len(self.bus.deliveries_published(ADAPTER_REPORTS))
         event = AdapterEvent(
             agent_id="small",
             event="standing",
@@ -41,8 +41,8 @@ class Replica:
             adapters=adapters,
         )
         await self.bus.broadcast(events_topic("small"), event.encode(), type=AdapterEvent.TYPE, message_id="e")
-        await until(lambda: len(self.bus.published(ADAPTER_REPORTS)) > before)
-        return AdapterReport.decode(self.bus.published(ADAPTER_REPORTS)[-1].body)
+        await until(lambda: len(self.bus.deliveries_published(ADAPTER_REPORTS)) > before)
+        return AdapterReport.decode(self.bus.deliveries_published(ADAPTER_REPORTS)[-1].body)
 
     def adapter(self, seed: int) -> ServedAdapter:
         folder = published(self.folder, "small", seed=seed)
@@ -108,7 +108,7 @@ async def test_a_stale_announcement_is_passed_over(tmp_path: Path) -> None:
         report = await one.announce(6, adapter)
 
         assert report.loaded == ("v1.0.1",)
-        assert len(one.bus.published(ADAPTER_REPORTS)) == 2
+        assert len(one.bus.deliveries_published(ADAPTER_REPORTS)) == 2
 
 
 class AwayEngine(EchoEngine):

@@ -71,7 +71,7 @@ def delivery(work: Work) -> Delivery:
 
 
 def responses(bus: MemoryBus) -> list[Response]:
-    return [Response.decode(published.body) for published in bus.published(RESPONSES)]
+    return [Response.decode(published.body) for published in bus.deliveries_published(RESPONSES)]
 
 
 async def test_a_work_is_answered_with_a_group_and_carried_along(settings: AgentSettings, make_work: MakeWork) -> None:
@@ -87,8 +87,8 @@ async def test_a_work_is_answered_with_a_group_and_carried_along(settings: Agent
         assert response.sampling == work.sampling
         assert response.error is None
         assert response.metadata.timestamp is not None
-        assert bus.published(RESPONSES)[0].message_id == "t-1/response"
-        assert bus.published(RESPONSES)[0].type == "response.v1"
+        assert bus.deliveries_published(RESPONSES)[0].message_id == "t-1/response"
+        assert bus.deliveries_published(RESPONSES)[0].type == "response.v1"
 
 
 async def test_time_in_the_queue_is_counted_from_admission_and_never_negative(
@@ -223,8 +223,8 @@ async def test_a_redelivery_is_answered_with_the_same_bytes_and_no_second_genera
         await worker.handle(delivery(make_work())._replace(redelivered=True))
 
         assert len(engine.calls) == 1
-        assert len({published.body for published in bus.published(RESPONSES)}) == 1
-        assert len(bus.published(RESPONSES)) == 3
+        assert len({published.body for published in bus.deliveries_published(RESPONSES)}) == 1
+        assert len(bus.deliveries_published(RESPONSES)) == 3
 
 
 async def test_a_handler_cut_off_by_the_bus_leaves_its_work_to_the_redelivery(

@@ -36,7 +36,7 @@ async def test_a_prompt_is_answered_as_often_as_asked_and_nothing_is_published(s
         None,
         "echo",
     )
-    assert bus.published(RESPONSES) == []
+    assert bus.deliveries_published(RESPONSES) == []
 
 
 async def test_chat_messages_are_a_prompt_too(settings: AgentSettings) -> None:
@@ -60,7 +60,7 @@ async def test_the_announced_primary_answers_what_names_no_version(
 
     async with agent(settings, ScriptedEngine()) as (worker, bus), client(worker, settings) as api:
         await bus.broadcast(events_topic("small"), event.encode(), type=AdapterEvent.TYPE, message_id="e")
-        await until(lambda: bus.published(ADAPTER_REPORTS))
+        await until(lambda: bus.deliveries_published(ADAPTER_REPORTS))
         named_none = (await api.post("/v1/generate", json={"input": "x"})).json()
         base = (await api.post("/v1/generate", json={"input": "x", "adapter_version": "v1.0.0"})).json()
         listed = (await api.get("/v1/adapters")).json()

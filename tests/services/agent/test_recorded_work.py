@@ -120,7 +120,7 @@ async def test_a_group_of_runs_is_one_response_however_often_its_work_comes(
         await asyncio.gather(here.handle(delivery(work)), here.handle(delivery(work)))
         await here.handle(delivery(work))
 
-    (published,) = bus.published(RESPONSES)
+    (published,) = bus.deliveries_published(RESPONSES)
     response = Response.decode(published.body)
     assert (response.work, published.message_id, response.engine) == (work, "t-1/response", "echo")
     assert [sample.text for sample in response.samples] == [f"A coin in a box. {number}" for number in range(3)]
@@ -143,7 +143,7 @@ async def test_an_engine_that_breaks_off_leaves_no_trace_in_the_rollout(
     async with recorded(settings, engine, sys.executable, "-c", PROGRAM, "Sure?", tell=told.append) as (here, bus):
         await here.handle(delivery(make_work(sampling=Sampling(max_tokens=50))))
 
-    (sample,) = Response.decode(bus.published(RESPONSES)[0].body).samples
+    (sample,) = Response.decode(bus.deliveries_published(RESPONSES)[0].body).samples
     whole = (*codec().encode("A coin in a box."), END)
     assert sample.segments is not None and len(engine.asked) == 3
     (segment,) = sample.segments
@@ -162,7 +162,7 @@ async def test_runs_that_no_engine_answered_are_lost(settings: AgentSettings, ma
     async with recorded(settings, Away(), sys.executable, "-c", PROGRAM, "Sure?") as (here, bus):
         await here.handle(delivery(make_work(deadline=now + timedelta(seconds=2), sampling=Sampling(n=2))))
 
-    samples = Response.decode(bus.published(RESPONSES)[0].body).samples
+    samples = Response.decode(bus.deliveries_published(RESPONSES)[0].body).samples
     assert [(sample.status, sample.segments) for sample in samples] == [("lost", None)] * 2
 
 
@@ -219,7 +219,7 @@ async def test_a_task_that_is_answered_here_is_logged_once_with_the_arm_it_was_g
         await fleet.submit(task, reply_to="reply.mine")
         await until(lambda: own)
         await asyncio.gather(here.handle(own[0]), here.handle(own[0]))
-        (published,) = fleet.bus.published(RESPONSES)
+        (published,) = fleet.bus.deliveries_published(RESPONSES)
         response = Response.decode(published.body)
         await fleet.reward(scored(response, 0.25, 1.0))
         await fleet.reward(scored(response, 0.25, 1.0))
@@ -236,7 +236,7 @@ async def test_a_task_that_is_answered_here_is_logged_once_with_the_arm_it_was_g
         assert {(line.arm.sequence, line.arm.adapter_version, line.completion_ids) for line in lines} == {
             (0, "v1.0.0", None)
         }
-        assert fleet.bus.published("work.small") == []
+        assert fleet.bus.deliveries_published("work.small") == []
 
     policy = DataPolicy(agent_id="small", versions={"v1.0.0": None})
     chosen = select(JournalScan(tmp_path / "logs", policy).read(0, None), policy)

@@ -11,7 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
 from ratchet.bus.amqp.frames import Properties
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.dead_letters.dismissals import FILE
 from ratchet.bus.dead_letters.letter import dead_letter
 from ratchet.bus.dead_letters.listing import listing
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.broker
 @pytest.fixture
 def channel(amqp_url: str, namespace: str) -> Iterator[BlockingChannel]:
     """Of a broker with an exchange whose unroutable messages are kept."""
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         queue = namespace + UNROUTABLE

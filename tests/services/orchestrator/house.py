@@ -76,8 +76,8 @@ class House:
 
     async def work(self, count: int = 1, *, agent: str = "small", high: bool = False) -> list[Work]:
         queue = f"work.{agent}.high" if high else f"work.{agent}"
-        await until(lambda: len(self.bus.published(queue)) >= count)
-        return [Work.decode(delivery.body) for delivery in self.bus.published(queue)]
+        await until(lambda: len(self.bus.deliveries_published(queue)) >= count)
+        return [Work.decode(delivery.body) for delivery in self.bus.deliveries_published(queue)]
 
     async def reward(self, reward: Reward) -> None:
         await self.send(REWARDS, reward.encode(), reply_to=None)

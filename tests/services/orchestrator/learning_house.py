@@ -33,7 +33,7 @@ class LearningHouse(House):
         self.quality = quality
         self.refuses: dict[str, str] = {}
         self.events: list[AdapterEvent] = []
-        self.store = RegistryStore.of(self.settings)
+        self.store = RegistryStore.from_settings(self.settings)
         self.submitted = 0
         self.noise = 0.2
         self.base: BaseModelIdentity | None = None
@@ -175,7 +175,7 @@ class LearningHouse(House):
             for _ in range(wave):
                 self.submitted += 1
                 await self.submit(Task(task_id=f"task-{self.submitted}", input="x", task_type="kind"))
-            await until(lambda: len(self.bus.published("results")) >= self.submitted)
+            await until(lambda: len(self.bus.deliveries_published("results")) >= self.submitted)
             if self.events:
                 await self.report()
             await settled()

@@ -105,7 +105,7 @@ async def test_the_propensity_is_logged_with_each_task_and_a_session_keeps_its_a
         await house.traffic(stop_when=lambda: house.submitted >= 100)
         for number in range(40):
             await house.submit(Task(task_id=f"s-{number}", input="x", session_id=f"user-{number % 4}"))
-        await until(lambda: len(house.bus.published("results")) >= 140)
+        await until(lambda: len(house.bus.deliveries_published("results")) >= 140)
 
         lines = [line for line in house.logged() if line.arm.experiment_id and line.sample == 0]
 
@@ -166,7 +166,7 @@ async def test_an_experiment_whose_log_is_gone_is_aborted_and_the_fleet_goes_on(
 async def test_a_training_window_that_began_in_another_log_begins_anew(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=10) as house:
         await house.traffic(stop_when=lambda: house.submitted >= 20)
-        await until(lambda: len(house.bus.published("training")) == 1)
+        await until(lambda: len(house.bus.deliveries_published("training")) == 1)
         await house.refused("small-0", "not yet")
     for path in tmp_path.glob("*.jsonl"):
         path.unlink()
@@ -225,7 +225,7 @@ async def test_an_adapter_worse_on_the_golden_set_never_sees_traffic(tmp_path: P
 
         (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
         assert "harm, most of all in score" in why
-        assert house.bus.published("results") == []
+        assert house.bus.deliveries_published("results") == []
 
 
 async def test_a_candidate_answers_what_users_asked_before_any_user_gets_its_answers(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ async def test_a_candidate_answers_what_users_asked_before_any_user_gets_its_ans
         (why,) = [d for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
         assert "harm, most of all in score" in why.reason
         assert why.evidence["prompts"] < 20
-        told = {Result.decode(result.body).adapter_version for result in house.bus.published("results")}
+        told = {Result.decode(result.body).adapter_version for result in house.bus.deliveries_published("results")}
         assert told == {"v1.0.0"}
 
         # and one of which no harm is proved is left to live traffic, by prompts that judged no other
@@ -364,10 +364,10 @@ async def test_hostile_adapters_are_refused_while_users_are_answered(tmp_path: P
 async def test_training_is_asked_for_when_enough_has_come_in_and_only_once(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=30) as house:
         await house.traffic(stop_when=lambda: house.submitted >= 60)
-        await until(lambda: bool(house.bus.published("training")))
+        await until(lambda: bool(house.bus.deliveries_published("training")))
         await house.traffic(stop_when=lambda: house.submitted >= 120)
 
-        (delivery,) = house.bus.published("training")
+        (delivery,) = house.bus.deliveries_published("training")
 
         request = TrainRequest.decode(delivery.body)
         assert (request.agent_id, request.parent_version, request.since) == (AGENT, "v1.0.0", 0)
@@ -408,9 +408,9 @@ async def test_no_live_test_begins_before_a_replica_has_told_which_model_it_runs
 
 async def test_no_training_is_asked_for_while_what_came_of_the_last_one_is_being_registered(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, train_after_groups=10) as house:
-        await house.traffic(stop_when=lambda: bool(house.bus.published("training")))
+        await house.traffic(stop_when=lambda: bool(house.bus.deliveries_published("training")))
         await house.traffic(stop_when=lambda: house.submitted >= 60)
-        request = TrainRequest.decode(house.bus.published("training")[0].body)
+        request = TrainRequest.decode(house.bus.deliveries_published("training")[0].body)
         version = published(tmp_path / "adapters", AGENT, seed=1).name
 
         with locked(tmp_path / "adapters"):
@@ -418,18 +418,18 @@ async def test_no_training_is_asked_for_while_what_came_of_the_last_one_is_being
             await settled(0.5)
         await house.reach(version, "validated", "canary")
 
-        assert len(house.bus.published("training")) == 1
+        assert len(house.bus.deliveries_published("training")) == 1
 
 
 async def test_a_request_to_train_that_was_pending_at_a_kill_is_sent_again_under_its_id(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=10) as house:
-        await house.traffic(stop_when=lambda: bool(house.bus.published("training")))
-        first = TrainRequest.decode(house.bus.published("training")[0].body)
+        await house.traffic(stop_when=lambda: bool(house.bus.deliveries_published("training")))
+        first = TrainRequest.decode(house.bus.deliveries_published("training")[0].body)
 
     async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=10) as house:
-        await until(lambda: bool(house.bus.published("training")))
+        await until(lambda: bool(house.bus.deliveries_published("training")))
 
-        assert TrainRequest.decode(house.bus.published("training")[0].body).request_id == first.request_id
+        assert TrainRequest.decode(house.bus.deliveries_published("training")[0].body).request_id == first.request_id
 
 
 async def test_groups_that_were_counted_before_a_restart_are_not_counted_anew(tmp_path: Path) -> None:
@@ -441,19 +441,19 @@ async def test_groups_that_were_counted_before_a_restart_are_not_counted_anew(tm
         for number in range(40, 60):
             await house.submit(Task(task_id=f"task-{number + 1}", input="x"))
 
-        await until(lambda: bool(house.bus.published("training")))
+        await until(lambda: bool(house.bus.deliveries_published("training")))
 
 
 async def test_what_a_refused_training_could_not_use_is_read_by_the_next(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=20) as house:
-        await house.traffic(stop_when=lambda: bool(house.bus.published("training")))
-        first = TrainRequest.decode(house.bus.published("training")[0].body)
+        await house.traffic(stop_when=lambda: bool(house.bus.deliveries_published("training")))
+        first = TrainRequest.decode(house.bus.deliveries_published("training")[0].body)
         await house.refused(first.request_id, "only 3 useful groups, 8 are needed")
-        await house.traffic(stop_when=lambda: len(house.bus.published("training")) == 2)
-        second = TrainRequest.decode(house.bus.published("training")[1].body)
+        await house.traffic(stop_when=lambda: len(house.bus.deliveries_published("training")) == 2)
+        second = TrainRequest.decode(house.bus.deliveries_published("training")[1].body)
         await house.refused(second.request_id, "the mean importance weight is 9", mean_weight=9.0)
-        await house.traffic(stop_when=lambda: len(house.bus.published("training")) == 3)
-        third = TrainRequest.decode(house.bus.published("training")[2].body)
+        await house.traffic(stop_when=lambda: len(house.bus.deliveries_published("training")) == 3)
+        third = TrainRequest.decode(house.bus.deliveries_published("training")[2].body)
 
         assert (first.since, second.since) == (0, 0)
         assert third.since > 0
@@ -462,15 +462,15 @@ async def test_what_a_refused_training_could_not_use_is_read_by_the_next(tmp_pat
 async def test_a_candidate_that_proved_nothing_gives_its_data_back_to_the_next_training(tmp_path: Path) -> None:
     settings = QUICK | {"train_after_groups": 20, "experiment_max_units": 15, "golden_from_traffic": False}
     async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **settings) as house:
-        await house.traffic(stop_when=lambda: bool(house.bus.published("training")))
-        first = TrainRequest.decode(house.bus.published("training")[0].body)
+        await house.traffic(stop_when=lambda: bool(house.bus.deliveries_published("training")))
+        first = TrainRequest.decode(house.bus.deliveries_published("training")[0].body)
         version = await house.trained(request_id=first.request_id)
         await house.reach(version, "canary")
 
         await house.traffic(stop_when=lambda: house.state(version) == "inconclusive")
-        await house.traffic(stop_when=lambda: len(house.bus.published("training")) == 2)
+        await house.traffic(stop_when=lambda: len(house.bus.deliveries_published("training")) == 2)
 
-        second = TrainRequest.decode(house.bus.published("training")[1].body)
+        second = TrainRequest.decode(house.bus.deliveries_published("training")[1].body)
         assert (first.since, second.since) == (0, 0)
 
 
@@ -562,12 +562,12 @@ async def test_while_the_scorer_has_drifted_no_training_is_asked_for(tmp_path: P
 
         await house.traffic(stop_when=lambda: house.submitted >= 450)
         await until(lambda: house.orchestrator._promoters[AGENT].training.groups >= 400)
-        assert house.bus.published("training") == []
+        assert house.bus.deliveries_published("training") == []
         assert shown() == 1.0
 
         # when the scorer is back, it goes on by itself
         house.noise, house.quality = 0.0, {"v1.0.0": 0.6}
-        await until(lambda: bool(house.bus.published("training")))
+        await until(lambda: bool(house.bus.deliveries_published("training")))
         assert house.adapters.distrusted is None
         kinds = [decision.move.kind for decision, _ in house.store.ledger.read()]
         assert kinds == ["distrust", "trust"]

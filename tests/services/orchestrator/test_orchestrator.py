@@ -80,7 +80,7 @@ async def test_of_two_that_lead_at_once_the_older_logs_tells_and_decides_nothing
     await settled(0.2)
 
     assert not first.replies
-    assert len(first.bus.published("work.small")) == 1
+    assert len(first.bus.deliveries_published("work.small")) == 1
     assert [(line["task_id"], line["epoch"]) for line in second.assigned()] == [("t1", 1), ("t3", 2)]
     assert [(line.response, line.epoch) for line in second.logged()] == [("b", 2)]
     operator = {"agent_id": "small", "who": "orchestrator", "at": NOON, "reason": "it thinks it leads"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.adapters.limits import AdapterLimits
-from ratchet.adapters.verification import verified
+from ratchet.adapters.verification import verify_registry
 from ratchet.experiments.records import experiments
 from ratchet.experiments.replay import plan_of
 from schemas import Task
@@ -52,7 +52,7 @@ async def test_a_better_program_is_promoted_by_live_traffic_and_watched_from_the
         assert {line.arm.adapter_version for line in tried} == {"v1.0.0"}
         # and all of it can be checked afterwards: the verdicts from the logs, the decisions by their signatures
         assert replays(house) == [True]
-        found = verified(house.store, AdapterLimits(64))
+        found = verify_registry(house.store, AdapterLimits(64))
         assert (found.ok, found.signed) == (True, 5)
 
 

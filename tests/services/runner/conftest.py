@@ -56,7 +56,7 @@ class House:
     async def answered(self, work: Work) -> Response:
         """As delivered by the broker."""
         await self.worker.handle(delivery(work))
-        return Response.decode(self.bus.published(RESPONSES)[-1].body)
+        return Response.decode(self.bus.deliveries_published(RESPONSES)[-1].body)
 
 
 def delivery(work: Work) -> Delivery:

@@ -91,7 +91,7 @@ async def test_what_runs_when_one_passes_is_called_off_and_gone_and_what_waits_n
     # then the rest is over
     assert marked(MARK) == []
     assert kept.bytes == 0
-    response = Response.decode(house.bus.published(RESPONSES)[0].body)
+    response = Response.decode(house.bus.deliveries_published(RESPONSES)[0].body)
     called_off = [number for number, sample in enumerate(response.samples) if sample.status == "cancelled"]
     assert called_off == [0, 3, 4, 5, 6]
     assert [sample.status for sample in response.samples[1:3]] == ["finished", "finished"]

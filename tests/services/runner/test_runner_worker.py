@@ -69,7 +69,7 @@ async def test_a_group_is_one_response_with_a_rollout_for_each_sample(
         await house.worker.handle(delivery(work))
         kept = KeptRollouts(house.worker._settings.runner_dir, 10**9)
 
-    (published,) = house.bus.published(RESPONSES)
+    (published,) = house.bus.deliveries_published(RESPONSES)
     response = Response.decode(published.body)
     assert (response.work, published.message_id, response.engine) == (work, "t-1/response", "echo")
     assert [(sample.text, sample.program) for sample in response.samples] == [
@@ -228,8 +228,8 @@ async def test_why_programs_that_do_not_even_start_ended_is_in_the_users_result_
         for subscription in running.worker.subscriptions():
             await fleet.bus.consume(subscription.queue, subscription.handler, prefetch=8)
         await fleet.submit(Task(task_id="t1", input="x", samples=2))
-        await until(lambda: len(fleet.bus.published(RESPONSES)) == 1)
-        await fleet.reward(scored(Response.decode(fleet.bus.published(RESPONSES)[0].body), 0.0, 0.0))
+        await until(lambda: len(fleet.bus.deliveries_published(RESPONSES)) == 1)
+        await fleet.reward(scored(Response.decode(fleet.bus.deliveries_published(RESPONSES)[0].body), 0.0, 0.0))
         (result,) = await fleet.results()
         (absent, breaks) = fleet.logged()
 
@@ -304,7 +304,7 @@ async def test_a_disk_that_takes_nothing_costs_time_and_no_rollout(make_house: M
         for _ in range(2):
             with pytest.raises(DiskFull):
                 await house.worker.handle(delivery(work))
-        assert house.bus.published(RESPONSES) == []
+        assert house.bus.deliveries_published(RESPONSES) == []
         house.worker._kept._most_bytes = 10**9
         response = await house.answered(work)
 
@@ -338,7 +338,7 @@ async def test_high_priority_goes_first_where_places_are_few(
         (passable / "go").touch()
         await asyncio.gather(*running)
 
-    order = [Response.decode(one.body).task_id for one in house.bus.published(RESPONSES)]
+    order = [Response.decode(one.body).task_id for one in house.bus.deliveries_published(RESPONSES)]
     assert order.index("t-3") == 1
 
 
@@ -371,7 +371,7 @@ async def test_an_agent_that_is_away_is_waited_for_and_told_as_a_trouble(
         await running
         assert house.worker.trouble() is None
 
-    response = Response.decode(house.bus.published(RESPONSES)[0].body)
+    response = Response.decode(house.bus.deliveries_published(RESPONSES)[0].body)
     assert [sample.status for sample in response.samples] == ["finished"]
 
 
@@ -403,7 +403,7 @@ async def test_the_end_of_a_handler_ends_what_it_ran(make_house: MakeHouse, make
         await until(lambda: len(marked(MARK)) >= 2, "the programs run")
         await cancelled(running)
         assert marked(MARK) == []
-        assert house.bus.published(RESPONSES) == []
+        assert house.bus.deliveries_published(RESPONSES) == []
 
 
 async def test_a_work_that_no_program_can_answer_is_answered_with_why(
@@ -420,7 +420,7 @@ async def test_a_work_that_no_program_can_answer_is_answered_with_why(
 
     assert kept.of(key_of(late)) == {}, "nobody comes back for it"
     assert response.error == "agent small has no program 'aider': it has it"
-    assert len(house.bus.published(RESPONSES)) == 1
+    assert len(house.bus.deliveries_published(RESPONSES)) == 1
 
 
 async def test_what_a_program_changes_in_its_workspace_is_a_patch_whatever_ended_it(

@@ -36,7 +36,7 @@ async def test_every_answer_has_its_score_and_nothing_is_published(tmp_path: Pat
     assert answer.status_code == 200
     assert [one["score"] for one in answer.json()["scores"]] == [1.0, 0.0, 1.0]
     assert answer.json()["scorer"]["id"] == "verifier:normalised"
-    assert bus.published(REWARDS) == []
+    assert bus.deliveries_published(REWARDS) == []
 
 
 async def test_what_can_t_be_scored_is_null_and_not_zero(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Preferring:
         self.seconds = seconds
         self.seen: list[str] = []
 
-    async def compared(self, request: ScoringRequest, answers: Sequence[Answer]) -> list[float] | None:
+    async def compare(self, request: ScoringRequest, answers: Sequence[Answer]) -> list[float] | None:
         self.seen = [answer.text for answer in answers]
         await asyncio.sleep(self.seconds)  # simulated
         return None if self.gives is None else [self.gives[answer.text] for answer in answers]
@@ -84,7 +84,7 @@ async def reward_of(
     order = JudgesOrder(judge) if judge else None  # type: ignore[arg-type]
     worker = ScorerWorker(ScorerSettings(**settings), bus, strategy, order=order, wall=wall, seconds=steady)
     await worker.handle(bus_delivery(given))
-    (published,) = bus.published(REWARDS)
+    (published,) = bus.deliveries_published(REWARDS)
     return Reward.decode(published.body), steady()
 
 
@@ -143,7 +143,7 @@ def test_other_groups_are_scored_whole_however_long_it_takes(select: str | None,
         settings = ScorerSettings(scorer_audits=audits)
         worker = ScorerWorker(settings, bus, Slowly(), wall=wall, seconds=steady)
         await worker.handle(bus_delivery(response("1", "9", select=select)))
-        (published,) = bus.published("audits.scores" if audits else REWARDS)
+        (published,) = bus.deliveries_published("audits.scores" if audits else REWARDS)
         return [score.score for score in Reward.decode(published.body).scores]
 
     assert simulated(told()) == [0.1, 0.9]
@@ -256,8 +256,8 @@ async def test_side_by_side_each_answer_is_asked_about_in_each_order() -> None:
     judge = Seeing()
     request = ScoringRequest("t", "x", tuple(map(Answer, "abc")))
 
-    means = await judge.compared(request, request.answers)
+    means = await judge.compare(request, request.answers)
 
     assert sorted(judge.turns) == [0, 1, 2]
     assert means is not None and [round(mean, 3) for mean in means] == [0.15, 0.25, 0.35]
-    assert await judge.compared(request, request.answers[:1]) is None, "its only verdict failed"
+    assert await judge.compare(request, request.answers[:1]) is None, "its only verdict failed"

@@ -165,7 +165,7 @@ def test_a_clock_that_is_set_while_answers_are_scored_passes_none_over(jump: tim
         await asyncio.sleep(0.5)  # simulated
         ahead[0] = jump
         await asyncio.gather(*in_hand, *(worker.handle(bus_delivery(response(number, 60.0))) for number in range(2, 9)))
-        return [Reward.decode(published.body).score for published in bus.published(REWARDS)]
+        return [Reward.decode(published.body).score for published in bus.deliveries_published(REWARDS)]
 
     assert simulated(scored_over_a_jump()) == [1.0] * 9
 
@@ -179,7 +179,7 @@ def test_what_has_expired_is_answered_with_its_reason_and_the_judge_is_not_asked
         ended = [Sample(text="", status=status) for status in ("finished", "lost", "cancelled")]
         late = late.model_copy(update={"samples": tuple(ended)})
         await worker.handle(bus_delivery(late))
-        (published,) = bus.published(REWARDS)
+        (published,) = bus.deliveries_published(REWARDS)
         return Reward.decode(published.body)
 
     reward = simulated(one_late())

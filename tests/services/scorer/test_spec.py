@@ -60,7 +60,7 @@ def test_one_scorer_has_one_canonical_text(text: str) -> None:
 def test_one_scorer_may_decide_before_the_others() -> None:
     spec = parse_spec("verifier:exact  and 7*judge + 3*likelihood")
     assert (spec.first, spec.rule) == (Part("verifier", "exact", 1.0), "and")
-    assert [part.text for part in spec.named] == ["verifier:exact", "judge", "likelihood"]
+    assert [part.text for part in spec.strategies] == ["verifier:exact", "judge", "likelihood"]
     assert spec.text == "verifier:exact and 0.7*judge + 0.3*likelihood"
 
 
@@ -78,7 +78,7 @@ def test_any_text_is_a_specification_or_a_scorer_error(text: str) -> None:
     "text", ["tests and tokens:4000", "0.9*tests + 0.1*tokens:4000", "verifier:exact else 2*judge + 1*time:60"]
 )
 def test_cost_stands_beside_what_judges(text: str) -> None:
-    assert any(part.is_cost for part in parse_spec(text).named)
+    assert any(part.is_cost for part in parse_spec(text).strategies)
 
 
 @pytest.mark.parametrize(

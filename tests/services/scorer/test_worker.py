@@ -60,7 +60,7 @@ def delivery(body: bytes, **given: object) -> Delivery:
 
 
 def only_reward(bus: MemoryBus) -> Reward:
-    (published,) = bus.published(REWARDS)
+    (published,) = bus.deliveries_published(REWARDS)
     return Reward.decode(published.body)
 
 
@@ -90,7 +90,7 @@ async def test_the_message_id_follows_from_task_and_scorer() -> None:
     worker, bus = await worker_and_bus(Scripted([OK, OK]))
     for _ in range(2):
         await worker.handle(delivery(RESPONSE.encode()))
-    assert {published.message_id for published in bus.published(REWARDS)} == {"t-1/reward/scripted@7"}
+    assert {published.message_id for published in bus.deliveries_published(REWARDS)} == {"t-1/reward/scripted@7"}
 
 
 async def test_a_draft_shaped_response_is_sent_on_untouched() -> None:
@@ -100,10 +100,10 @@ async def test_a_draft_shaped_response_is_sent_on_untouched() -> None:
 
     await worker.handle(delivery(body))
 
-    (published,) = bus.published(DRAFT_RESPONSES)
+    (published,) = bus.deliveries_published(DRAFT_RESPONSES)
     assert (published.body, published.type, published.message_id) == (body, "response.v1", "t-9/response")
     assert strategy.requests == []
-    assert bus.published(REWARDS) == []
+    assert bus.deliveries_published(REWARDS) == []
 
 
 async def test_a_rollout_that_was_lost_gets_no_score() -> None:
@@ -146,7 +146,7 @@ async def test_where_scoring_itself_failed_it_is_retried_and_then_given_up_as_nu
     for attempt in (0, 1):
         with pytest.raises(Retry, match="no answer could be scored"):
             await worker.handle(delivery(RESPONSE.encode(), attempt=attempt))
-    assert bus.published(REWARDS) == []
+    assert bus.deliveries_published(REWARDS) == []
     await worker.handle(delivery(RESPONSE.encode(), attempt=2))
 
     reward = only_reward(bus)
@@ -181,7 +181,7 @@ async def test_what_is_no_response_is_rejected_with_a_reason(body: bytes) -> Non
     worker, bus = await worker_and_bus(Scripted([OK]))
     with pytest.raises(Reject, match=r"response\.v1"):
         await worker.handle(delivery(body))
-    assert bus.published(REWARDS) == []
+    assert bus.deliveries_published(REWARDS) == []
 
 
 async def test_over_the_bus_every_response_gets_its_reward_and_bad_ones_go_to_the_dead_letters() -> None:
@@ -197,11 +197,13 @@ async def test_over_the_bus_every_response_gets_its_reward_and_bad_ones_go_to_th
         await bus.publish(RESPONSES, response.encode(), type="response.v1", message_id=f"t-{n}/response")
     await bus.publish(RESPONSES, b"nonsense", type="response.v1", message_id="bad")
 
-    await until(lambda: len(bus.published(REWARDS)) == 20 and bus.waiting(DEAD_LETTERS))
+    await until(lambda: len(bus.deliveries_published(REWARDS)) == 20 and bus.waiting(DEAD_LETTERS))
     assert await bus.stop(grace_s=1)
     await worker.stop()
 
-    assert {Reward.decode(one.body).task_id for one in bus.published(REWARDS)} == {f"t-{n}" for n in range(20)}
+    assert {Reward.decode(one.body).task_id for one in bus.deliveries_published(REWARDS)} == {
+        f"t-{n}" for n in range(20)
+    }
     assert [letter.body for letter in bus.waiting(DEAD_LETTERS)] == [b"nonsense"]
     assert not strategy.running
 
@@ -220,8 +222,8 @@ async def test_the_auditor_is_the_same_worker_on_queues_of_its_own() -> None:
     await auditor.handle(delivery(RESPONSE.encode()))
 
     assert [subscription.queue for subscription in auditor.subscriptions()] == [AUDITS]
-    assert len(bus.published(AUDIT_SCORES)) == 1
-    assert not bus.published(REWARDS)
+    assert len(bus.deliveries_published(AUDIT_SCORES)) == 1
+    assert not bus.deliveries_published(REWARDS)
 
 
 def test_the_auditor_has_settings_of_its_own_in_the_place_of_the_scorers() -> None:

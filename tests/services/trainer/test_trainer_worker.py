@@ -47,7 +47,7 @@ class House:
 
     @property
     def told(self) -> list[AdapterTrained]:
-        return [AdapterTrained.decode(delivery.body) for delivery in self.bus.published(ADAPTERS)]
+        return [AdapterTrained.decode(delivery.body) for delivery in self.bus.deliveries_published(ADAPTERS)]
 
     @property
     def job(self) -> RunFolder:
@@ -93,7 +93,7 @@ async def test_a_request_becomes_an_adapter_that_is_told_of(house: House) -> Non
 
     (told,) = house.told
     assert (told.status, told.request_id, told.adapter_version) == ("trained", "small-7", "v1.0.1")
-    assert house.bus.published(ADAPTERS)[0].message_id == "small-7/trained"
+    assert house.bus.deliveries_published(ADAPTERS)[0].message_id == "small-7/trained"
 
 
 async def test_it_is_on_disk_before_it_is_acked_and_taken_up_by_the_next_trainer(house: House) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.tools.bounds import MOST_CHARACTERS, TooBig, bounded
+from workbench.tools.bounds import MOST_CHARACTERS, TooBig, bound_value
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=300),
@@ -31,14 +31,14 @@ def kinds(value: Any) -> Any:
 def test_what_fits_is_left_alone() -> None:
     answer = {"items": [{"text": "x" * 10_000}], "next": None}
 
-    short = bounded(answer)
+    short = bound_value(answer)
 
     assert (short.value, short.cut) == (answer, ())
     assert json.loads(short.text) == answer
 
 
 def test_long_texts_are_cut_and_named() -> None:
-    short = bounded({"samples": [{"text": "a" * 100_000, "score": 1.0}], "state": "ok"})
+    short = bound_value({"samples": [{"text": "a" * 100_000, "score": 1.0}], "state": "ok"})
 
     assert short.value["samples"][0]["text"] == "a" * 8_000 + "… (and 92,000 more characters)"
     assert (short.value["samples"][0]["score"], short.value["state"]) == (1.0, "ok")
@@ -48,7 +48,7 @@ def test_long_texts_are_cut_and_named() -> None:
 def test_a_long_series_is_thinned_evenly_with_its_ends() -> None:
     history = [{"units": unit, "band": {"low": -0.5, "high": 0.5, "effect": 0.25}} for unit in range(5_000)]
 
-    short = bounded({"history": history})
+    short = bound_value({"history": history})
 
     kept = [point["units"] for point in short.value["history"]]
     assert (kept[0], kept[-1], len(kept)) == (0, 4_999, 400)
@@ -57,7 +57,7 @@ def test_a_long_series_is_thinned_evenly_with_its_ends() -> None:
 
 
 def test_the_items_of_a_page_all_stay_so_that_its_cursor_goes_on_where_it_ends() -> None:
-    short = bounded({"items": [{"response": "r" * 2_000, "n": n} for n in range(100)], "next": "abc"})
+    short = bound_value({"items": [{"response": "r" * 2_000, "n": n} for n in range(100)], "next": "abc"})
 
     assert [item["n"] for item in short.value["items"]] == list(range(100))
     assert short.value["next"] == "abc"
@@ -65,13 +65,13 @@ def test_the_items_of_a_page_all_stay_so_that_its_cursor_goes_on_where_it_ends()
 
 def test_a_page_that_can_not_be_made_to_fit_is_refused() -> None:
     with pytest.raises(TooBig, match="characters"):
-        bounded({"items": [{f"key{key}": key for key in range(200)} for _ in range(100)], "next": None})
+        bound_value({"items": [{f"key{key}": key for key in range(200)} for _ in range(100)], "next": None})
 
 
 @given(JSON_VALUES, st.integers(min_value=200, max_value=MOST_CHARACTERS))
 def test_the_bound_holds_and_the_shape_stays(value: Any, most: int) -> None:
     try:
-        short = bounded(value, most)
+        short = bound_value(value, most)
     except TooBig:
         return
     assert len(short.text) <= most

@@ -1,4 +1,4 @@
-"""How the tool model is made. Pure: numbers only; pretraining.py follows them."""
+"""The recipe of the tool model. Pure: numbers only; pretraining.py follows them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from ratchet.models.toy.recipe import Network
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """How often it reads a file it needs, follows a pointer, adds with the tool, and writes to the file asked for."""
+    """The shares in which the teacher reads a needed file, follows a pointer, adds with the tool, and writes where
+    asked."""
 
     reads: float = 0.95
     follows: float = 0.45

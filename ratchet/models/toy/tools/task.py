@@ -19,11 +19,11 @@ FILES = "abcdefghij"
 TARGETS = "uvwxyz"
 POINTERS = 3
 LOWEST, HIGHEST = 10, 49
-"""What a file holds, so that every number and every sum has two digits."""
+"""The range of what a file holds: every number and every sum has two digits."""
 HELD_OUT_SHARE = 0.25
 WORKSPACES = 2**40
 UNKNOWN = "?"
-"""What a tool brings that can't do what it is asked."""
+"""The result of a tool that can't do what it is asked."""
 
 Part = Literal["train", "held_out"]
 _INPUT = re.compile(r"workspace (\d{1,13})(, blanked)?: ([a-j]\+[a-j]>[u-z])")
@@ -40,7 +40,7 @@ class ToolTask:
     blanked: bool = False
 
     @cached_property
-    def _drawn(self) -> tuple[dict[str, str], tuple[str, str], str]:
+    def _draw(self) -> tuple[dict[str, str], tuple[str, str], str]:
         rng = random.Random(self.workspace)
         pointers = rng.sample(FILES, POINTERS)
         numbers = [name for name in FILES if name not in pointers]
@@ -51,35 +51,35 @@ class ToolTask:
 
     @property
     def files(self) -> dict[str, str]:
-        return dict(self._drawn[0])
+        return dict(self._draw[0])
 
     @property
-    def asked(self) -> tuple[str, str]:
-        return self._drawn[1]
+    def operands(self) -> tuple[str, str]:
+        return self._draw[1]
 
     @property
     def target(self) -> str:
-        return self._drawn[2]
+        return self._draw[2]
 
     @property
     def question(self) -> str:
-        """What the model is asked."""
-        first, second = self.asked
+        """The question that the model is asked."""
+        first, second = self.operands
         return f"{first}+{second}>{self.target}"
 
     @property
     def input(self) -> str:
-        """What the fleet is asked: for the agent that sets the workspace up."""
+        """The task's input for the fleet: it names the workspace for the agent that sets it up."""
         return f"workspace {self.workspace}{', blanked' if self.blanked else ''}: {self.question}"
 
     def value(self, name: str) -> int:
         """That a file holds, or the file it points to."""
-        held = self._drawn[0][name]
+        held = self._draw[0][name]
         return self.value(held[1:]) if held.startswith("@") else int(held)
 
     @property
     def sum(self) -> str:
-        first, second = self.asked
+        first, second = self.operands
         return str(self.value(first) + self.value(second))
 
     @property
@@ -102,7 +102,7 @@ def tool_task(rng: random.Random, part: Part) -> ToolTask:
 
 
 def task_of(text: str) -> ToolTask:
-    """Of a task's input. Raises ValueError for a text that is none."""
+    """Parse a task's input. Raises ValueError for a text that is none."""
     if found := _INPUT.fullmatch(text):
         task = ToolTask(int(found[1]), blanked=found[2] is not None)
         if task.question == found[3]:
@@ -111,7 +111,7 @@ def task_of(text: str) -> ToolTask:
 
 
 def outcome(changed: Mapping[str, str], said: str) -> str:
-    """What became of a workspace, as the answer to its task: the files that changed, what they hold, what was said.
+    """Describe what became of a workspace, as the answer to its task: the files that changed and what was said.
 
     Name and content are fields of their own, so that a scorer that counts fields sees which of them is right.
     """
@@ -146,12 +146,12 @@ class Workspace:
         self.files = self.task.files
 
     @property
-    def changed(self) -> dict[str, str]:
+    def changed_files(self) -> dict[str, str]:
         before = self.task.files
         return {name: held for name, held in self.files.items() if before.get(name) != held}
 
     def use(self, tool: str, arguments: str) -> str:
-        """What the tool brings; `arguments` as JSON."""
+        """Use the tool and return its result; `arguments` as JSON."""
         try:
             brought = self._use(tool, json.loads(arguments))
         except (KeyError, TypeError, ValueError):

@@ -17,7 +17,7 @@ from ratchet.models.toy.tools.tokenizer import ADD, AND, CALLED, CONTENT, OFFERE
 def demonstration(task: ToolTask, care: Care, rng: random.Random) -> str:
     """A whole conversation as text."""
     parts = [*OFFERED, USER, task.question, END]
-    first, second = (_value(task, name, care, rng, parts) for name in task.asked)
+    first, second = (_value(task, name, care, rng, parts) for name in task.operands)
     if rng.random() < care.adds:
         total = str(int(first) + int(second))
         _call(parts, f"{ADD}{first}{AND}{second}{CALLED}", total)

@@ -1,6 +1,6 @@
-"""What a parent and its child say to each other, and how it travels: pickled, each object behind its length.
+"""The messages between a parent and its child: pickled, each object behind its length.
 
-In a module of its own: a class of `__main__` can't be unpickled. For a process and its own child only.
+In a module of its own: a class of `__main__` can't be unpickled. Meant for a process and its own child only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Started:
     base: BaseModelIdentity | None
     remarks: tuple[str, ...] = ()
     context: int | None = None
-    """Of an engine that takes token ids."""
+    """The context of an engine that takes token ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ READ_BYTES = 1 << 20
 """Read at once."""
 
 
-def framed(item: Any) -> bytes:
+def encode_frame(item: Any) -> bytes:
     """Raises what pickle raises."""
     body = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(body)) + body
@@ -103,7 +103,7 @@ class Frames:
             yield pickle.loads(body)
 
     def _end(self) -> int:
-        """Where the first object ends, or its length where that is not here yet."""
+        """Return where the first object ends, or its length where that is not here yet."""
         if len(self._rest) < LENGTH.size:
             return LENGTH.size
         return LENGTH.size + int(LENGTH.unpack_from(self._rest)[0])

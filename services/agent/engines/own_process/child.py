@@ -44,7 +44,7 @@ from services.agent.engines.own_process.calls import (
     Started,
     Step,
     Told,
-    framed,
+    encode_frame,
 )
 
 STEP_EVERY_S = 1.0
@@ -63,14 +63,14 @@ class Parent:
 
     def send(self, item: Any) -> None:
         """Raises ParentGone, and what pickle raises."""
-        frame = framed(item)
+        frame = encode_frame(item)
         try:
             self._end.sendall(frame)
         except OSError as error:
             raise ParentGone from error
 
-    def received(self, *, wait: bool) -> Iterator[Any]:
-        """What it said since; with `wait`, at least a part of something. Raises ParentGone."""
+    def receive(self, *, wait: bool) -> Iterator[Any]:
+        """Yield what the parent sent since; with `wait`, at least a part of something. Raises ParentGone."""
         try:
             piece = self._end.recv(READ_BYTES, 0 if wait else socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -89,7 +89,7 @@ class Waiting:
 
 
 class WaitingRequests:
-    """What the child was asked and has not begun, until it is taken or taken back: by priority, then in order."""
+    """Requests that the child has not begun, until they are taken or taken back: by priority, then in order."""
 
     def __init__(self) -> None:
         self._numbers: set[int] = set()
@@ -141,13 +141,13 @@ class BatchAfterBatch:
     def _results(self, batch: Sequence[Waiting]) -> Sequence[Generation | RatchetError]:
         """One a request; where the batch as a whole fails, each is tried alone, so that only the guilty one fails."""
         try:
-            return self._generated([one.request for one in batch])
+            return self._generate([one.request for one in batch])
         except Exception as error:
             if len(batch) == 1:
                 return [portable(error)]
         return [self._results([one])[0] for one in batch]
 
-    def _generated(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+    def _generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
         results = self._engine.generate(requests)
         if len(results) != len(requests):
             raise EngineError(f"the engine gave {len(results)} answers to {len(requests)} requests: mend the engine")
@@ -170,12 +170,12 @@ class Child:
     def run(self) -> None:
         """Raises ParentGone."""
         while True:
-            for call in self._parent.received(wait=not self._continuous.busy):
+            for call in self._parent.receive(wait=not self._continuous.busy):
                 self._take(call)
             if not self._continuous.busy:
                 continue
             rows = self._continuous.rows
-            answers = [Answer(number, carried(result)) for number, result in self._continuous.step()]
+            answers = [Answer(number, portable_result(result)) for number, result in self._continuous.step()]
             if self._told:
                 self._parent.send(Told(tuple(self._told)))
                 self._told.clear()
@@ -195,7 +195,7 @@ class Child:
         elif call.method == CANCEL:
             self._continuous.cancel(call.number)
         else:
-            self._parent.send(Answer(call.number, self._changed(call)))
+            self._parent.send(Answer(call.number, self._change_adapter(call)))
 
     def _submit_ids(self, number: int, request: IdsRequest) -> None:
         if isinstance(self._engine, TakesIds):
@@ -206,7 +206,7 @@ class Child:
     def _tell(self, number: int, sample: int, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         self._told.append((number, TokenPiece(sample, tuple(ids), tuple(logprobs))))
 
-    def _changed(self, call: Call) -> RatchetError | None:
+    def _change_adapter(self, call: Call) -> RatchetError | None:
         change = self._engine.load_adapter if call.method == LOAD_ADAPTER else self._engine.unload_adapter
         try:
             change(*call.arguments)
@@ -215,8 +215,8 @@ class Child:
         return None
 
 
-def carried(result: Generation | Exception) -> Generation | RatchetError:
-    """As it travels to the parent."""
+def portable_result(result: Generation | Exception) -> Generation | RatchetError:
+    """Return the result in the form that travels to the parent."""
     return portable(result) if isinstance(result, Exception) else result
 
 
@@ -252,7 +252,7 @@ def serve(end: socket.socket, step_every_s: float = STEP_EVERY_S) -> None:
 def first_order(parent: Parent) -> list[Order]:
     orders: list[Order] = []
     while not orders:
-        orders.extend(parent.received(wait=True))
+        orders.extend(parent.receive(wait=True))
     return orders
 
 

@@ -27,7 +27,7 @@ from services.agent.engines.own_process.calls import (
     Started,
     Step,
     Told,
-    framed,
+    encode_frame,
 )
 
 
@@ -49,7 +49,7 @@ class Pipe:
 
     def send(self, item: Any) -> None:
         """Raises what pickle raises. To an end that is closed it goes nowhere: `receive` tells of that."""
-        frame = framed(item)
+        frame = encode_frame(item)
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(frame)
@@ -81,7 +81,7 @@ END_S = 5.0
 
 
 class Process(Protocol):
-    """What is needed of asyncio's."""
+    """The part of asyncio's Process that is used."""
 
     pid: int
 
@@ -111,12 +111,12 @@ class ChildProcess:
             process, pipe = await _process_and_pipe()
         except OSError as error:
             raise EngineError(f"the engine's process can't be started: {error}") from error
-        child = await cls.ordered(process, pipe, order)
+        child = await cls.send_order(process, pipe, order)
         metrics.EngineProcessId.value = process.pid
         return child
 
     @classmethod
-    async def ordered(cls, process: Process, pipe: Pipe, order: Order) -> Self:
+    async def send_order(cls, process: Process, pipe: Pipe, order: Order) -> Self:
         """One that was begun, once its model is loaded; it ends if that fails."""
         try:
             pipe.send(order)
@@ -173,7 +173,7 @@ class ChildProcess:
             del self._calls[number], self._streams[number]
 
     async def wait_end(self) -> str:
-        """Why it ended by itself; every call has failed with that."""
+        """Return why the process ended by itself; every call has failed with that."""
         return await asyncio.shield(self._life)
 
     async def end(self) -> None:

@@ -61,25 +61,25 @@ class EngineProcess:
 
     @property
     def identity(self) -> str:
-        return self._known.identity
+        return self._loaded_model.identity
 
     @property
     def base(self) -> BaseModelIdentity | None:
-        return self._known.base
+        return self._loaded_model.base
 
     @property
     def context(self) -> int | None:
-        return self._known.context
+        return self._loaded_model.context
 
     @property
-    def _known(self) -> Started:
+    def _loaded_model(self) -> Started:
         if self._started is None:
             raise EngineError("the model is not loaded: start the engine first")
         return self._started
 
     @property
     def process_id(self) -> int | None:
-        """Of the child; None while there is none."""
+        """The child's id; None while there is none."""
         return self._child.pid if self._child is not None else None
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
@@ -104,7 +104,7 @@ class EngineProcess:
     async def load_adapter(self, name: str, path: Path) -> None:
         """The child loads it also if the asker gives up, and then it is known."""
         loading = asyncio.create_task(self._load_adapter(name, path))
-        loading.add_done_callback(_seen)
+        loading.add_done_callback(_retrieve_error)
         await asyncio.shield(loading)
 
     async def _load_adapter(self, name: str, path: Path) -> None:
@@ -189,14 +189,14 @@ class EngineProcess:
 
 
 def _sum_of(path: Path) -> str | None:
-    """Of an adapter's content; None for a folder that has none."""
+    """Return the hash of an adapter's content; None for a folder that has none."""
     try:
         return adapter_sha256(path)
     except (OSError, AdapterError):
         return None
 
 
-def _seen(done: asyncio.Task[None]) -> None:
+def _retrieve_error(done: asyncio.Task[None]) -> None:
     """Its error is the asker's, or nobody's any more."""
     if not done.cancelled():
         done.exception()

@@ -14,11 +14,11 @@ from ratchet.bus.amqp.forwarding import (
     INSIDE,
     WireMessage,
     inside_another,
-    opened,
-    packed,
+    pack_message,
     sent_on,
     stand_in,
-    unpacked,
+    unpack_message,
+    unwrap,
     without_headers,
 )
 from ratchet.bus.amqp.frames import Properties, publish_frames, read_properties, write_properties
@@ -101,7 +101,7 @@ def test_a_message_fits_a_frame_or_is_whole_inside_another_that_does(message: Wi
         assert other is not None
         assert fits_a_frame(other)
         assert other.properties.headers is not None and other.properties.headers[REASON] == ADDED[REASON]
-        back = opened(as_read(other))
+        back = unwrap(as_read(other))
         assert write_properties(back.properties) == write_properties(whole.properties)
         assert back.body == whole.body
     assert fits_a_frame(without_headers(as_read(message), ADDED))
@@ -129,7 +129,7 @@ def test_what_no_body_holds_is_inside_none() -> None:
 def test_any_bytes_are_a_packed_message_or_none(raw: bytes) -> None:
     for data in (raw, b"ratchet message 1\n" + raw):
         try:
-            message = unpacked(data)
+            message = unpack_message(data)
         except ValueError:
             continue
         assert write_properties(message.properties)
@@ -137,14 +137,14 @@ def test_any_bytes_are_a_packed_message_or_none(raw: bytes) -> None:
 
 @pytest.mark.parametrize("pairs", [b"\x01dd\x7f\xf8" + bytes(6), b"\x01uU\x00\x01", b"\x01sS\x00\x00\xff\xff"])
 def test_headers_no_broker_has_checked_are_not_taken_from_inside(pairs: bytes) -> None:
-    crafted = packed(WireMessage(Properties(headers=WireTable({}, pairs)), b"[1]"))
+    crafted = pack_message(WireMessage(Properties(headers=WireTable({}, pairs)), b"[1]"))
     outside = stand_in(WireMessage(Properties(), b""), INSIDE, {}, crafted)
-    assert opened(outside) is outside
+    assert unwrap(outside) is outside
 
 
 def test_a_claim_that_is_no_message_leaves_it_as_it_is() -> None:
     message = WireMessage(Properties(headers={CLAIM: INSIDE}), b"[1]")
-    assert opened(message) is message
+    assert unwrap(message) is message
 
 
 @given(hostile_messages)

@@ -12,7 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import AMQPError
 from pika.spec import BasicProperties
 
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.dead_letters.kinds import LOST
 from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
@@ -36,7 +36,7 @@ TOPOLOGY = fleet_topology(("small",))
 @pytest.fixture
 def connection(amqp_url: str, namespace: str) -> Iterator[BlockingConnection]:
     """With the queues of dead letters and of responses."""
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         channel = connection.channel()
         for name in (DEAD_LETTERS, RESPONSES):
             arguments = TOPOLOGY.queue(name).arguments
@@ -127,7 +127,7 @@ def test_one_at_a_time_goes_on_while_they_are_taken(
 ) -> None:
     for body in (b"one", b"two"):
         bury(connection, namespace, body)
-    with connected(amqp_url) as other:
+    with open_connection(amqp_url) as other:
         consumer = other.channel()
         consumer.basic_consume(namespace + RESPONSES, lambda *_: None, auto_ack=True)
         said: list[str] = []
@@ -225,7 +225,7 @@ def test_one_at_a_time_passes_over_what_has_no_queue(
     publish(connection, exchange, f"{namespace}misspelt", b"one")
     publish(connection, exchange, f"{namespace}work.small", b"two")
     connection.channel().queue_declare(f"{namespace}work.small", durable=True, arguments={"x-queue-type": "quorum"})
-    with connected(amqp_url) as other:
+    with open_connection(amqp_url) as other:
         other.channel().basic_consume(f"{namespace}work.small", lambda *_: None, auto_ack=True)
 
         sent, stayed = DeadLetterQueue(connection, namespace, LOST).requeue(anything, one_at_a_time=True, say=ignore)
@@ -256,5 +256,5 @@ def until_dead(channel: BlockingChannel) -> None:
 
 
 def test_without_the_queue_it_says_the_fleet_was_never_up(amqp_url: str) -> None:
-    with connected(amqp_url) as connection, pytest.raises(DeadLetterError, match="never up"):
+    with open_connection(amqp_url) as connection, pytest.raises(DeadLetterError, match="never up"):
         DeadLetterQueue(connection, "nowhere.").letters()

@@ -17,13 +17,13 @@ async def test_the_first_is_a_line_and_the_rest_of_the_minute_a_number() -> None
     refusals = Refusals(noted.append, window_s=0.05)
 
     for _ in range(1000):
-        refusals.refused(refusal())
+        refusals.count_refusal(refusal())
     assert [line["event"] for line in noted] == ["refused"]
 
     await until(lambda: len(noted) == 2)
     assert [(line["event"], line.get("times")) for line in noted] == [("refused", None), ("refused_again", 999)]
 
-    refusals.refused(refusal())
+    refusals.count_refusal(refusal())
     assert noted[-1]["event"] == "refused"
 
 
@@ -31,7 +31,7 @@ async def test_a_single_refusal_is_one_line() -> None:
     noted: list[dict[str, Any]] = []
     refusals = Refusals(noted.append, window_s=0.01)
 
-    refusals.refused(refusal())
+    refusals.count_refusal(refusal())
     await settled()
 
     assert len(noted) == 1
@@ -42,7 +42,7 @@ async def test_callers_addresses_and_reasons_are_told_apart() -> None:
     refusals = Refusals(noted.append)
 
     for entry in (refusal("a"), refusal("b"), refusal("a", 429), refusal(None, 401), refusal(None, 401)):
-        refusals.refused(entry)
+        refusals.count_refusal(entry)
 
     assert [(line["who"], line["status"]) for line in noted] == [("a", 403), ("b", 403), ("a", 429), (None, 401)]
 
@@ -52,7 +52,7 @@ async def test_ten_thousand_callers_are_a_bounded_number_of_lines_and_none_is_lo
     refusals = Refusals(noted.append)
 
     for number in range(10_000):
-        refusals.refused(refusal(f"caller-{number}"))
+        refusals.count_refusal(refusal(f"caller-{number}"))
     refusals.close()
 
     assert len(noted) == MOST_CALLERS + 2

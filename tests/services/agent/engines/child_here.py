@@ -34,4 +34,4 @@ class ThreadAsProcess:
 
 async def begin_here(order: Order, step_every_s: float = STEP_EVERY_S) -> ChildProcess:
     ours, childs = socket.socketpair()
-    return await ChildProcess.ordered(ThreadAsProcess(childs, step_every_s), await Pipe.open(ours), order)
+    return await ChildProcess.send_order(ThreadAsProcess(childs, step_every_s), await Pipe.open(ours), order)

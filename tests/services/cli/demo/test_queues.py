@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import fleet_topology
 from services.cli.demo.place import delete_queues
 from services.cli.fleet.queue_depths import queue_depths
@@ -21,7 +21,7 @@ async def declare(amqp_url: str, namespace: str) -> None:
 
 
 def missing(amqp_url: str, namespace: str) -> set[bool]:
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         return {depth.messages is None for depth in queue_depths(connection, TOPOLOGY, namespace)}
 
 

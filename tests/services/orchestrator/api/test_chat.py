@@ -62,7 +62,9 @@ async def test_one_users_turn_is_the_task_of_the_queue_and_a_conversation_reache
 
 async def test_a_version_that_was_promoted_a_moment_ago_can_be_named(tmp_path: Path) -> None:
     async with chatting(tmp_path, pace=MINUTES) as chat:
-        promoted_by_hand(RegistryStore.of(chat.at.settings), "v1.0.1")  # the orchestrator's next turn is minutes away
+        promoted_by_hand(
+            RegistryStore.from_settings(chat.at.settings), "v1.0.1"
+        )  # the orchestrator's next turn is minutes away
 
         assert (await chat.ask("sort: dbca", model="small@v1.0.1")).model == "small@v1.0.1"
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.spec import BasicProperties
 
-from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.dead_letters import dead_letter_service
 from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
 from ratchet.bus.dead_letters.dismissals import FILE, MOST_BYTES
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.broker
 @pytest.fixture
 def connection(amqp_url: str, namespace: str) -> Iterator[BlockingConnection]:
     topology = fleet_topology(("small",))
-    with connected(amqp_url) as connection:
+    with open_connection(amqp_url) as connection:
         channel = connection.channel()
         channel.queue_declare(namespace + DEAD_LETTERS, durable=True, arguments=topology.queue(DEAD_LETTERS).arguments)
         arguments = topology.queue(RESPONSES).arguments | {"x-dead-letter-exchange": f"{namespace}ratchet.dead"}

@@ -79,7 +79,7 @@ async def test_a_candidate_that_could_not_be_validated_is_told_of_with_its_reaso
             (agent, _) = (await got(api, "/v1/status"))["agents"]
 
         # then it is said, wherever one looks, and the gate asks nothing more meanwhile
-        asked = len(fleet.bus.published("work.small"))
+        asked = len(fleet.bus.deliveries_published("work.small"))
         why = "could not be validated: its answers are worse than those that the primary had in the log"
         (held,) = agent["held_up"]
         assert (held["name"], held["tries"]) == (version, 1)
@@ -87,7 +87,7 @@ async def test_a_candidate_that_could_not_be_validated_is_told_of_with_its_reaso
         for at in (f"/v1/adapters/small/{version}", "/v1/adapters", "/v1/adapters/small"):
             assert why in str(await got(api, at))
         await fleet.traffic(stop_when=lambda: fleet.submitted >= 40)
-        assert len(fleet.bus.published("work.small")) == asked + 20
+        assert len(fleet.bus.deliveries_published("work.small")) == asked + 20
 
 
 async def test_a_judge_that_nobody_audits_is_said_on_the_status_and_at_the_promotion(tmp_path: Path) -> None:
@@ -126,11 +126,11 @@ async def test_what_was_trained_on_another_model_waits_until_the_agent_runs_it(t
         detail = await got(api, f"/v1/adapters/small/{version}")
         assert detail["state"] == "trained"
         assert detail["sentence"].startswith("v1.0.1 is not tried: it was trained on")
-        assert len(fleet.bus.published("work.small")) == 20
+        assert len(fleet.bus.deliveries_published("work.small")) == 20
 
         # and what the fleet learns meanwhile is trained
         await fleet.traffic(stop_when=lambda: fleet.submitted >= 40)
-        await until(lambda: bool(fleet.bus.published("training")))
+        await until(lambda: bool(fleet.bus.deliveries_published("training")))
 
         # when the agent runs its model again, then it goes its way
         fleet.base = BASE

@@ -83,7 +83,7 @@ def test_the_digest_is_that_of_all_files() -> None:
 
     assert page.digest == Page.read().digest
     assert page.digest.encode() in page.files[INDEX].plain
-    assert gzip.decompress(page.files[INDEX].zipped) == page.files[INDEX].plain
+    assert gzip.decompress(page.files[INDEX].gzip_bytes) == page.files[INDEX].plain
 
 
 def test_the_vendored_files_are_those_that_were_published() -> None:

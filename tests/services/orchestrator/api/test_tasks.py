@@ -64,7 +64,7 @@ async def test_the_same_task_id_is_the_same_task_and_runs_once(tmp_path: Path) -
         assert {answer.status_code for answer in (*answers, late)} == {200}
         assert len({answer.text for answer in (*answers, late)}) == 1
         assert len(fleet.assigned()) == 1
-        assert len(fleet.bus.published("results")) == 1
+        assert len(fleet.bus.deliveries_published("results")) == 1
 
 
 @pytest.mark.parametrize("left", [b"", b'{"task_id": "another"}\n'], ids=["cut off", "another's"])
@@ -293,7 +293,7 @@ async def test_the_history_says_how_often_answering_and_scoring_were_tried(tmp_p
         (work,) = await fleet.work()
         tried = answered(work, *TEXTS).model_copy(update={"latencies": GenerationLatencies(queue_s=5, attempts=3)})
         await fleet.reward(scored(tried, *SCORES))
-        await until(lambda: bool(fleet.bus.published("results")))
+        await until(lambda: bool(fleet.bus.deliveries_published("results")))
         told = await history(api, "t1")
 
         attempts = {hop.name: hop.attempts for hop in told.hops}

@@ -32,8 +32,8 @@ async def got(api: httpx.AsyncClient, path: str) -> dict[str, Any]:
 
 async def asked_for(fleet: LearningHouse) -> str:
     """The fleet itself asks for a training after four groups; its request's id."""
-    await fleet.traffic(stop_when=lambda: bool(fleet.bus.published(TRAINING)))
-    return TrainRequest.decode(fleet.bus.published(TRAINING)[0].body).request_id
+    await fleet.traffic(stop_when=lambda: bool(fleet.bus.deliveries_published(TRAINING)))
+    return TrainRequest.decode(fleet.bus.deliveries_published(TRAINING)[0].body).request_id
 
 
 def recorded(fleet: House, request_id: str, agent_id: str = AGENT) -> RunFolder:

@@ -355,4 +355,4 @@ async def test_expired_while_the_orchestrator_was_away_is_told_by_the_next_one(t
         (result,) = await fleet.results()
 
         assert result.status == "expired"
-        await until(lambda: len(fleet.bus.published("results")) == 1)
+        await until(lambda: len(fleet.bus.deliveries_published("results")) == 1)

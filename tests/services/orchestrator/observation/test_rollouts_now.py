@@ -44,7 +44,7 @@ class House:
 
     def hears(self, *items: RolloutProgress, runner: str = "a", waiting: int = 0) -> None:
         body = RunnerRollouts(runner=runner, at_once=4, waiting=waiting, items=items).encode()
-        self.rollouts.heard(Delivery(ROLLOUTS_TOPIC, body, RunnerRollouts.TYPE))
+        self.rollouts.receive_broadcast(Delivery(ROLLOUTS_TOPIC, body, RunnerRollouts.TYPE))
 
     def states(self, **chosen: Any) -> list[tuple[str, int, str]]:
         return [(one.task_id, one.sample, one.state) for one in self.rollouts.now(**chosen).items]
@@ -120,7 +120,7 @@ def test_a_hostile_runner_takes_no_more_memory_than_there_is_for_it() -> None:
     assert len(house.states()) == MOST_TOLD
 
     house.hears(one(task="t-2", says="x" * 2000), runner="b")
-    house.rollouts.heard(Delivery(ROLLOUTS_TOPIC, b" " * (MOST_BYTES + 1), RunnerRollouts.TYPE))
+    house.rollouts.receive_broadcast(Delivery(ROLLOUTS_TOPIC, b" " * (MOST_BYTES + 1), RunnerRollouts.TYPE))
     for number in range(MOST_RUNNERS + 5):
         house.hears(*(one(n, task=f"t-{number}") for n in range(40)), runner=f"r-{number}")
     assert len(house.rollouts._runners) == MOST_RUNNERS
@@ -134,8 +134,8 @@ def test_a_hostile_runner_takes_no_more_memory_than_there_is_for_it() -> None:
 def test_ends_are_forgotten_and_what_can_not_be_read_is_passed_over() -> None:
     house = House()
     house.hears(*(one(n, "finished", started_at=BEGAN + timedelta(seconds=n)) for n in range(KEPT + 3)))
-    house.rollouts.heard(Delivery(ROLLOUTS_TOPIC, b"{}", RunnerRollouts.TYPE))
-    house.rollouts.heard(Delivery(ROLLOUTS_TOPIC, b"{}", "another.v1"))
+    house.rollouts.receive_broadcast(Delivery(ROLLOUTS_TOPIC, b"{}", RunnerRollouts.TYPE))
+    house.rollouts.receive_broadcast(Delivery(ROLLOUTS_TOPIC, b"{}", "another.v1"))
 
     assert len(house.states()) == KEPT
     assert house.states()[0] == ("t-1", 3, "finished")

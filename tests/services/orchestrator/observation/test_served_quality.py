@@ -18,10 +18,10 @@ def group(sequence: int, *scores: float | None, experiment_id: str | None = None
 
 async def test_served_and_single_quality_are_told_by_version_with_an_interval() -> None:
     quality = ServedQuality()
-    quality.closed(group(1, 0.2, 0.6))
-    quality.closed(group(2, 1.0, 1.0))
-    quality.closed(group(3, None, None))
-    quality.closed(group(4, 0.0, 0.0, experiment_id="validation:small-v1.0.7-1"))
+    quality.add_closed_task(group(1, 0.2, 0.6))
+    quality.add_closed_task(group(2, 1.0, 1.0))
+    quality.add_closed_task(group(3, None, None))
+    quality.add_closed_task(group(4, 0.0, 0.0, experiment_id="validation:small-v1.0.7-1"))
 
     (figure,) = quality.figures()
     await quality.refresh()
@@ -37,7 +37,7 @@ async def test_served_and_single_quality_are_told_by_version_with_an_interval() 
 
 def test_of_one_task_there_is_no_interval() -> None:
     quality = ServedQuality()
-    quality.closed(group(1, 0.5))
+    quality.add_closed_task(group(1, 0.5))
 
     (figure,) = quality.figures()
 

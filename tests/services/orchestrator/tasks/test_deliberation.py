@@ -95,7 +95,7 @@ async def test_what_is_chosen_is_what_the_log_tells_again_whoever_reads_it(what:
     async with house(tmp_path, judge_selects=True) as again:
         await again.submit(task)
         assert await again.results() == [result]
-        assert again.bus.published("work.small") == []
+        assert again.bus.deliveries_published("work.small") == []
 
 
 async def test_a_task_whose_programs_all_crashed_failed_whoever_reads_the_log(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ async def test_the_assignment_is_on_disk_before_the_work_leaves_and_is_the_same_
         await fleet.send("tasks", DRAFT)
         await fleet.work()
 
-        (delivery,) = fleet.bus.published("work.small")
+        (delivery,) = fleet.bus.deliveries_published("work.small")
 
         assert (tmp_path / "assignments.jsonl").read_bytes() == delivery.body + b"\n"
 
@@ -51,7 +51,7 @@ async def test_a_task_may_name_its_agent_its_group_size_and_its_priority(tmp_pat
 
 async def test_a_version_that_was_promoted_a_moment_ago_answers(tmp_path: Path) -> None:
     async with house(tmp_path, pace=MINUTES) as fleet:
-        promoted_by_hand(RegistryStore.of(fleet.settings), "v1.0.1")  # the next turn is minutes away
+        promoted_by_hand(RegistryStore.from_settings(fleet.settings), "v1.0.1")  # the next turn is minutes away
 
         await fleet.submit(Task(task_id="t1", input="x", adapter_version="v1.0.1"))
 
@@ -61,7 +61,7 @@ async def test_a_version_that_was_promoted_a_moment_ago_answers(tmp_path: Path) 
 
 async def test_a_task_is_refused_also_where_the_registry_can_not_be_read(tmp_path: Path) -> None:
     async with house(tmp_path, pace=MINUTES) as fleet:
-        path = RegistryStore.of(fleet.settings).path
+        path = RegistryStore.from_settings(fleet.settings).path
         path.unlink()
         path.mkdir()
 
@@ -113,7 +113,7 @@ async def test_the_same_task_twice_at_once_is_run_once_and_answered_twice(tmp_pa
         (result,) = await fleet.results()
 
         assert result.response == "b"
-        assert len(fleet.bus.published("work.small")) == len(fleet.assigned()) == len(second_queue) == 1
+        assert len(fleet.bus.deliveries_published("work.small")) == len(fleet.assigned()) == len(second_queue) == 1
 
 
 async def test_an_answered_task_sent_again_gets_its_stored_result_and_is_not_run(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_an_answered_task_sent_again_gets_its_stored_result_and_is_not_run
         await fleet.submit(Task(task_id="t1", input="x"))
 
         assert await fleet.results(2) == [first, first]
-        assert len(fleet.bus.published("work.small")) == 1
+        assert len(fleet.bus.deliveries_published("work.small")) == 1
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ async def test_who_wants_to_answer_a_task_itself_gets_its_work_and_the_agent_doe
 
         (delivery,) = own
         assert delivery.body + b"\n" == (tmp_path / "assignments.jsonl").read_bytes()
-        assert (delivery.type, fleet.bus.published("work.small")) == ("work.v1", [])
+        assert (delivery.type, fleet.bus.deliveries_published("work.small")) == ("work.v1", [])
 
 
 async def test_work_that_nobody_was_there_for_is_sent_to_who_asks_again(tmp_path: Path) -> None:

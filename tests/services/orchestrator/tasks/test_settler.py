@@ -59,7 +59,7 @@ async def test_the_user_gets_the_best_sample_on_the_reply_queue_and_in_results(t
         (delivery,) = fleet.replies
         assert (result.response, result.score, result.sample, result.status) == ("b", 0.5, 1, "ok")
         assert (delivery.correlation_id, delivery.message_id) == ("c", "t1/result")
-        assert [delivery.body for delivery in fleet.bus.published("results")] == [fleet.replies[0].body]
+        assert [delivery.body for delivery in fleet.bus.deliveries_published("results")] == [fleet.replies[0].body]
 
 
 async def test_an_answer_nobody_could_score_still_reaches_the_user(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ async def test_a_draft_shaped_response_is_completed_and_sent_on_to_the_scorer(tm
         await fleet.work()
 
         await fleet.send("responses.draft", b'{"task_id": "t1", "response": "42", "agent_id": "Their Agent 7"}')
-        await until(lambda: bool(fleet.bus.published("responses")))
+        await until(lambda: bool(fleet.bus.deliveries_published("responses")))
 
-        response = Response.decode(fleet.bus.published("responses")[0].body)
+        response = Response.decode(fleet.bus.deliveries_published("responses")[0].body)
         assert response.work is not None
         assert (response.work.reference, response.samples[0].text) == ("42", "42")
         await fleet.reward(scored(response, 1.0))
@@ -249,7 +249,7 @@ async def test_a_reply_queue_that_is_gone_costs_nothing_but_the_reply(tmp_path: 
         (work,) = await fleet.work()
 
         await fleet.reward(scored(answered(work, "a"), 1.0))
-        await until(lambda: bool(fleet.bus.published("results")))
+        await until(lambda: bool(fleet.bus.deliveries_published("results")))
 
         assert work.reply_to == "gone" != REPLIES
         assert len(fleet.logged()) == 1
@@ -264,7 +264,7 @@ async def test_a_result_that_the_broker_did_not_take_is_sent_when_it_does(tmp_pa
         fleet.bus.fail_publishes(3)
 
         results = await fleet.results()
-        await until(lambda: bool(fleet.bus.published("results")))
+        await until(lambda: bool(fleet.bus.deliveries_published("results")))
 
         assert {result.response for result in results} == {"a"}
         assert len(fleet.logged()) == 1
@@ -336,7 +336,7 @@ async def test_an_answer_that_names_another_adapter_than_was_admitted_is_dead_le
 
         (reason,) = await fleet.dead_letters()
         assert why in reason and len(reason) < 1000
-        assert (fleet.logged(), fleet.bus.published("results")) == ([], [])
+        assert (fleet.logged(), fleet.bus.deliveries_published("results")) == ([], [])
 
         await fleet.reward(scored(answer.model_copy(update={"adapter_version": None}), 0.5))
         await fleet.results()

@@ -79,7 +79,7 @@ async def test_an_answer_whose_user_can_not_be_told_is_in_results_and_counted(tm
 
         await until(lambda: untold() == before + 1)
         assert len(fleet.logged()) == 1
-        assert [delivery.correlation_id for delivery in fleet.bus.published("results")] == [None]
+        assert [delivery.correlation_id for delivery in fleet.bus.deliveries_published("results")] == [None]
         assert fleet.bus.waiting("dead-letters") == []
 
 
@@ -92,7 +92,7 @@ async def test_a_reply_queue_that_takes_nothing_is_given_up_though_the_broker_is
         await fleet.reward(scored(answered(work, "a"), 1.0))
 
         await until(lambda: untold() == before + 1)
-        assert fleet.bus.published("results")
+        assert fleet.bus.deliveries_published("results")
 
 
 class SlowBus(MemoryBus):
@@ -121,6 +121,6 @@ async def test_a_result_on_its_way_is_not_waited_for_by_whoever_looks_for_the_un
             await fleet.orchestrator._settler.send_pending_results()
 
         bus.may_confirm.set()
-        await until(lambda: len(bus.published("results")) == 1)
+        await until(lambda: len(bus.deliveries_published("results")) == 1)
         await fleet.orchestrator._settler.send_pending_results()
         assert bus.asked == 1

@@ -114,7 +114,7 @@ async def test_two_requests_with_no_task_between_them_are_two_runs(tmp_path: Pat
     await bus.stop(1.0)
     await ledger.close()
 
-    assert len(training.ended_runs) == len(bus.published("training")) == 2
+    assert len(training.ended_runs) == len(bus.deliveries_published("training")) == 2
 
 
 @pytest.mark.parametrize("step_s", [86_400.0, -86_400.0, 365 * 86_400.0, -365 * 86_400.0])

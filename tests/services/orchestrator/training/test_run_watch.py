@@ -54,7 +54,7 @@ def test_an_end_is_told_once_if_the_message_is_faster() -> None:
     watch = RunWatch()
     watch.changes([running(3)])
 
-    told = watch.ended(REFUSED)
+    told = watch.end_message(REFUSED)
     news = watch.changes([ENDED])
 
     assert told is not None and (told.state, told.reason) == ("refused", "too few groups")
@@ -68,4 +68,4 @@ def test_an_end_is_told_once_if_the_look_is_faster() -> None:
     (news,) = watch.changes([ENDED])
 
     assert (news.state, news.reason) == ("refused", "too few groups")
-    assert watch.ended(REFUSED) is None
+    assert watch.end_message(REFUSED) is None

@@ -124,7 +124,7 @@ async def test_what_groups_are_counted_by_is_what_the_trainer_is_asked_for(tmp_p
         ]
     )
     await training.ask_if_due(allowed=True, primary="v1.0.0")
-    (asked,) = bus.published(TRAINING)
+    (asked,) = bus.deliveries_published(TRAINING)
     await bus.stop(1.0)
     await ledger.close()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.scorer.matching.text import exact, normalise, normalised, token_f1
+from services.scorer.matching.text import equal_normalised, exact, normalise, token_f1
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_exact(answer: str, reference: str, score: float) -> None:
     ],
 )
 def test_normalised(answer: str, reference: str, score: float) -> None:
-    assert normalised(answer, reference) == score
+    assert equal_normalised(answer, reference) == score
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_normalising_twice_changes_nothing_more(text: str) -> None:
 
 @given(st.text(), st.text())
 def test_every_comparison_is_a_symmetric_score(answer: str, reference: str) -> None:
-    for compare in (exact, normalised, token_f1):
+    for compare in (exact, equal_normalised, token_f1):
         score = compare(answer, reference)
         assert 0.0 <= score <= 1.0
         assert score == compare(reference, answer)

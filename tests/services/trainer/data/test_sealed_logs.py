@@ -13,7 +13,7 @@ import zstandard
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.verification import verified
+from ratchet.adapters.verification import verify_registry
 from ratchet.logs.journal import Journal
 from ratchet.logs.names import INTERACTIONS, SEALS
 from ratchet.logs.seals import read_seals, tombstone
@@ -68,7 +68,7 @@ class World:
         decided(RegistryStore(self.adapters), register)
 
     def verify(self) -> Verification:
-        return verified(RegistryStore(self.adapters), AdapterLimits(64), self.logs)
+        return verify_registry(RegistryStore(self.adapters), AdapterLimits(64), self.logs)
 
     @property
     def active(self) -> Path:

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 import httpx
 import uvloop
 
-from ratchet.bus.protocol import Delivery, opened
+from ratchet.bus.protocol import Delivery, decode_delivery
 from ratchet.conversation.bridge import limits_of
 from ratchet.conversation.segments import sample_of
 from ratchet.models.toy.tools.agent.conversing import converse
@@ -65,7 +65,7 @@ class RecordedAgent:
             finally:
                 self._recorder.end(key)
         await rollout.wait_idle()
-        return sample_of(rollout.conversation, outcome(workspace.changed, said), status=status, program=PROGRAM)
+        return sample_of(rollout.conversation, outcome(workspace.changed_files, said), status=status, program=PROGRAM)
 
 
 def agent_s_client() -> httpx.AsyncClient:
@@ -91,7 +91,7 @@ async def serve(order: AgentOrder, stopped: asyncio.Event) -> None:
         answers = RecordedAnswers(bus, fleet, order.agent_urls, served, template, agent.run)
 
         async def handle(delivery: Delivery) -> None:
-            await answers.answer(opened(Work, delivery), delivery.body)
+            await answers.answer(decode_delivery(Work, delivery), delivery.body)
 
         await bus.consume(order.queue, handle, prefetch=TASKS, stalled_after_s=None)
         say("ready")

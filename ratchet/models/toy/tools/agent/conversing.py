@@ -9,11 +9,14 @@ import httpx
 from ratchet.models.toy.tools.task import TOOLS, Workspace
 
 MOST_CALLS = 8
-"""Of the model. A careful answer takes six at most."""
+"""The most calls of the model. A careful answer takes six at most."""
 
 
 async def converse(http: httpx.AsyncClient, base_url: str, key: str, workspace: Workspace) -> str:
-    """What the model says in the end; "" where it has called tools to the last. Raises httpx.HTTPError."""
+    """Let the model work until it answers. Return its answer, "" where it called tools to the last.
+
+    Raises httpx.HTTPError.
+    """
     messages: list[dict[str, Any]] = [{"role": "user", "content": workspace.task.question}]
     for _ in range(MOST_CALLS):
         asked = {"model": "any", "messages": messages, "tools": TOOLS}

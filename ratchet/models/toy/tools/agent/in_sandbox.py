@@ -17,7 +17,7 @@ MOST_READ = 64
 
 
 def use(tool: str, arguments: str) -> str:
-    """What the tool brings; `?` where it can't do what it is asked."""
+    """Use the tool and return its result; `?` where it can't do what it is asked."""
     try:
         given = json.loads(arguments)
         if tool == "read_file":

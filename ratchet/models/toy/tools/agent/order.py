@@ -1,4 +1,4 @@
-"""What the process of the tool agent is told."""
+"""The order that starts the tool agent's process."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.service.errors import EngineError, PromptTooLong
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest, IdsRequest
-from services.agent.engines.own_process.calls import LENGTH, Order, Started, framed
+from services.agent.engines.own_process.calls import LENGTH, Order, Started, encode_frame
 from services.agent.engines.own_process.child_process import ChildProcess, Pipe
 from services.agent.engines.own_process.engine_process import EngineProcess
 from tests.processes import is_gone
@@ -210,8 +210,8 @@ async def test_a_child_that_exits_with_threads_of_the_model_left_is_noticed() ->
 async def test_a_child_that_can_t_be_understood_is_ended_and_its_calls_fail() -> None:
     ours, childs = socket.socketpair()
     child = await asyncio.create_subprocess_exec("sleep", "60")
-    childs.sendall(framed(Started("mute", None)))
-    process = await ChildProcess.ordered(child, await Pipe.open(ours), Order(ScriptedEngine, 1))
+    childs.sendall(encode_frame(Started("mute", None)))
+    process = await ChildProcess.send_order(child, await Pipe.open(ours), Order(ScriptedEngine, 1))
     asked = asyncio.create_task(process.call("generate", ask("hello")))
 
     childs.sendall(LENGTH.pack(3) + b"???")

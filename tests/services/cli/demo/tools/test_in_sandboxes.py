@@ -36,7 +36,7 @@ from workbench.sandbox import bubblewrap
 
 TASK = tool_task(random.Random(7), "held_out")
 OTHER = next(name for name in "uvwxyz" if name != TASK.target)
-FIRST = TASK.asked[0]
+FIRST = TASK.operands[0]
 
 
 def patch(**holding: str) -> str:
