@@ -63,7 +63,7 @@ class Stops:
         self._count: int | None = None
 
     def count(self, ids: Sequence[int]) -> int | None:
-        """How many of an answer's tokens are kept; None while no string is in it. `ids`: all so far."""
+        """Return how many of an answer's tokens are kept; None while no string is in it. `ids`: all so far."""
         for token in ids[self._decoding.count :] if self._count is None else ():
             begin = max(0, self._decoding.settled - self._longest + 1)
             text = self._decoding.add(token)
