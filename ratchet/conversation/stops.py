@@ -1,4 +1,4 @@
-"""Where an answer ends that ends at strings: the one rule of the engines, the recorder and the public front. Pure.
+"""The end of an answer that ends at strings: the one rule of the engines, the recorder and the public front. Pure.
 
 Of the sampled tokens those are kept up to the one with which a string was whole, and what is told ends before it. That
 is decided by the tokens so far alone, so what is kept is the policy's own, as it was sampled.
