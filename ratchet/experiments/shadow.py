@@ -168,7 +168,7 @@ class ShadowReplay:
         self._types = {name: Difference(margin=0.0, tolerance=rule.type_tolerance) for name in rule.types}
         self._has_base = False
         self._latencies = (0.0, 0)
-        """Of the other side: their sum in seconds, and how many."""
+        """The sum of the other side's latencies in seconds, and their number."""
         self.ours_scored = self.others_scored = 0
 
     def observe(self, pair: Pair) -> None:

@@ -17,14 +17,14 @@ from ratchet.experiments.effect import MAX_STRATA, OTHER, HarmTest
 COMMON = 0.05
 """Share of the units from which on a type must have been seen often enough before a promotion."""
 TYPES_SHARE = 0.2
-"""Of the error rate of a false roll-back. A type that is destroyed is found within a few of its units at any share; an
-experiment that is bad as a whole is found the later the larger this share is."""
+"""The types' share of the error rate of a false roll-back. A type that is destroyed is found within a few of its units
+at any share; an experiment that is bad as a whole is found the later the larger this share is."""
 NAMED = 8
 """Types that are named as too rare."""
 
 
 def part_of(nth: int) -> float:
-    """Of the n-th type that appears: its part of the error rate, over that of the weighted mean."""
+    """Return the part of the n-th type that appears in the error rate, over that of the weighted mean."""
     return TYPES_SHARE / (1.0 - TYPES_SHARE) / (nth * (nth + 1))
 
 
@@ -57,8 +57,13 @@ class TypeVeto:
     enough: int
     replayed: Mapping[str, int] = field(default_factory=dict)
     """Prompts of each type at which the shadow replay compared the candidate already."""
+    shares_errors: bool = True
+    """False in older plans, whose types have a rate of error of their own."""
     _types: dict[str, TypeTally] = field(default_factory=dict)
     _units: int = 0
+
+    def _part(self, nth: int) -> float:
+        return part_of(nth) if self.shares_errors else 1.0 / (nth * (nth + 1))
 
     def observe(
         self, score: float | None, *, is_candidate: bool, share: float, stratum: str, weight: float = 1.0
@@ -67,7 +72,7 @@ class TypeVeto:
         name = stratum if stratum in self._types or len(self._types) < MAX_STRATA else OTHER
         kind = self._types.get(name)
         if kind is None:
-            kind = self._types[name] = TypeTally(HarmTest(self.tolerance), part_of(len(self._types) + 1))
+            kind = self._types[name] = TypeTally(HarmTest(self.tolerance), self._part(len(self._types) + 1))
         kind.test.observe(score, is_candidate=is_candidate, share=share, stratum=name, weight=weight)
         kind.harm = kind.part * kind.test.harm.e
         kind.candidate += is_candidate
