@@ -221,7 +221,7 @@ class ReplayTwin:
 
     @property
     def replayed(self) -> list[ReplayedEvidence]:
-        """Of each run as its live test takes it over."""
+        """The evidence of each run as its live test takes it over."""
         types = {str(kind): self.prompts // len(LEVELS) for kind in range(len(LEVELS))}
         return [
             ReplayedEvidence(
@@ -243,7 +243,7 @@ class ReplayTwin:
 
 
 def rule_of(nth: int = 1) -> ShadowRule:
-    """As a fleet with the default settings has it for its n-th candidate."""
+    """Return the rule that a fleet with the default settings has for its n-th candidate."""
     first = shadow_rule(AgentAdapters(), POLICY)
     return replace(first, types=tuple(map(str, range(len(LEVELS)))), promote_at=first.promote_at * nth * (nth + 1) / 2)
 

@@ -151,7 +151,7 @@ class Types:
 
     @property
     def harm(self) -> Floats:
-        """Of the worst type, times its part of the error rate."""
+        """The e-value of the worst type, times its part of the error rate."""
         place = np.where(self._place > 0, self._place, np.inf)
         return np.asarray((part_of(1) * 2 * self._wealth.sum(axis=-1) / (place * (place + 1))).max(axis=-1))
 
@@ -295,7 +295,7 @@ class Twin:
 
 
 def replayed_of(plan: ExperimentPlan) -> list[float]:
-    """What the live e-value of each metric is multiplied by."""
+    """Return what the live e-value of each metric is multiplied by."""
     found = plan.replayed or NOT_REPLAYED
     by_metric = {SUCCESS: found.success, BOUNDS: found.bounds, LENGTH: found.length, ANSWERED: found.refused}
     known = [by_metric.get(metric) for metric in range(METRICS)]
@@ -303,7 +303,7 @@ def replayed_of(plan: ExperimentPlan) -> list[float]:
 
 
 def margins_of(plan: ExperimentPlan) -> tuple[float, ...]:
-    """By how much the candidate must be better, of each metric that is a mean of values in [0, 1]."""
+    """Return by how much the candidate must be better, of each metric that is a mean of values in [0, 1]."""
     limits = plan.limits
     assert limits is not None, "a fleet's plan has limits"
     audit = -plan.audit.margin if plan.audit else 0.0
@@ -311,6 +311,6 @@ def margins_of(plan: ExperimentPlan) -> tuple[float, ...]:
 
 
 def tolerances_of(plan: ExperimentPlan) -> tuple[float, ...]:
-    """By how much it may be worse without harm, of the same metrics."""
+    """Return by how much it may be worse without harm, of the same metrics."""
     audit = plan.audit.tolerance if plan.audit else 0.0
     return plan.score_tolerance, plan.success_tolerance, 0.0, plan.refused_tolerance, audit

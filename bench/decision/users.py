@@ -28,8 +28,9 @@ SPREAD = 0.1
 """Standard deviation of the levels of users."""
 USERS = 40
 CARRIED = 0.3
-"""By how much a user's tasks are easier in the second experiment who met only the candidate in the first one, rather
-than half of the time."""
+"""The amount by which a user's tasks are easier in the second experiment who met only the candidate in the first one,
+rather than half of the time.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Sessions(Scenario):
     reacts: float = 0.0
     """Share of the sessions whose later tasks are easy where the candidate gave the first Result, else hard."""
     easier: float = 0.0
-    """By so much each task of a session is easier than the one before it."""
+    """The amount by which each task of a session is easier than the one before it."""
     slower: float = 1.0
     """The candidate's latency is so many times the primary's."""
     counted: Rule = "first"
@@ -54,7 +55,7 @@ TWICE = Scenario("A/A, the same users again", units=1500)
 
 
 def session_streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
-    """As `streams`, with the mean score of the tasks that count."""
+    """Make streams with the mean score of the tasks that count."""
     assert isinstance(scenario, Sessions), "a scenario with sessions"
     stream = streams(scenario, runs, rng)
     shape = (*stream.draws.shape, MOST_TASKS)
@@ -78,7 +79,7 @@ def session_streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> 
 
 
 def twice(runs: int, seed: int) -> tuple[Outcome, Outcome]:
-    """What came of the first and of the second experiment with the same users."""
+    """Return what came of the first and of the second experiment with the same users."""
     rng = np.random.default_rng(seed)
     first, second = list[Twin | Rival](), list[Twin | Rival]()
     for start in range(0, runs, CHUNK):

@@ -2,10 +2,9 @@
 
 A small model learns three families of tasks from its own traffic, unattended, by a judge that is noisy, likes length
 for two rounds, drifts once, and is beside someone who forges feedback for a round, and someone who corrects answers for
-two rounds, wrongly in one family. After each round a verifier that
-nothing in the fleet ever sees scores tasks whose answers, and half of them whose skills, no model was trained on. Each
-round is kept when it is done: the command goes on where it was left. Everything goes to bench/out/ratchet.json, a
-picture beside it. Exits 1 if a claim does not hold.
+two rounds, wrongly in one family. After each round a verifier that nothing in the fleet ever sees scores tasks whose
+answers, and half of them whose skills, no model was trained on. Each round is kept when it is done: the command goes on
+where it was left. Everything goes to bench/out/ratchet.json, a picture beside it. Exits 1 if a claim does not hold.
 """
 
 from __future__ import annotations

@@ -80,7 +80,9 @@ def _survived(rounds: Sequence[Round], found: Mapping[str, Quality]) -> list[Cla
 
 
 def _family_kept(rounds: Sequence[Round], found: Mapping[str, Quality]) -> Claim | None:
-    """Of what learned from corrections that are wrong in one family; None where the rounds did not come to it."""
+    """Return the claim about what learned from corrections that are wrong in one family; None where the rounds did not
+    come to it.
+    """
     taught = [one for one in rounds if TAUGHT_BY + "correct" in one.events]
     if not taught:
         return None
@@ -97,7 +99,7 @@ def _family_kept(rounds: Sequence[Round], found: Mapping[str, Quality]) -> Claim
 
 
 def _by_family(version: str | None, before: str, found: Mapping[str, Quality]) -> dict[str, float]:
-    """What a version changed in each family."""
+    """Return what a version changed in each family."""
     new, old = found[version or before], found[before]
     return {name: difference(new.singles(name), old.singles(name))[0] for name in FAMILIES}
 

@@ -1,4 +1,4 @@
-"""Where an answer ends that ends at strings: the one rule of the engines, the recorder and the public front. Pure.
+"""The end of an answer that ends at strings: the one rule of the engines, the recorder and the public front. Pure.
 
 Of the sampled tokens those are kept up to the one with which a string was whole, and what is told ends before it. That
 is decided by the tokens so far alone, so what is kept is the policy's own, as it was sampled.
@@ -63,7 +63,7 @@ class Stops:
         self._count: int | None = None
 
     def count(self, ids: Sequence[int]) -> int | None:
-        """How many of an answer's tokens are kept; None while no string is in it. `ids`: all so far."""
+        """Return how many of an answer's tokens are kept; None while no string is in it. `ids`: all so far."""
         for token in ids[self._decoding.count :] if self._count is None else ():
             begin = max(0, self._decoding.settled - self._longest + 1)
             text = self._decoding.add(token)

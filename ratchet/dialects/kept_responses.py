@@ -85,7 +85,7 @@ class KeptResponses:
 
 
 def _items_of(body: Mapping[str, Any]) -> Items | None:
-    """What the request itself gives; None where that is no list of items."""
+    """Return what the request itself gives; None where that is no list of items."""
     given = body.get("input")
     if isinstance(given, str):
         return [{"role": "user", "content": given}]

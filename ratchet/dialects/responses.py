@@ -267,7 +267,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parts(answer: PartialAnswer) -> Iterator[tuple[str, Any]]:
-    """By their kinds, in order. An answer without calls is a message, also an empty one."""
+    """Yield the parts of an answer and their kinds, in order. One without calls is a message, also an empty one."""
     parsed = answer.parsed
     if parsed.reasoning:
         yield "reasoning", parsed.reasoning

@@ -1,4 +1,4 @@
-"""Which arm a unit is given to: a hash of the experiment and the unit, so that no draw is stored or shared.
+"""The arm that a unit is given to: a hash of the experiment and the unit, so that no draw is stored or shared.
 
 A unit is a session where the task names one, else the task. The hash is uniform and, between experiments, independent.
 The hash is keyed by a secret of the experiment, so that no client can choose ids by the arm they will get. It is a fair

@@ -30,11 +30,11 @@ GRID = (
 
 
 Bet = tuple[float, float, float]
-"""Of one unit: its contrast, the largest loss, and the caution; mirrored for the upper end."""
+"""One unit: its contrast, the largest loss, and the caution; mirrored for the upper end."""
 
 
 def refuted_after(bets: Sequence[Bet], delta: float, log_refuted: float) -> int | None:
-    """After how many units "the effect is at most `delta`" is refuted; None if it stands."""
+    """Return after how many units "the effect is at most `delta`" is refuted; None if it stands."""
     process = BettingProcess()
     for count, (x, loss, caution) in enumerate(bets, start=1):
         process.bet(x - delta, (loss + delta) * caution)

@@ -166,7 +166,7 @@ class HarmTest:
         self._means: PooledMeans | StratumMeans = PooledMeans(prior=0.5) if pooled else StratumMeans(prior=0.5)
         self.harm = BettingProcess()
         self.mean = EffectMean()
-        """Of candidate minus primary; decides nothing here."""
+        """Candidate minus primary; it decides nothing here."""
 
     def observe(
         self, y: float | None, *, is_candidate: bool, share: float, stratum: str, weight: float = 1.0
@@ -193,7 +193,7 @@ class HarmTest:
 
 
 class EffectTest(HarmTest):
-    """Beside harm, the e-process against "the candidate is better by at most `margin`".
+    """Adds to the harm test the e-process against "the candidate is better by at most `margin`".
 
     A negative margin makes it a test of non-inferiority: "worse by at least −margin" is what it refutes.
     """
@@ -334,7 +334,7 @@ class RelativeSizeTest:
 
 
 def loss_of(factor: float) -> float:
-    """What a size so many times the usual loses on the scale of `Relative`, where a usual one has 0.5."""
+    """Return what a size so many times the usual one loses on the scale of `Relative`, where a usual one has 0.5."""
     return 0.5 - 1.0 / (1.0 + factor)
 
 

@@ -33,12 +33,12 @@ class ExperimentSnapshot:
 
     @property
     def decision(self) -> ExperimentDecision:
-        """As of then. The band costs some 30 µs a unit each time."""
+        """The decision as of then. The band costs some 30 µs a unit each time."""
         return self.final or decided(self.plan, self.evidence, self.sequence, self.estimate.band)
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
-        """As of then. The bands cost some 30 µs a unit each time."""
+        """The history as of then. The bands cost some 30 µs a unit each time."""
         return self.estimate.history
 
 
@@ -85,7 +85,7 @@ class Experiment:
 
     @property
     def evidence(self) -> Evidence:
-        """As of the last finished unit; cheap."""
+        """The evidence as of the last finished unit; cheap."""
         return self._metrics.evidence(step=self._step, share=self.share)
 
     @property
@@ -95,7 +95,7 @@ class Experiment:
 
     @property
     def snapshot(self) -> ExperimentSnapshot:
-        """As of now: cheap, and unmoved by what comes later. Its bands are worked out when asked for."""
+        """The state as of now: cheap, and unmoved by what comes later. Its bands are worked out when asked for."""
         return ExperimentSnapshot(self.plan, self.evidence, self._sequence, self._final, self._metrics.estimate)
 
     @property
@@ -188,7 +188,7 @@ class Experiment:
         self._climb()
 
     def _climb(self) -> None:
-        """To the next share when the candidate has shown enough at this one and nothing speaks of harm."""
+        """Go to the next share when the candidate has shown enough at this one and nothing speaks of harm."""
         enough = self._candidates_at_step >= self._ramp_step.candidate_units
         if enough and self._step < len(self.plan.ramp) - 1 and self._metrics.harm < self.plan.hold_ramp_at:
             self._step += 1

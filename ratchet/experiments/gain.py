@@ -1,4 +1,4 @@
-"""Before and after on the same held-out tasks: means and their difference, each with a 95 % confidence interval. Pure.
+"""Means before and after on the same held-out tasks, and their difference, each with a 95 % confidence interval. Pure.
 
 A task's value is the mean over its samples, so that a group of eight answers counts as one observation; the difference
 is paired by task, which takes the tasks' own difficulty out of it.
@@ -31,7 +31,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Of one score in [0, 1]."""
+    """The gain in one score in [0, 1]."""
 
     before: Estimate
     after: Estimate
@@ -69,7 +69,7 @@ MARGIN = 0.02
 
 
 def served_gain(before: Mapping[str, Sequence[Answered]], after: Mapping[str, Sequence[Answered]]) -> Gain:
-    """As `gain`, of what a user is served: by task what the best-scored sample is worth."""
+    """Return the gain in what a user is served: by task what the best-scored sample is worth."""
     return gain(
         {task: [_best_of(samples, len(samples))] for task, samples in before.items() if samples},
         {task: [_best_of(samples, len(samples))] for task, samples in after.items() if samples},
@@ -108,7 +108,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def gain(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]]) -> Gain:
-    """By task, the scores of its samples; tasks with samples on one side only are left out."""
+    """Compare by task the scores of its samples; tasks with samples on one side only are left out."""
     both = [task for task, scores in before.items() if scores and after.get(task)]
     first = [fmean(before[task]) for task in both]
     second = [fmean(after[task]) for task in both]

@@ -1,4 +1,4 @@
-"""What one experiment may use of what all experiments of an agent may use together. Pure.
+"""The part that one experiment may use of what all experiments of an agent may use together. Pure.
 
 Errors: the n-th candidate is promoted at an e-value of 1/αₙ with αₙ = 2α/(n(n + 1)). These sum to 2α, so by the union
 bound, with probability 1 − 2α at least, no candidate that is no better is ever promoted, however many there will be
@@ -26,7 +26,9 @@ MOST = 0.49
 """Shares and scores lie in [0, 1]: no margin is wider than half of it."""
 
 FIRST_UNITS = 450
-"""Of the primary in a watch, before the holdback falls to a half; it waits while the e-value of harm is 1.2 or more."""
+"""Units of the primary in a watch, before the holdback falls to a half; it waits while the e-value of harm is 1.2 or
+more.
+"""
 
 
 def alpha_of(alpha: float, nth: int) -> float:
@@ -40,7 +42,8 @@ def candidates_tried(entries: Iterable[AdapterEntry | ProgramEntry]) -> int:
 
 
 def limits_left(limits: Limits, since_base: Change) -> Limits:
-    """Of the fleet's limits, which are against v1.0.0: what a candidate may be against this primary.
+    """Return what is left of the fleet's limits, which are against v1.0.0: what a candidate may be against this
+    primary.
 
     Never more than the whole limit, though the primary be better than v1.0.0: each step is limited too.
     """
@@ -54,7 +57,7 @@ def limits_left(limits: Limits, since_base: Change) -> Limits:
 
 
 def measured_since_base(carried: Change, replay: ReplayRecord | None) -> Change:
-    """What the primary has changed since v1.0.0: as the replay measured it beside v1.0.0, on the same prompts.
+    """Return what the primary has changed since v1.0.0: as the replay measured it beside v1.0.0, on the same prompts.
 
     `carried`: what its experiments estimated. It holds for what a replay does not measure, latency, and where too few
     prompts were left. Estimates that are multiplied from promotion to promotion drift: each was selected by passing.

@@ -30,7 +30,7 @@ def unit_of(task: Task) -> tuple[str, bool]:
 
 
 def enrolment_of(work: Work) -> Enrolment:
-    """Of a Work whose arm names an experiment."""
+    """Return the enrolment of a Work whose arm names an experiment."""
     unit_id, in_session = unit_of(work)
     return Enrolment(
         sequence=work.arm.sequence,
@@ -43,7 +43,9 @@ def enrolment_of(work: Work) -> Enrolment:
 
 
 def outcome_of(lines: Sequence[Interaction]) -> Outcome:
-    """Of all the lines of one task, in the order of its samples: the mean of its group, and what the user got."""
+    """Make the outcome of all the lines of one task, in the order of its samples: the mean of its group, and what the
+    user got.
+    """
     answered = answers_of(lines)
     scores = [line.score for line in answered if line.score is not None]
     # those that tell turns: what older lines tell of calls was in no evidence, which a replay must come to again

@@ -1,4 +1,4 @@
-"""What is measured in one experiment, unit by unit: four metrics, the share check, the band, and plain means."""
+"""The measurements of one experiment, unit by unit: four metrics, the share check, the band, and plain means."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from schemas.records.evidence import (
 )
 
 HARM_WEIGHTS = (0.5, 0.3, 0.1, 0.1)
-"""Of score, success, length and latency. Four tests at alpha each would raise a false alarm in up to four times as many
-experiments; a weighted mean of e-processes is an e-process itself, so one threshold keeps the whole at alpha."""
+"""Weights of score, success, length and latency. Four tests at alpha each would raise a false alarm in up to four times
+as many experiments; a weighted mean of e-processes is an e-process itself, so one threshold keeps the whole at alpha.
+"""
 
 HARM_WEIGHTS_WITH_REFUSALS = (0.5, 0.25, 0.1, 0.1, 0.05)
-"""Of plans with limits: the fifth is of refusals."""
+"""Weights in plans with limits: the fifth is of refusals."""
 
 AUDIT_WEIGHT = 0.2
-"""Of the auditor's score in harm, where there is an auditor; the other weights share the rest."""
+"""Weight of the auditor's score in harm, where there is an auditor; the other weights share the rest."""
 
 SERVED_WEIGHT = 0.1
-"""Of the second verdicts on what users are served, where the plan asks for them; the others share the rest."""
+"""Weight of the second verdicts on what users are served, where the plan asks for them; the others share the rest."""
 
 AnySizeTest = SizeTest | RelativeSizeTest
 
@@ -104,7 +105,7 @@ class ArmMeans:
 
 
 class AuditTest:
-    """What second verdicts say of the candidate, of the units that were to have them.
+    """The test of second verdicts on the candidate, of the units that were to have them.
 
     That no loss beyond the margin is left must be proved with what has none at its worst, as in the bounds of the
     score. For harm the unscored is no evidence: a judge that is away accuses nobody.
@@ -141,7 +142,7 @@ class AuditTest:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Of the auditor."""
+        """The fields that the auditor adds to the evidence."""
         return {
             "audited": self.units,
             "audit_effect": self.effect,
@@ -196,7 +197,7 @@ class EffectEstimate:
 
     @property
     def band(self) -> Band:
-        """Of the score."""
+        """The band of the effect on the score."""
         return self.effect.after([self.units])[0]
 
     @property
@@ -266,7 +267,7 @@ class ExperimentMetrics:
 
     @property
     def change(self) -> Change:
-        """Of candidate to primary, estimated."""
+        """The change from primary to candidate, estimated."""
         return Change.model_construct(
             score=self._score.mean.value,
             success=self._success.mean.value,
@@ -331,7 +332,7 @@ class ExperimentMetrics:
 
     @property
     def band(self) -> Band:
-        """Of the score."""
+        """The band of the effect on the score."""
         return self._estimate.band
 
     @property
@@ -340,7 +341,7 @@ class ExperimentMetrics:
 
     @property
     def estimate(self) -> EffectEstimate:
-        """As of now: what is observed later does not change it. Costs a copy of 40 bytes a unit."""
+        """The estimate as of now: what is observed later does not change it. Costs a copy of 40 bytes a unit."""
         return EffectEstimate(self.units, self._band.copy(), self._history.points)
 
     @property

@@ -86,7 +86,7 @@ def _unjudged(evidence: Evidence) -> str:
 
 
 def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
-    """What the candidate still lacks for its promotion."""
+    """Return what the candidate still lacks for its promotion."""
     fewest = min(evidence.candidate.units, evidence.primary.units)
     last = len(plan.ramp) - 1
     checks = [
@@ -125,7 +125,7 @@ def proofs(evidence: Evidence) -> tuple[tuple[str, float | None], ...]:
 
 
 def _also(evidence: Evidence) -> str:
-    """What else was proved, as part of a sentence."""
+    """Return what else was proved, as part of a sentence."""
     if evidence.gain_bounds is None:
         return "both"
     limits = "" if evidence.kept is None else f"within the limits: {evidence.kept:.4g}; "

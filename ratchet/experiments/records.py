@@ -37,13 +37,13 @@ class ExperimentRecord:
 
     @property
     def verdict(self) -> ExperimentDecision | None:
-        """What it was ended on, as it is in the ledger; None for one that runs, or that something else ended."""
+        """The decision that ended it, as it is in the ledger; None for one that runs, or that something else ended."""
         evidence = self.ended.evidence if self.ended else {}
         own = evidence.get("experiment_id") == self.experiment_id and "verdict" in evidence
         return ExperimentDecision.model_validate(evidence) if own else None
 
     def summary(self) -> ExperimentSummary:
-        """For the API."""
+        """Return what the API shows."""
         ended = self.ended
         return ExperimentSummary(
             experiment_id=self.experiment_id,
@@ -98,7 +98,7 @@ class ExperimentFold:
 
 
 def experiments(decisions: Iterable[Decision]) -> list[ExperimentRecord]:
-    """In the order they began. Raises NotAllowed for a ledger that breaks the rules of the registry."""
+    """Return them in the order they began. Raises NotAllowed for a ledger that breaks the rules of the registry."""
     fold = ExperimentFold()
     for decision in decisions:
         fold.add(decision)

@@ -28,7 +28,9 @@ from schemas.records.interaction import Interaction
 
 
 def parameters(plan: ExperimentPlan, positions: Mapping[str, int]) -> dict[str, JsonValue]:
-    """For the RunningExperiment of this plan. `positions`: log → byte at which it stood before the first unit."""
+    """Return the parameters of this plan's RunningExperiment. `positions`: log → byte at which it stood before the
+    first unit.
+    """
     return {"plan": plan.model_dump(mode="json"), "positions": dict(positions)}
 
 
@@ -106,7 +108,7 @@ def _lines_of(
 
 
 def _position(experiments: Iterable[RunningExperiment], log: str) -> int:
-    """Where to begin to read a log: before the first unit of any of them."""
+    """Return where to begin to read a log: before the first unit of any of them."""
     return min((began_at(running, log) for running in experiments), default=0)
 
 

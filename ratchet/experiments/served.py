@@ -1,4 +1,4 @@
-"""What users are served: the best of a group of answers, beside a single one, by version. Pure.
+"""The quality of what users are served: the best of a group of answers, beside a single one, by version. Pure.
 
 A task is one observation: its served score is that of the answer its user got, which is the best one's where the task
 does not choose otherwise (ratchet/logs/best_answer.py); its single score the mean over its answers, which is
@@ -36,7 +36,7 @@ class Mean:
 
     @property
     def half_width(self) -> float | None:
-        """Of the 95 % confidence interval around the mean (normal approximation)."""
+        """Half the width of the 95 % confidence interval around the mean (normal approximation)."""
         return None if self.error is None else Z95 * self.error
 
     def data(self) -> dict[str, float | None]:
@@ -45,7 +45,7 @@ class Mean:
 
 @dataclass(slots=True)
 class Quality:
-    """Of one version. `distinct`: different answers in a group, over groups of more than one."""
+    """The quality of one version. `distinct`: different answers in a group, over groups of more than one."""
 
     served: Mean = field(default_factory=Mean)
     single: Mean = field(default_factory=Mean)
@@ -70,7 +70,8 @@ class Quality:
 
 
 def best_of(scores: Sequence[float], count: int, worth: Sequence[float] | None = None) -> float:
-    """What the best-scored of `count` answers is worth, its score if nothing else, expected over all draws of so many.
+    """Return what the best-scored of `count` answers is worth, by default its score, expected over all draws of so
+    many.
 
     Drawn without replacement: unbiased for a group of that size. The i-th lowest of n is the best of a draw with
     probability C(i − 1, count − 1) / C(n, count). `count` ≤ n.

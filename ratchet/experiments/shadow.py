@@ -78,7 +78,7 @@ class SizeMeans:
 
 
 class Difference:
-    """Of one share or score in [0, 1]: the e-processes for harm beyond a tolerance and for no loss beyond a margin."""
+    """The e-processes of one share or score in [0, 1]: for harm beyond a tolerance and for no loss beyond a margin."""
 
     def __init__(self, *, margin: float, tolerance: float) -> None:
         self._margin = margin
@@ -168,7 +168,7 @@ class ShadowReplay:
         self._types = {name: Difference(margin=0.0, tolerance=rule.type_tolerance) for name in rule.types}
         self._has_base = False
         self._latencies = (0.0, 0)
-        """The sum of the other side's latencies in seconds, and their number."""
+        """Latencies of the other side: their sum in seconds, and how many."""
         self.ours_scored = self.others_scored = 0
 
     def observe(self, pair: Pair) -> None:
@@ -214,7 +214,7 @@ class ShadowReplay:
 
     @property
     def harm(self) -> float:
-        """What alone is compared with 1 / alpha."""
+        """The one e-value that is compared with 1 / alpha."""
         harms = self.harms
         total = sum(HARM_WEIGHTS[name] for name in harms)
         return min(sum(HARM_WEIGHTS[name] * e for name, e in harms.items()) / total, LARGEST)
@@ -239,7 +239,7 @@ class ShadowReplay:
 
     @property
     def effect(self) -> float:
-        """Of the score, estimated."""
+        """The effect on the score, estimated."""
         return self._score.mean
 
     @property
@@ -256,7 +256,7 @@ class ShadowReplay:
 
     @property
     def replayed(self) -> ReplayedEvidence:
-        """For the plan of the live test."""
+        """The evidence that the plan of the live test takes over."""
         total, count = self._latencies
         return ReplayedEvidence(
             prompts=sum(self.seen.values()),
@@ -278,12 +278,12 @@ class ShadowReplay:
 
     @property
     def since_base(self) -> Change | None:
-        """What the primary has changed since v1.0.0, as measured on the same prompts; None where it was not."""
+        """The change of the primary since v1.0.0, as measured on the same prompts; None where it was not."""
         return self._primary_since_base.change if self._has_base else None
 
     @property
     def worst(self) -> str:
-        """In what it is worst, in words."""
+        """The name of what it is worst in, for a sentence."""
         harms = self.harms
         name = max(harms, key=lambda one: HARM_WEIGHTS[one] * harms[one])
         if name == "types":
@@ -300,7 +300,7 @@ class ShadowReplay:
 
     @property
     def evidence(self) -> dict[str, object]:
-        """For the ledger of decisions."""
+        """The fields for the ledger of decisions."""
         measured = {"since_base": self.since_base.model_dump()} if self.since_base else {}
         return {
             "prompts": self.prompts,

@@ -17,14 +17,15 @@ from ratchet.experiments.effect import MAX_STRATA, OTHER, HarmTest
 COMMON = 0.05
 """Share of the units from which on a type must have been seen often enough before a promotion."""
 TYPES_SHARE = 0.2
-"""The types' share of the error rate of a false roll-back. A type that is destroyed is found within a few of its units
-at any share; an experiment that is bad as a whole is found the later the larger this share is."""
+"""The types' part of the error rate of a false roll-back. A type that is destroyed is found within a few of its units
+at any share; an experiment that is bad as a whole is found the later the larger this share is.
+"""
 NAMED = 8
 """Types that are named as too rare."""
 
 
 def part_of(nth: int) -> float:
-    """Return the part of the n-th type that appears in the error rate, over that of the weighted mean."""
+    """Return, for the n-th type that appears, its part of the error rate, over that of the weighted mean."""
     return TYPES_SHARE / (1.0 - TYPES_SHARE) / (nth * (nth + 1))
 
 

@@ -50,7 +50,7 @@ class Outcome:
     """Share of its answers that are refusals."""
     scorer: str | None = None
     calls: float | None = None
-    """Of the model, mean of the group's rollouts."""
+    """Calls of the model, mean of the group's rollouts."""
     turns: float | None = None
     answered: bool = True
     """Whether there is an answer that could be audited."""
@@ -61,7 +61,7 @@ class Outcome:
     """Whether that answer was chosen among several, so that its score may have chosen it."""
 
     def by(self, metric: Literal["single", "served"]) -> Outcome:
-        """As an experiment on this metric counts it.
+        """Return the outcome as an experiment on this metric counts it.
 
         A user is served one answer, so of the group's missing scores none is missing as long as there is one.
         """
@@ -76,7 +76,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the auditor said of a task's answers, or of a unit's: `known` is their mean score, the unscored at 0."""
+    """The auditor's verdict on a task's answers, or of a unit's: `known` is their mean score, the unscored at 0."""
 
     known: float
     scored: float
@@ -91,7 +91,7 @@ class Audit:
 
 
 NOT_AUDITED = Audit(known=0.0, scored=0.0)
-"""Of a task without an answer, or whose audit was given up."""
+"""The audit of a task without an answer, or whose audit was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Unit:
     refused: float | None
     scorers: tuple[str, ...]
     audit: Audit | None = None
-    """Of a unit that was to be audited."""
+    """The audit of a unit that was to have one."""
     calls: float | None = None
     turns: float | None = None
     served: Audit | None = None
@@ -227,7 +227,7 @@ class UnitLine:
         return self._arms.get(session_id)
 
     def enrol(self, enrolment: Enrolment) -> None:
-        """In the order of the log of assignments."""
+        """Add a task; call it in the order of the log of assignments."""
         self.advance(enrolment.at)
         if enrolment.in_session and enrolment.unit_id in self._arms:
             self._join(enrolment)
@@ -235,12 +235,16 @@ class UnitLine:
             self._append(enrolment)
 
     def observe(self, sequence: int, outcome: Outcome) -> None:
-        """Once per task, the first time; what is not awaited is none of this experiment's business."""
+        """Take a task's outcome, once per task, the first time; what is not awaited is none of this experiment's
+        business.
+        """
         if unit := self._by_task.pop(sequence, None):
             unit.tasks[sequence] = outcome
 
     def audit(self, sequence: int, audit: Audit) -> None:
-        """Before or after the task's end, once, the first time; what is not awaited is none of its business."""
+        """Take an audit, before or after the task's end, once, the first time; what is not awaited is none of its
+        business.
+        """
         if unit := self._to_audit.pop(sequence, None):
             unit.audits[sequence] = audit
 

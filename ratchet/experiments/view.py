@@ -29,7 +29,7 @@ class ExperimentView:
     trouble: str | None = None
 
     def detail(self) -> ExperimentDetail:
-        """For the API and the report."""
+        """Return what the API and the report show."""
         return ExperimentDetail(
             **dict(self.record.summary()),
             running=self.record.running,
@@ -40,7 +40,7 @@ class ExperimentView:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json: the record, the state of the evidence, and its history."""
+        """Return what --json prints: the record, the state of the evidence, and its history."""
         return self.record.as_dict() | {
             "plan": self.plan and self.plan.model_dump(mode="json"),
             "decision": self.decision and self.decision.model_dump(mode="json"),

@@ -220,7 +220,7 @@ class ChatRequest(Given):
 
     @property
     def overruled(self) -> dict[str, float | str]:
-        """What it wishes for and does not get."""
+        """Wishes that it does not get."""
         wished = wishes(self.model_dump())
         if self.temperature == 0:
             wished.pop("seed", None)

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and a server of OpenAI's dialect, and the JSON object both tell it by."""
+"""Errors between a client and a server of OpenAI's dialect, and the JSON object both tell it by."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def error_object(status: int, message: str, *, param: str | None = None, code: s
 
 
 def anthropic_details(code: str | None) -> dict[str, Any]:
-    """What Anthropic's error has besides: its clients decide by `details.error_code` whether to go on another way."""
+    """Return more of Anthropic's error: its clients decide by `details.error_code` whether to go on another way."""
     return {"details": {"error_code": code}} if code else {}
 
 

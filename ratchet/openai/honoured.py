@@ -1,4 +1,4 @@
-"""What of a chat completion is honoured: one list for both fronts, the public one of a fleet and the recorder's.
+"""Fields of a chat completion, honoured or not: one list for both fronts, the public one of a fleet and the recorder's.
 
 Whatever changes an answer is honoured, refused by name, or a wish: taken without effect, and told of as `overruled`
 (in `ratchet` of a public answer, in `usage` of a recorded rollout). Why: docs/decisions/0056.
@@ -74,7 +74,7 @@ SHOWN = 200
 
 
 def refusal(name: str, value: Any) -> str | None:
-    """Why a field with this value is refused; None where it asks for nothing."""
+    """Say why a field with this value is refused; None where it asks for nothing."""
     why, nothing = REFUSED[name]
     return None if value is None or value in nothing else why
 

@@ -62,7 +62,7 @@ class GivenCall(Given):
 
 
 def choice_of(given: Any) -> Any:
-    """Of the tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
+    """Return the choice of tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
     given = "auto" if given is None else given
     kind = given.get("type") if isinstance(given, Mapping) else None
     return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), given)

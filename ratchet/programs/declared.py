@@ -1,4 +1,4 @@
-"""Which programs answer an agent's tasks, as a file declares them (RATCHET_PROGRAMS), and what each is given.
+"""Programs that answer an agent's tasks, as a file declares them (RATCHET_PROGRAMS), and what each is given.
 
     [agents.small]
     programs = ["mine", "shell"]
@@ -49,7 +49,7 @@ class _Declared(BaseModel):
 
 
 class ProgramLimits(_Declared):
-    """Of one rollout. The deadline of its task may end it sooner."""
+    """Limits of one rollout. The deadline of its task may end it sooner."""
 
     seconds: float = Field(600.0, gt=0, description="From its start to its end.")
     cpu_seconds: float | None = Field(None, gt=0, description="Of the processor; as many as `seconds` if absent.")
@@ -61,7 +61,7 @@ class ProgramLimits(_Declared):
     disk_mb: int = Field(256, ge=1, description="Of its workspace; /tmp and shared memory get as much each.")
 
     def in_sandbox(self, seconds: float) -> Limits:
-        """For a rollout that has so many seconds."""
+        """Return the limits of the sandbox, for a rollout that has so many seconds."""
         return Limits(
             wall_s=max(seconds, 0.001),
             cpu_s=self.cpu_seconds or self.seconds,
@@ -74,7 +74,7 @@ class ProgramLimits(_Declared):
 
 
 class Program(_Declared):
-    """What is run, once for each sample, in a sandbox with a way to the model and none to anything else."""
+    """Program that is run, once for each sample, in a sandbox with a way to the model and none to anything else."""
 
     command: tuple[str, ...] = Field(
         (), description="The program and its arguments; {workspace} stands for its folder."
@@ -211,7 +211,7 @@ class Program(_Declared):
         )
 
     def unfit(self, prompt: Prompt) -> str | None:
-        """Why this input can't be given to it; None where it can."""
+        """Say why this input can't be given to it; None where it can."""
         if self.task == "environment":
             return unfit_argument((INPUT,), prompt)
         return unfit_argument(self.command, prompt) if self.task == "argument" else None
@@ -277,7 +277,7 @@ def read_programs(file: Path | None, agents: tuple[str, ...], environments: Path
 
 
 def declared_programs(file: Path | None) -> dict[str, Program]:
-    """By name, whatever of what they require is installed: those that agents of the file have, or those that are
+    """Return programs by name, installed or not: those that agents of the file have, or those that are
     installed themselves. Raises SettingsError."""
     if file is None:
         return {name: _installed(name, "what is installed") for name in sorted(INSTALLED.names)}

@@ -1,4 +1,4 @@
-"""What programs require: a virtual environment for each, made by `ratchet programs install`, seen read-only inside.
+"""Requirements of programs: a virtual environment for each, made by `ratchet programs install`, seen read-only inside.
 
 It is made with the Python that a sandbox has, the one below /usr: another could not be run there. Versions that a
 program does not pin are those of the day it was installed; the same requirements are not installed twice. Others are

@@ -36,7 +36,7 @@ def is_installed(name: str, program: Program, environments: Environments) -> boo
 
 
 def needs(name: str, program: Program) -> list[str]:
-    """What is installed for it, for people."""
+    """Name what is installed for it, for people."""
     wants = [one for _, listed in program.environments(name).values() for one in listed]
     return [*wants, *([program.image.named] if program.image else [])]
 

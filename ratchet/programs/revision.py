@@ -1,4 +1,4 @@
-"""What a program is, as a sum: over its declaration and every file of what it binds.
+"""The revision of a program: a sum over its declaration and every file of what it binds.
 
 Two runners have the same program if the sums are the same, wherever the folders lie on their machines. Left out is what
 no program is changed by: owners, times, `__pycache__`, and the folder of git. What a link points to outside of the
@@ -56,7 +56,7 @@ def revision_of(program: Program) -> str:
 
 
 def look_at(program: Program) -> Look:
-    """What tells, without reading it, that nothing has changed. Raises OSError."""
+    """Return what tells, without reading it, that nothing has changed. Raises OSError."""
     found = []
     root = program.image and own_folder(program.image)
     for path in chain(*map(_files, program.binds.values()), _of_image(root) if root else ()):
@@ -83,7 +83,7 @@ def _files(folder: Path, closed: Callable[[OSError], None] = _raise, hidden: Col
 
 
 def _content(path: Path) -> bytes:
-    """Of a file its sum and whether it may be run, of a link its target, of anything else what it is."""
+    """Return of a file its sum and whether it may be run, of a link its target, of anything else what it is."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         return _framed(b"link " + os.fsencode(path.readlink()))

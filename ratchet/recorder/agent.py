@@ -76,7 +76,7 @@ async def served_model(http: httpx.AsyncClient, url: str) -> ServedModel:
 
 
 async def served_by(http: httpx.AsyncClient, urls: Sequence[str]) -> ServedModel:
-    """By the first replica that answers. Raises AgentRefused, ServerUnavailable."""
+    """Return what the first replica that answers serves. Raises AgentRefused, ServerUnavailable."""
     for url in urls[:-1]:
         with suppress(ServerUnavailable):
             return await served_model(http, url)

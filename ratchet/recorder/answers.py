@@ -69,7 +69,7 @@ def rollout_of(
     template: ChatTemplate,
     budget: Budget | None = None,
 ) -> RecordedRollout:
-    """Of the sample with that number: answered by just the adapter and the sampling of its Work."""
+    """Return a rollout for that sample, answered by just the adapter and the sampling of its Work."""
     engine = AgentTokens(
         http,
         agent_urls,

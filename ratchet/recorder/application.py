@@ -189,7 +189,7 @@ async def _read(
 
 
 async def _bytes(request: Request) -> bytes:
-    """Of its body. Raises Refused."""
+    """Read the body. Raises Refused."""
     if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
         raise Refused(
             415, f"a body in {encoding[:32]!r} is not unpacked: send it uncompressed", param="content-encoding"
@@ -257,7 +257,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 def _object(request: Request, error: dict[str, Any]) -> dict[str, Any]:
-    """As the client's dialect has it."""
+    """Return the error's body in the client's dialect."""
     path = request.url.path
     if path.removeprefix("/v1").startswith("/messages") or messages.VERSION in request.headers:
         return messages.write_error(error)

@@ -115,7 +115,7 @@ async def run_with(
 
 
 def model_environment(base_url: str, key: str) -> dict[str, str]:
-    """By which clients find the model, in both dialects. `base_url` is OpenAI's, with /v1."""
+    """Return the variables by which clients of both vendors find the model. `base_url` is OpenAI's, with /v1."""
     return {
         "OPENAI_BASE_URL": base_url,
         "OPENAI_API_KEY": key,
@@ -178,7 +178,7 @@ async def _read(process: asyncio.subprocess.Process, timeout_s: float) -> Ran:
 
 
 def _sentence(code: int | None, printed: int, timeout_s: float) -> str:
-    """How it ended; None: it was ended. What it wrote to stderr was seen by who runs this."""
+    """Say how it ended; None: it was ended. What it wrote to stderr was seen by who runs this."""
     if code is None:
         too_much = f"it printed more than {MOST_BYTES:,} bytes"
         return too_much if printed > MOST_BYTES else f"it was ended after {timeout_s:g} s"

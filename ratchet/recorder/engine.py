@@ -1,4 +1,4 @@
-"""What the recorder asks of an engine: token ids in, a stream of sampled tokens out. And its double, which is scripted.
+"""The recorder's view of an engine: token ids in, a stream of sampled tokens out. And its double, which is scripted.
 
 Sampling (temperature and the like) is the engine's own: that of the Work, whatever a client asks for.
 """
@@ -28,7 +28,7 @@ class TokenEngine(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """Why it did not answer when it was asked last; None where it did."""
+        """Reason why it did not answer when it was asked last; None where it did."""
 
     def sample(
         self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()

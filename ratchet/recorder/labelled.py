@@ -1,4 +1,4 @@
-"""What programs that run side by side write to stderr, line by line behind a label that tells them apart."""
+"""Stderr of programs that run side by side, line by line behind a label that tells them apart."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import httpx
 
 
 async def lines(reply: httpx.Response) -> AsyncGenerator[bytes, None]:
-    """As they come, without their ends; the last one also where it has none. Raises httpx.HTTPError."""
+    """Yield lines as they come, without their ends; the last one also where it has none. Raises httpx.HTTPError."""
     had = b""
     async for part in reply.aiter_bytes():
         *whole, had = (had + part).split(b"\n")

@@ -1,4 +1,4 @@
-"""What `ratchet record` hands to the process that records (`python -m ratchet.recorder`): task, command, fleet."""
+"""Order that `ratchet record` hands to the process it becomes (`python -m ratchet.recorder`): task, command, fleet."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def as_text(prompt: Prompt) -> str:
 
 
 def unfit_argument(command: tuple[str, ...], prompt: Prompt) -> str | None:
-    """Why the input can't stand in an argument of the command; None where it can, or need not."""
+    """Say why the input can't stand in an argument of the command; None where it can, or need not."""
     text = as_text(prompt)
     if not any(INPUT in part for part in command):
         return None

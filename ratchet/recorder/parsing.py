@@ -1,4 +1,4 @@
-"""What a model said as a message: its reasoning, its text, its tool calls; by parsers for each family of templates.
+"""A model's text as a message: its reasoning, its text, its tool calls; by parsers for each family of templates.
 
 While an answer is under way a parser tells only what no further token can change: a tool call is held back until it is
 whole, and so is what may be the beginning of one.
@@ -102,7 +102,7 @@ def parser_for(source: str) -> Parser:
 
 @cache
 def installed_parsers() -> Mapping[str, type[Parser]]:
-    """By name. Raises SettingsError for one that can't be imported."""
+    """Return the installed parsers by name. Raises SettingsError for one that can't be imported."""
     return {name: PARSERS.load(name) for name in sorted(PARSERS.names)}
 
 

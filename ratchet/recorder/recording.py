@@ -39,7 +39,7 @@ ROOM_FOR_SCORES = MIB
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a program answered, and how it ended as far as whoever ran it can tell, with a sentence. `seconds`: that it
+    """Answer of a program, and how it ended as far as whoever ran it can tell, with a sentence. `seconds`: that it
     ran for."""
 
     text: str
@@ -78,7 +78,7 @@ async def recorded(
 
 
 def why_ended(status: SampleStatus, says: str) -> str | None:
-    """As a Sample tells it: nothing of one that ended by itself."""
+    """Return what a Sample tells of its end: nothing of one that ended by itself."""
     return None if status == "finished" else one_line(says, SAID_CHARS) or None
 
 
@@ -123,7 +123,7 @@ async def publish_response(bus: Bus, response: Response, work: bytes) -> None:
 
 
 def in_shares(response: Response) -> Response:
-    """What its samples left has half of a message, each an equal share; the other half is for what was recorded."""
+    """Cut what samples left to half of a message, in equal shares; the other half is for what was recorded."""
     share = LARGEST_BODY // 2 // max(1, len(response.samples))
     samples = tuple(_in_share(sample, share) for sample in response.samples)
     return response.model_copy(update={"samples": samples, "response": samples[0].text if samples else ""})

@@ -36,7 +36,7 @@ MOST_BODIES = 4
 
 
 class Budget:
-    """What a rollout may take: calls of the model, and tokens that are sampled for it. None: any number.
+    """Bound of what a rollout may take: calls of the model, and tokens that are sampled for it. None: any number.
 
     `spent` is set with the first call that is one too many, or with the last token; `says` which limit it was.
     """
@@ -57,7 +57,7 @@ class Budget:
             self._calls_left -= 1
 
     def take_count(self) -> None:
-        """Of a prompt's tokens, which asks the model nothing and takes time all the same. Raises BudgetSpent."""
+        """Count one count of a prompt's tokens, which asks the model nothing and takes time. Raises BudgetSpent."""
         if self._counts_left == 0:
             raise BudgetSpent(f"this rollout counted tokens {COUNTS_OF_A_CALL} times for each call that it may make")
         self._check_open()
@@ -91,7 +91,7 @@ class BudgetSpent(EngineError):
 
 @dataclass(slots=True)
 class Answer:
-    """As far as it is known; `parsed` grows and never takes back. `finish` is there once it is whole, `stopped_at` is
+    """Answer so far; `parsed` grows and never takes back. `finish` is there once it is whole, `stopped_at` is
     the stop string that ended it."""
 
     call: Call
@@ -154,7 +154,7 @@ class RecordedRollout:
 
     @property
     def engine_trouble(self) -> str | None:
-        """Why the engine does not answer, if it said so."""
+        """Reason why the engine does not answer, if it said so."""
         return self._engine.trouble
 
     async def wait_idle(self) -> None:
@@ -261,7 +261,7 @@ class RecordedRollout:
                     break
 
     def _stopped(self, answer: Answer, decoding: Decoding, asked: ModelRequest) -> bool:
-        """Whether a stop string was said by now; else the answer is parsed as far as it goes, if it is told."""
+        """Parse the answer as far as it goes, if it is told. Return whether a stop string was said by now."""
         if not (asked.stop or asked.streamed):
             return False
         stop, text = asked.stop, decoding.add(*(token.id for token in answer.tokens[decoding.count :]))
@@ -282,7 +282,7 @@ class RecordedRollout:
         answer.finish = "stop" if answer.stopped_at is not None or self._template.ends_itself(ids) else "length"
 
     def _parser_for(self, asked: ModelRequest) -> Parser:
-        """Who offered no tools, or wants none called, gets no calls: what looks like one is text."""
+        """Return the parser. Who offers no tools, or wants none called, gets text for what looks like a call."""
         return self._parser if asked.tools and asked.calls else PlainParser()
 
     async def _settle(self, answer: Answer) -> None:

@@ -70,7 +70,7 @@ class VllmTokens:
 
 
 def stopping(words: Sequence[str] | None, *, control_tokens: bool) -> dict[str, Any]:
-    """Of a body: strings to end at. `control_tokens`: they are looked for in a text that shows those, too."""
+    """Return fields that name strings to end at. `control_tokens`: look for them in a text that shows those, too."""
     return {"stop": list(words), "skip_special_tokens": not control_tokens} if words else {}
 
 

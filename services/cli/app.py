@@ -39,6 +39,7 @@ COMMANDS = {
     "train": (
         "Train an adapter from the log, in a process of its own, and register it: a running fleet takes it from there."
     ),
+    "try": "Try your own tasks: hold a part out, measure the model, train once on the rest, measure again.",
     "eval": (
         "Hold versions against each other on tasks that no training sees: paired intervals, by family, single and best."
     ),
@@ -78,6 +79,8 @@ COMMANDS = {
 """By name: what it is for. It is the function, or the group of commands, of that name in services/cli/<name>.py,
 or in services/cli/<name>/command.py where it has more files."""
 
+WORDS_OF_PYTHON = {"try": "trying"}
+"""Commands that no module can be called after, and what theirs is called."""
 MARKUP: Final = "markdown"
 EPILOG = (
     "Exit codes: 0 all well · 1 a task failed, or something is not healthy · 2 what was typed makes no sense · "
@@ -87,7 +90,7 @@ EPILOG = (
 
 def command(name: str) -> Any:
     """With all its options, or the commands of its group."""
-    word = name.replace("-", "_")
+    word = WORDS_OF_PYTHON.get(name, name.replace("-", "_"))
     module = import_module(f"services.cli.{word}")
     found = getattr(import_module(f"{module.__name__}.command") if hasattr(module, "__path__") else module, word)
     parent = typer.Typer(rich_markup_mode=MARKUP)

@@ -2,8 +2,9 @@
 
 A line is {"task_id", "prompt", "answers": [{"text", "finish_reason", "artifact", "usage"}], "reference", "criteria",
 "task_type", "workspace"}. The first line out is the scorer's identity; then, in the order of the input, {"task_id",
-"scores": [{"score", "status", …}]}. With --judging parts that score cost are left out, and the first line names them
-in `left_out`. It knows no queue: `ratchet eval --scorer` and `ratchet verify` are its users.
+"scores": [{"score", "status", …}]}. The first line says in `grades_references` whether a reference can be scored as an
+answer. With --judging parts that score cost are left out, and it names them in `left_out`. It knows no queue: `ratchet
+eval --scorer`, `ratchet try` and `ratchet verify` are its users.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from schemas.messages.task import ChatMessage
 from schemas.messages.workspace import Artifact, Workspace
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import check_spec, strategy_of
-from services.scorer.strategies.strategy import Answer, ScoringRequest, Spent, Strategy
+from services.scorer.strategies.strategy import Answer, ScoringRequest, Spent, Strategy, can_grade_references
 
 AT_ONCE = 16
 Given = TypeVar("Given", bound=Record)
@@ -85,6 +86,7 @@ def main() -> int:
     strategy = strategy_of(kept, settings)
     requests = [request_from(json.loads(line)) for line in sys.stdin if line.strip()]
     identity, *lines = asyncio.run(score_all(strategy, requests))
+    identity["grades_references"] = can_grade_references(strategy)
     if asked.judging:
         identity["left_out"] = [part.text for part in spec.strategies if part.is_cost]
     for line in (identity, *lines):

@@ -10,11 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ratchet.runtime.processes import PROCESSES
 from services.cli.fleet.local_broker import free_port, server_folder
-from services.cli.fleet.plan import DISTRIBUTION_OFFSET, FIRST_AGENT, MAPPER_OFFSET, SCORER
+from services.cli.fleet.plan import DISTRIBUTION_OFFSET, MAPPER_OFFSET
 from services.cli.fleet.ports import is_taken
 from tests.acceptance.ratchet_command import Ratchet
 from tests.waiting import wait_until
+
+PORTS = [process.local_port for process in PROCESSES.values()]
+FIRST_AGENT = PROCESSES["agent"].local_port
 
 pytestmark = [
     pytest.mark.broker,
@@ -26,7 +30,7 @@ def free_base() -> int:
     """Whose ports for the services are all free."""
     while True:
         base = free_port()
-        if not any(is_taken(base + offset) for offset in (0, FIRST_AGENT, FIRST_AGENT + 1, SCORER)):
+        if not any(is_taken(base + offset) for offset in (FIRST_AGENT + 1, *PORTS)):
             return base
 
 

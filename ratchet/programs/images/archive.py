@@ -155,7 +155,7 @@ def said_as_bad() -> Iterator[None]:
 
 
 def entries(file: Readable, room: Room) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """Of a layer, in order. Raises BadImage beyond the `room` there is."""
+    """Yield the entries of a layer, in order. Raises BadImage beyond the `room` there is."""
     stream = io.BufferedReader(_Bounded(file, room), READ_AHEAD)
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=Header, encoding="utf-8", errors="surrogateescape") as tar:
         while (entry := tar.next()) is not None:
@@ -170,7 +170,7 @@ def entries(file: Readable, room: Room) -> Iterator[tuple[tarfile.TarFile, tarfi
 
 @dataclass(slots=True)
 class Room:
-    """What is left of what an image may take."""
+    """The room that is left of what an image may take."""
 
     bytes: int
     entries: int

@@ -1,4 +1,4 @@
-"""What a declaration says of an image: a folder that is there, an archive by its sum, or one to be pulled."""
+"""An image as a declaration has it: a folder that is there, an archive by its sum, or one to be pulled."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Image(BaseModel):
 
     @property
     def sum(self) -> str | None:
-        """By which it is known; a folder has none."""
+        """Sum by which it is known; a folder has none."""
         return self.sha256 or (self.pull.rpartition(":")[2] if self.pull else None)
 
     @property
     def named(self) -> str:
-        """For people."""
+        """Its name for people."""
         return f"image {self.pull or self.archive or self.folder}"
 
     def relative_to(self, folder: Path) -> Self:

@@ -1,4 +1,4 @@
-"""What every installation for programs has: one at a time in a folder, which every run may pass."""
+"""The frame of every installation for programs: one at a time in a folder, which every run may pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Say = Callable[[str], None]
 
 
 class NotInstalled(RatchetError):
-    """What a program requires can't be had; the sentence says why."""
+    """A requirement of a program can't be had; the sentence says why."""
 
 
 @contextmanager

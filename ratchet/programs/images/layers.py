@@ -122,7 +122,7 @@ def _said_as_bad(path: str) -> Iterator[None]:
 
 
 def _path(name: str) -> str:
-    """Of an entry, from the root; empty for the root itself. Raises BadImage for a step back."""
+    """Return the path of an entry, from the root; empty for the root itself. Raises BadImage for a step back."""
     parts = PurePosixPath(name.lstrip("/")).parts
     if ".." in parts or len(parts) > DEEPEST or "\0" in name:
         raise BadImage(f"{_shown(name)} is no path in an image")
@@ -161,7 +161,7 @@ def _open_made(root: int, path: str) -> int:
 
 
 def _kind(folder: int, name: str) -> int:
-    """Of what lies there, no link followed; 0 for nothing."""
+    """Return the kind of what lies there, no link followed; 0 for nothing."""
     try:
         return stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except FileNotFoundError:

@@ -113,7 +113,19 @@ def answers(
 
 
 def scored_anew(scorer: str, groups: Mapping[str, tuple[Task, Sequence[EvaluatedRow]]]) -> tuple[str, dict[str, Any]]:
-    """Another scorer's identity, and its scores of each group by task id, as SampleScore. In a process of its own.
+    """Another scorer's identity, and its scores of each group by task id, as SampleScore. Raises as `score_apart`."""
+    asked = {
+        task_id: (task, [{"text": row.response or "", "finish_reason": row.finish_reason} for row in rows])
+        for task_id, (task, rows) in groups.items()
+    }
+    identity, scores = score_apart(scorer, asked)
+    return f"{identity['id']} {identity['revision']}", scores
+
+
+def score_apart(
+    scorer: str, answers: Mapping[str, tuple[Task, Sequence[Mapping[str, Any]]]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Score answers by task id in a process of its own; returns the scorer's identity, and the scores by task id.
 
     Raises CommandError with its last lines.
     """
@@ -121,12 +133,12 @@ def scored_anew(scorer: str, groups: Mapping[str, tuple[Task, Sequence[Evaluated
         {
             "task_id": task_id,
             "prompt": task.model_dump(mode="json")["input"],
-            "answers": [{"text": row.response or "", "finish_reason": row.finish_reason} for row in rows],
+            "answers": list(given),
             "reference": task.reference,
             "criteria": task.criteria,
             "task_type": task.task_type,
         }
-        for task_id, (task, rows) in groups.items()
+        for task_id, (task, given) in answers.items()
     ]
     ended = subprocess.run(
         [sys.executable, "-m", "services.scorer.once", "--scorer", scorer],
@@ -138,4 +150,4 @@ def scored_anew(scorer: str, groups: Mapping[str, tuple[Task, Sequence[Evaluated
     if ended.returncode:
         raise CommandError(f"scorer {scorer!r} failed: {' / '.join(ended.stderr.splitlines()[-LAST_LINES:])}")
     identity, *scored = (json.loads(line) for line in ended.stdout.splitlines())
-    return f"{identity['id']} {identity['revision']}", {line["task_id"]: line["scores"] for line in scored}
+    return identity, {line["task_id"]: line["scores"] for line in scored}

@@ -58,11 +58,11 @@ def read_set(file: Path) -> TaskSet:
     Raises UsageError, naming the line.
     """
     try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        text = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} can't be read: {error}") from None
-    found: dict[str, SetTask] = {}
-    for line, task in zip(lines, read_tasks(lines, {}), strict=True):
+    lines, found = [line for line in text if line.strip()], dict[str, SetTask]()
+    for line, task in zip(lines, read_tasks(text, {}), strict=True):  # which names lines as an editor does
         sha256 = input_sha256(task.input)
         found.setdefault(sha256, SetTask(task, _family(line) or task.task_type, sha256))
     if not found:

@@ -45,9 +45,9 @@ class ExperimentPolicy:
     watch_share: float
     """Share of what the primary is watched beside, after twice as much at first; 0: it is not watched."""
     audit_share: float = 0.0
-    """Of the units of a watch that are audited: all traffic is its units."""
+    """Share of the units of a watch that are audited: all traffic is its units."""
     program_limits: Limits | None = None
-    """In place of the canary's where programs are compared; None: the same."""
+    """Limits in place of the canary's where programs are compared; None: the same."""
 
 
 class CoolDown:
@@ -97,7 +97,8 @@ def next_candidate(
 def canary(
     agent_id: str, candidate: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
 ) -> StartExperiment:
-    """By its part of what all candidates may get wrong, and within what the primary has left of the limits.
+    """Begin a canary by its part of what all candidates may get wrong, and within what the primary has left of the
+    limits.
 
     A replay beside the primary is taken over; one beside an earlier primary says nothing of this experiment.
     """
@@ -112,7 +113,9 @@ def canary(
 
 
 def shadow_rule(adapters: AgentAdapters, policy: ExperimentPolicy, *, of_program: bool = False) -> ShadowRule:
-    """For the replay of the agent's next candidate: the fleet's limits, and what its live test will ask for."""
+    """Return the rule for the replay of the agent's next candidate: the fleet's limits, and what its live test will ask
+    for.
+    """
     fleet_s = policy.canary
     limits = policy.program_limits if of_program else fleet_s.limits
     return ShadowRule(
@@ -128,7 +131,7 @@ def shadow_rule(adapters: AgentAdapters, policy: ExperimentPolicy, *, of_program
 
 
 def next_number(adapters: AgentAdapters) -> int:
-    """Of the agent's next candidate, be it an adapter or a program: all share one part of errors."""
+    """Return the number of the agent's next candidate, be it an adapter or a program: all share one part of errors."""
     return 1 + candidates_tried([*adapters.versions.values(), *adapters.programs.entries.values()])
 
 
@@ -169,7 +172,7 @@ def carried_out(
     where: Where,
     evidence: Evidence | None = None,
 ) -> tuple[Move, AdapterMove]:
-    """What a final verdict does, and the event it is announced by."""
+    """Return what a final verdict does, and the event it is announced by."""
     cool_down_until = where.at + policy.cool_down if policy.cool_down else None
     change = evidence.change if evidence else None
     if running.kind != "canary":
@@ -208,7 +211,7 @@ def _of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence |
 
 
 def changed_since(plan: ExperimentPlan, change: Change | None) -> Change | None:
-    """Of the treatment: what its control had changed, and what it has changed itself."""
+    """Return what the treatment has changed: what its control had changed, and what it has changed itself."""
     return plan.limits.since_base.and_then(change) if plan.limits and change else None
 
 
@@ -225,7 +228,7 @@ def is_cooling(adapters: AgentAdapters, now: datetime) -> bool:
 def running_of(
     plan: ExperimentPlan, *, treatment: str, control: str, where: Where, programs: ProgramArms | None = None
 ) -> RunningExperiment:
-    """As it is written into the decision that begins it."""
+    """Return the experiment as it is written into the decision that begins it."""
     plan = plan.model_copy(update={"draw_sha256": where.draw_sha256(plan.experiment_id)})
     return RunningExperiment(
         experiment_id=plan.experiment_id,

@@ -58,7 +58,7 @@ class GateVerdict:
     reason: str
     evidence: dict[str, object]
     replayed: ReplayRecord | None = None
-    """For the live test; None where no prompt of the log was asked."""
+    """Kept for the live test; None where no prompt of the log was asked."""
 
     def with_note(self, note: str) -> GateVerdict:
         return replace(self, reason=f"{self.reason}; {note}")
@@ -66,7 +66,7 @@ class GateVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is asked: a task, or one in the log, which is read when its turn comes. `number` ends the ids it gets."""
+    """One thing to ask: a task, or one in the log, which is read when its turn comes. `number` ends the ids it gets."""
 
     number: str
     task: Task | None = None
@@ -75,7 +75,9 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Who is asked. `other`: the primary, asked what is not in the log; `base`: v1.0.0, where it is not the primary."""
+    """The versions that are asked. `other`: the primary, asked what is not in the log; `base`: v1.0.0, where it is not
+    the primary.
+    """
 
     candidate: Asked
     other: Asked
@@ -259,7 +261,7 @@ class ShadowGate:
         return GateVerdict(False, f"harm, most of all in {replay.worst}: {replay.sentence}", evidence)
 
     async def _replay(self, judged: Judged, prompts: Sequence[Prompt], run: str, sides: Sides) -> None:
-        """To the end, or to what is proved before. Pairs count in the order in which their prompts were drawn."""
+        """Ask until the end, or until enough is proved. Pairs count in the order in which their prompts were drawn."""
         rest, asked = iter(prompts), deque[tuple[Prompt, asyncio.Task[Pair | None]]]()
         try:
             while True:
@@ -277,7 +279,7 @@ class ShadowGate:
             await asyncio.gather(*(waiting for _, waiting in asked), return_exceptions=True)
 
     async def _pair(self, prompt: Prompt, run: str, sides: Sides) -> Pair | None:
-        """None where it has left the log, or the time was up before it was answered by both."""
+        """Return None where it has left the log, or the time was up before it was answered by both."""
         if prompt.logged is None:
             assert prompt.task is not None
             ours, other, base = await self._answers(prompt, prompt.task, run, sides, sides.other)
@@ -307,7 +309,7 @@ class ShadowGate:
     async def _answers(
         self, prompt: Prompt, task: Task, run: str, sides: Sides, other: Asked | None
     ) -> list[Sequence[Interaction]]:
-        """By the candidate, the other and v1.0.0; none of whom is not asked."""
+        """Ask the candidate, the other and v1.0.0; none of whom is not asked."""
         prefix = f"{REPLAY_TASKS if prompt.logged else GOLDEN_TASKS}{self._arms.agent_id}/{run}"
         asked = (sides.candidate, other, sides.base)
         return list(await asyncio.gather(*(_answer(one, task, prefix, prompt.number) for one in asked)))

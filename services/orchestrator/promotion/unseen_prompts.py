@@ -35,7 +35,7 @@ from schemas.records.adapter_card import TAUGHT_DIGITS
 from schemas.records.registry import AgentAdapters
 
 MOST_BYTES = 256 * 1024**2
-"""Of the newest log that are read, about: whole segments."""
+"""Bytes of the newest log that are read, about: whole segments."""
 LEAST_OF_TYPE = 12
 """Prompts of one task type, where there are so many: a rarer type gets extra ones."""
 MOST_EXTRA = 0.25
@@ -55,7 +55,7 @@ class LoggedPrompt:
 
 @dataclass(slots=True)
 class UnseenPrompts:
-    """What there is to draw from. `judged`: numbers of the prompts that an earlier candidate was asked."""
+    """The prompts there are to draw from. `judged`: numbers of the prompts that an earlier candidate was asked."""
 
     found: list[LoggedPrompt] = field(default_factory=list)
     judged: set[int] = field(default_factory=set)
@@ -63,7 +63,7 @@ class UnseenPrompts:
     """Logged tasks that were left out because a training was taught their prompt, or read the same words."""
 
     def draw(self, most: int, random: Random) -> tuple[list[LoggedPrompt], int]:
-        """At most so many, in random order, and how many of them have judged an earlier candidate.
+        """Return at most so many, in random order, and how many of them have judged an earlier candidate.
 
         Those are drawn only where there are no others.
         """
@@ -82,7 +82,9 @@ class UnseenPrompts:
 
 
 def _extra(pool: Sequence[LoggedPrompt], most: int) -> list[LoggedPrompt]:
-    """Of each type that is rare among those that are drawn anyway, the ones it lacks, from behind the first `most`."""
+    """Return, for each type that is rare among those that are drawn anyway, the ones it lacks, from behind the first
+    `most`.
+    """
     room = int(MOST_EXTRA * most)
     counts, extra = Counter(one.task_type for one in pool[: most - room]), list[LoggedPrompt]()
     for one in pool[most:]:

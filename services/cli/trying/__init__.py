@@ -1,0 +1,1 @@
+"""`ratchet try`: what a fleet would make of a file of tasks."""

@@ -1,0 +1,117 @@
+"""A file of tasks as a trial: what its scorer can grade, and which tasks teach or measure. Pure."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.messages.task import Task
+from services.cli.eval.task_set import SetTask
+from services.cli.terminal import UsageError
+
+LEAST_TAUGHT, LEAST_HELD_OUT = 16, 8
+"""A training takes eight demonstrations or groups at least, and leaves some out to look at while it runs."""
+MOST_HELD_OUT = 64
+GROUP = 8
+"""Answers to a task that teaches where references don't."""
+DEFAULT_MAX_TOKENS, ENDING_TOKENS = 256, 8
+FULL_MARKS = 1.0
+MOST_REASONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Grading:
+    """The scorer's verdict on the references, scored as answers. `failing`: how many, by what was said of them."""
+
+    scorer: str
+    tasks: int
+    with_reference: int
+    full_marks: frozenset[str]
+    """Sums of the inputs of these tasks."""
+    failing: Mapping[str, int]
+    comparable: bool
+    """Whether a reference of this scorer is itself an answer: a number or a pattern is none."""
+
+    def sentences(self) -> list[str]:
+        lines = [f"{self.with_reference} of {self.tasks} tasks have a reference"]
+        if not self.with_reference:
+            return [*lines, f"{self.scorer} needs none, so the model learns from the scores of its own answers"]
+        if not self.comparable:
+            return [*lines, f"{self.scorer} takes a reference for no answer, so references grade and don't teach"]
+        lines.append(f"{len(self.full_marks)} of these earn full marks from {self.scorer} as answers: they can teach")
+        return [*lines, *(f"{count} don't: {why}" for why, count in list(self.failing.items())[:MOST_REASONS])]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Two parts of a file without a common input. `samples`: answers to each task that teaches."""
+
+    taught: tuple[SetTask, ...]
+    held_out: tuple[SetTask, ...]
+    samples: int
+    by_references: bool
+    """Whether references teach; else the model learns from groups of its own answers."""
+
+
+def choose_scorer(tasks: Sequence[SetTask], named: str | None) -> str:
+    """The scorer that was named or, by the references, verifier:json or verifier:normalised.
+
+    Raises UsageError where nothing says which answer is right.
+    """
+    references = [one.task.reference for one in tasks if one.task.reference is not None]
+    if not references and (named is None or named.startswith("verifier")):
+        raise UsageError(
+            'no task has a reference, so nothing says which answer is right: add "reference" to the lines of the file, '
+            "or name a scorer that needs none, such as --scorer judge:absolute (docs/your-own-tasks.md)"
+        )
+    return named or ("verifier:json" if all(map(_is_json_object, references)) else "verifier:normalised")
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except ValueError:
+        return False
+
+
+def grading_of(
+    scorer: str, tasks: Sequence[SetTask], comparable: bool, scores: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Grading:
+    """`scores`: by the sum of the input, those of the reference."""
+    failing, passing = Counter[str](), set[str]()
+    for sha256, (score, *_) in scores.items():
+        if score["score"] is not None and score["score"] >= FULL_MARKS:
+            passing.add(sha256)
+        else:
+            failing[score["reason"] or f"scored {score['score']:.2f}"] += 1
+    with_reference = sum(one.task.reference is not None for one in tasks)
+    full_marks = frozenset(passing) if comparable else frozenset()
+    return Grading(scorer, len(tasks), with_reference, full_marks, dict(failing.most_common()), comparable)
+
+
+def plan_trial(tasks: Sequence[SetTask], grading: Grading, held_out: int | None, seed: int) -> Trial:
+    """Draw the held-out part; of a file with references, tasks without one are left out.
+
+    Raises UsageError for too few tasks.
+    """
+    usable = [one for one in tasks if one.task.reference is not None] if grading.with_reference else list(tasks)
+    count = held_out or min(MOST_HELD_OUT, max(LEAST_HELD_OUT, len(usable) // 4))
+    if len(usable) - count < LEAST_TAUGHT:
+        raise UsageError(
+            f"{len(usable)} different tasks can be graded: {count} to measure leave {max(0, len(usable) - count)} to "
+            f"learn from, and {LEAST_TAUGHT} are the least. Add tasks; a hundred is a good start"
+        )
+    drawn = random.Random(seed).sample(usable, len(usable))
+    taught = tuple(drawn[count:])
+    by_references = sum(one.sha256 in grading.full_marks for one in taught) >= LEAST_TAUGHT
+    return Trial(taught, tuple(drawn[:count]), 1 if by_references else GROUP, by_references)
+
+
+def choose_max_tokens(tasks: Sequence[Task]) -> int:
+    """Enough for the longest reference, where there are any: no token is shorter than a byte."""
+    longest = max((len(task.reference.encode()) for task in tasks if task.reference is not None), default=None)
+    return DEFAULT_MAX_TOKENS if longest is None else min(DEFAULT_MAX_TOKENS, longest + ENDING_TOKENS)
