@@ -113,7 +113,7 @@ def trying(
         after = None
         if outcome["status"] == "trained":
             with clock.part("loading and measuring again"):
-                _await_loaded(RegistryStore.of(FleetSettings.read()), outcome["adapter_version"], timeout)
+                _await_loaded(RegistryStore.from_settings(FleetSettings.read()), outcome["adapter_version"], timeout)
                 version = outcome["adapter_version"]
                 after = asking.measure(version, f"{version} answers the same tasks")
     report = TrialReport(
