@@ -111,7 +111,7 @@ class Conversation:
         self._numbers = itertools.count()
         self._normalised: set[int] = set()
         self._written: dict[int, str] = {}
-        """By calls, the newest: all that was asked, as the template wrote it."""
+        """Texts of all that was asked, as the template wrote it, by call; only the newest."""
 
     @property
     def normalised_count(self) -> int:

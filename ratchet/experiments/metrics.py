@@ -236,7 +236,8 @@ class ExperimentMetrics:
         self._served = AuditTest(plan.served, pooled=pooled) if plan.served else None
         self._scorer_again = plan.served is not None and plan.audit is None
         self._score_is_fresh = self._scorer_again and plan.metric == "served"
-        self._types = TypeVeto(plan.type_tolerance, plan.min_type_units, self._replayed.types) if pooled else None
+        veto = TypeVeto(plan.type_tolerance, plan.min_type_units, self._replayed.types, shares_errors=plan.rule > 2)
+        self._types = veto if pooled else None
         self._ratio = SampleRatioCheck()
         self._band = EffectBand(plan.alpha)
         self._history = History()

@@ -97,7 +97,7 @@ def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
         (evidence.step >= last, f"ramp at step {evidence.step + 1} of {last + 1}, {evidence.share:.0%}"),
         (fewest >= plan.min_units_per_arm, f"{fewest} of {plan.min_units_per_arm} units in the smaller arm"),
         (
-            (evidence.harm_type or 0.0) < plan.hold_ramp_at,
+            plan.rule < 3 or (evidence.harm_type or 0.0) < plan.hold_ramp_at,
             f"e-value for harm to the {_type(evidence.worst_type)} {evidence.harm_type or 0.0:.3g}, "
             f"below {plan.hold_ramp_at:g} to promote",
         ),

@@ -58,8 +58,13 @@ class TypeVeto:
     enough: int
     replayed: Mapping[str, int] = field(default_factory=dict)
     """Prompts of each type at which the shadow replay compared the candidate already."""
+    shares_errors: bool = True
+    """False in older plans, whose types have a rate of error of their own."""
     _types: dict[str, TypeTally] = field(default_factory=dict)
     _units: int = 0
+
+    def _part(self, nth: int) -> float:
+        return part_of(nth) if self.shares_errors else 1.0 / (nth * (nth + 1))
 
     def observe(
         self, score: float | None, *, is_candidate: bool, share: float, stratum: str, weight: float = 1.0
@@ -68,7 +73,7 @@ class TypeVeto:
         name = stratum if stratum in self._types or len(self._types) < MAX_STRATA else OTHER
         kind = self._types.get(name)
         if kind is None:
-            kind = self._types[name] = TypeTally(HarmTest(self.tolerance), part_of(len(self._types) + 1))
+            kind = self._types[name] = TypeTally(HarmTest(self.tolerance), self._part(len(self._types) + 1))
         kind.test.observe(score, is_candidate=is_candidate, share=share, stratum=name, weight=weight)
         kind.harm = kind.part * kind.test.harm.e
         kind.candidate += is_candidate

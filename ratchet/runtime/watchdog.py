@@ -37,7 +37,7 @@ class Watchdog:
         self._beat_at = self._looked_at = seconds()
         self._stalled_s = 0.0
         self._stands_s = 0.0
-        """How long the loop has stood still, of the time in which this process ran."""
+        """Return how long the loop has stood still, of the time in which this process ran."""
         self._ending_s: float | None = None
 
     def beat(self, stalled: str | None) -> str | None:

@@ -38,7 +38,7 @@ class Series:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """By bucket, each without those below it; the last has what is over every bound."""
+        """Counts by bucket, each without those below it; the last has what is over every bound."""
         self.total = 0.0
 
     def observe(self, value: float) -> None:

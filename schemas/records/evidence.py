@@ -158,10 +158,11 @@ class ExperimentPlan(Record):
 
     experiment_id: Identifier
     kind: Literal["canary", "probation", "watch"] = "canary"
-    rule: Literal[1, 2] = Field(
+    rule: Literal[1, 2, 3] = Field(
         1,
-        description="2: one bound for all task types, a veto for each type, and limits on the means of sizes. 1, in "
-        "older plans: a bound for each type, and limits on usual sizes.",
+        description="3: one bound for all task types, a veto for each type within the same rate of error, and limits "
+        "on the means of sizes. 2, in older plans: the vetoes have a rate of error of their own. 1: a bound for each "
+        "type, and limits on usual sizes.",
     )
     goal: Literal["better", "cheaper"] = Field(
         "better",

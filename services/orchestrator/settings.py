@@ -222,7 +222,7 @@ class OrchestratorSettings(FleetSettings):
 
         canary = ExperimentPlan(
             experiment_id="policy",
-            rule=2,
+            rule=3,
             goal=self.promote_goal,
             min_gain=0.0 if self.promote_goal == "better" else -self.cheaper_margin,
             session_tasks=1,

@@ -80,9 +80,9 @@ class AmqpConnection(Connection, asyncio.Protocol):  # type: ignore[misc]
         self._rest = b""
         self._arriving: dict[int, Arriving] = {}
         self.receivers: dict[int, Receiver] = {}
-        """By channel number: who takes the deliveries."""
+        """Consumers of deliveries by channel number."""
         self.confirms: dict[int, Callable[[int, bool, bool], None]] = {}
-        """By channel number: who takes the publisher confirms, as (tag, multiple, nack)."""
+        """Takers of publisher confirms, as (tag, multiple, nack), by channel number."""
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self.closed: asyncio.Future[BaseException] = self._loop.create_future()
         super().__init__(

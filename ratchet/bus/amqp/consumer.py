@@ -70,15 +70,15 @@ class Consumer:
         self._draining = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        """What a handler begins with, whoever made room for it."""
+        """The context that every handler begins with."""
         self._begun = 0
         self._running: dict[int, asyncio.Task[None]] = {}
-        """By the number of the handling."""
+        """Handlers that run, by number."""
         self._backlog: deque[Arrival] = deque()
         """Deliveries beyond the prefetch or the budget: more while handlers of a lost channel still run."""
         self._budget = budget
         self._delivered_bytes = 0
-        """Of bodies, running or in the backlog."""
+        """Bytes of bodies, running or in the backlog."""
         self._held_back = False
         """No more deliveries until those in hand are fewer bytes."""
         self._progress = progress

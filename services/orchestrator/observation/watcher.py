@@ -209,7 +209,7 @@ class RunWatch:
 
     def __init__(self) -> None:
         self.messages = 0
-        """How many ends came as messages: what was read before the last of them is older than what is known."""
+        """Ends that came as messages: a view read before the last of them is older than what is known."""
         self._seen: dict[Name, Seen] | None = None
 
     def end_message(self, outcome: AdapterTrained) -> TrainingMoved | None:

@@ -15,7 +15,7 @@ HALF = (RampStep(share=0.5, candidate_units=0, open_candidates=1000),)
 
 
 def plan(**changed: object) -> ExperimentPlan:
-    return ExperimentPlan.model_validate({"experiment_id": "small-v1.0.1", "rule": 2, **changed})
+    return ExperimentPlan.model_validate({"experiment_id": "small-v1.0.1", "rule": 3, **changed})
 
 
 def enrolment(sequence: int, *, is_candidate: bool = False, share: float = 0.5, **changed: object) -> Enrolment:

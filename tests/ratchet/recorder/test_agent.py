@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from ratchet.dialects.dialect import ModelRequest
 from ratchet.openai.errors import ContextTooLong
 from ratchet.recorder.agent import AgentRefused, AgentTokens
 from ratchet.recorder.answers import rollout_of
-from ratchet.recorder.rollout import Asked
 from schemas.api.generate import ServedModel
 from schemas.messages.work import Arm, Sampling
 from tests.making_work import work
@@ -139,6 +139,6 @@ async def test_rollouts_of_a_group_and_of_one_task_after_the_other_go_to_replica
             rollout = rollout_of(of, number, http, ("http://one", "http://two"), served, template("qwen2_5"))
             for said in ("a", "b"):  # further calls go where the first one went
                 messages = [{"role": "user", "content": said}]
-                assert [told.finish async for told in rollout.answer(Asked(messages))][-1] is not None
+                assert [told.finish async for told in rollout.answer(ModelRequest(messages))][-1] is not None
 
     assert asked == [host for host in ("two", "one", "one", "two") for _ in range(2)]
