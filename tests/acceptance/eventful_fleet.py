@@ -22,11 +22,12 @@ from pika.spec import BasicProperties
 
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import EXCHANGE
+from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import end_of_log
 from schemas.messages.base import Metadata
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.train_request import TrainRequest
-from services.cli.demo.held_out import end_of_log
 from services.cli.demo.place import DemoPlace, only
 from services.cli.demo.tasks import users_tasks
 from services.cli.feedback import new_feedback, publish_feedback
@@ -91,7 +92,7 @@ class EventfulFleet:
             asked = users_tasks(2, uuid.uuid4().hex[:8], samples=SAMPLES)
             self._users(access, asked, ordinary_s)
             _mishaps(access, asked)
-            publish_train_request(access, _training("of-nothing", since=end_of_log(access.logs_dir)))
+            publish_train_request(access, _training("of-nothing", since=end_of_log(access.logs_dir, INTERACTIONS)))
             publish_train_request(access, _training("again", since=0))
             self._users(access, asked, ordinary_s)
 

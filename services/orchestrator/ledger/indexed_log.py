@@ -34,12 +34,12 @@ from ratchet.service.errors import JournalError, StorageUnavailable
 from ratchet.service.telemetry import Log
 
 CACHE_KIB = 2048
-"""Pages SQLite keeps in memory; beyond them it reads from the page cache of the kernel (docs/decisions/0069)."""
+"""Pages SQLite keeps in memory; beyond them it reads from the page cache of the kernel (docs/decisions/history.md, 0069)."""
 EPOCH = "epoch"
 """Among the positions: of which leader the last commit is. A transaction that did not see it can't be committed."""
 POSITIONS = "CREATE TABLE IF NOT EXISTS positions (log TEXT PRIMARY KEY, position INTEGER NOT NULL);"
 SET_POSITION = "INSERT OR REPLACE INTO positions VALUES (?, ?)"
-GATHER_S = 0.004
+GATHER_S = 0.008
 """Seconds between two syncs of a log at least: a sync costs more than writing a hundred lines."""
 MEND_AGAIN_S = 0.25
 """Seconds between two tries to mend an index: each reads what is missing."""

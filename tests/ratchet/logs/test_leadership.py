@@ -64,7 +64,7 @@ def journal_of(leading: Leadership, file_type: type[AppendFile] = AppendFile, se
 
 
 async def append(journal: Journal, text: str) -> None:
-    await journal.append([journal.stamped(b'{"text":"%s"}' % text.encode())])
+    await journal.append([journal.stamp(b'{"text":"%s"}' % text.encode())])
 
 
 def logged(folder: Path) -> list[tuple[int, str]]:
@@ -202,7 +202,7 @@ async def test_whichever_log_the_newest_leader_wrote_its_epoch_is_not_given_agai
     leader(tmp_path, seconds).release()
     second = leader(tmp_path, seconds)
     journal = Journal.open(tmp_path, log, fence=second)
-    await journal.append([journal.stamped(b'{"task_id":"t"}')])
+    await journal.append([journal.stamp(b'{"task_id":"t"}')])
     await journal.close()
     second.path.unlink()
 
