@@ -1,7 +1,7 @@
 """`python -m tests.once_more STATUS`: what failed in the run that ended so, once more, alone. For `make test`.
 
 The suite runs side by side on all cores; a test that lacked time there shows here what it does with it. Why, and what
-such a test is worth, is in docs/decisions/0076.
+such a test is worth, is in record 0076.
 """
 
 from __future__ import annotations
