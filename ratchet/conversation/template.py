@@ -140,7 +140,7 @@ class _Generation(Extension):
     def parse(self, parser: Parser) -> Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return CallBlock(self.call_method("_inside"), [], [], body).set_lineno(line)
+        return CallBlock(self.call_method("_render_body"), [], [], body).set_lineno(line)
 
     def _render_body(self, caller: Callable[[], str]) -> str:
         return caller()

@@ -62,6 +62,17 @@ def test_text_and_ids_are_those_of_transformers(name: str, chat: str, codec_of: 
         assert ours.encode(rendered) == tokenizer.apply_chat_template(theirs, **asked, sanitize_control_tokens=True)
 
 
+def test_what_a_template_marks_as_generation_is_rendered_as_by_transformers() -> None:
+    tokenizer = tokenizer_of("smollm2")
+    tokenizer.chat_template = "{% for m in messages %}{% generation %}<{{ m.content }}>{% endgeneration %}{% endfor %}"
+    ours = chat_template(tokenizer, [tokenizer.eos_token_id])
+    messages = [canonical(message) for message in CHATS["turns"]]
+    theirs = tokenizer.apply_chat_template([for_template(one) for one in messages], tokenize=False)
+
+    assert ours is not None
+    assert ours.remove_marks(ours.render(messages, [], ask=False)) == theirs
+
+
 def test_all_tokens_of_a_models_folder_that_end_an_answer_are_known(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("llama3_1")
     tokenizer.save_pretrained(tmp_path)
