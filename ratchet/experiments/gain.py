@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from ratchet.experiments.served import Z95, best_of
+from schemas.records.evaluation import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,12 @@ class Estimate:
     def of_a_score(self) -> Estimate:
         """The same where the mean is known to lie in [0, 1], which the normal approximation does not know."""
         return Estimate(self.mean, max(0.0, self.low), min(1.0, self.high), self.tasks)
+
+
+def format_interval(found: Estimate | Interval, *, signed: bool = False) -> str:
+    """Return the mean and the ends of its interval, such as `0.500 [0.400, 0.600]`."""
+    sign = "+" if signed else ""
+    return f"{found.mean:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,11 @@ class Gain:
 
     def as_dict(self) -> dict[str, Any]:
         return {"significant": self.significant, **asdict(self)}
+
+
+def format_gain(found: Gain) -> tuple[str, str, str]:
+    """Return before, after and the difference, each with its interval."""
+    return format_interval(found.before), format_interval(found.after), format_interval(found.difference, signed=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.experiments.gain import MARGIN, Estimate, Gain
+from ratchet.experiments.gain import MARGIN, Gain, format_gain, format_interval
 from schemas.records.decision import Decision
 from services.cli.demo.books import Account
 from services.cli.demo.held_out_view import counts_table
@@ -66,9 +66,10 @@ def _saved(story: Story) -> str:
     saved = story.saved
     if saved.needed is None or saved.difference is None:
         return f"No number of samples up to {saved.group} is proved as good as v1.0.0's best of {saved.group}."
+    difference = format_interval(saved.difference, signed=True)
     return (
         f"The best of {saved.needed} of {story.primary} is proved as good as v1.0.0's best of {saved.group} "
-        f"({shown(saved.difference, signed=True)}, margin {MARGIN}): {saved.samples} of {saved.group} samples saved."
+        f"({difference}, margin {MARGIN}): {saved.samples} of {saved.group} samples saved."
     )
 
 
@@ -79,12 +80,8 @@ def gains_table(story: DemoStory) -> Table:
 
 def gain_cells(gain: Gain) -> tuple[str | Text, ...]:
     style = "bold green" if gain.significant else "bold red"
-    return shown(gain.before), shown(gain.after), Text(shown(gain.difference, signed=True), style=style)
-
-
-def shown(estimate: Estimate, *, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    return f"{estimate.mean:{sign}.3f} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
+    before, after, difference = format_gain(gain)
+    return before, after, Text(difference, style=style)
 
 
 def examples_table(examples: Iterable[tuple[str, tuple[str, str], tuple[bool, bool]]]) -> Table:

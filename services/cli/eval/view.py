@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ratchet.experiments.gain import format_interval
 from schemas.records.evaluation import Comparison, Evaluation, Interval
 from services.cli.terminal import table
 
@@ -34,7 +35,8 @@ def _table(evaluation: Evaluation, baseline: str, number: int) -> Table:
     for name, kind, found in _rows(evaluation, number):
         drawn = drawn_interval(found.difference, span)
         before, after = f"{found.before.mean:.3f}", f"{found.after.mean:.3f}"
-        shown.add_row(name, kind, str(found.difference.tasks), before, after, said(found.difference), drawn)
+        difference = format_interval(found.difference, signed=True)
+        shown.add_row(name, kind, str(found.difference.tasks), before, after, difference, drawn)
     return shown
 
 
@@ -59,10 +61,6 @@ def _remarks(evaluation: Evaluation) -> Iterator[Text]:
             yield Text(f"{one.version} left {one.unanswered} tasks unanswered", style="red")
         if one.unscored:
             yield Text(f"{one.unscored} answers of {one.version} got no score, by a failure of ours", style="yellow")
-
-
-def said(found: Interval) -> str:
-    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
 def drawn_interval(found: Interval, span: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from ratchet.experiments.gain import Estimate, Gain, gain
+from ratchet.experiments.gain import Gain, format_gain, gain
 from services.cli.fleet.options import FleetOptions
 from services.cli.terminal import table
 from services.cli.trying.trial import FULL_MARKS, Grading, Trial
@@ -95,8 +95,8 @@ class TrialReport:
 def render_trial(report: TrialReport) -> Group:
     shown = table("", f"{report.options.model}, as it is", "after one training", "difference")
     for name, found in report.gains.items():
-        after = ["–", "–"] if report.after is None else [_cell(found.after), _cell(found.difference, sign="+")]
-        shown.add_row(name, _cell(found.before), *after)
+        before, after, difference = format_gain(found)
+        shown.add_row(name, before, *(["–", "–"] if report.after is None else [after, difference]))
     held_out, taught = len(report.trial.held_out), len(report.trial.taught)
     by = "their references" if report.trial.by_references else f"groups of {report.trial.samples} answers"
     note = (
@@ -112,7 +112,3 @@ def render_trial(report: TrialReport) -> Group:
         Text(f"\n{report.verdict}", style="bold"),
         *map(Text, report.next_steps()),
     )
-
-
-def _cell(found: Estimate, *, sign: str = "") -> str:
-    return f"{found.mean:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"

@@ -11,12 +11,11 @@ from collections.abc import Iterable
 from hashlib import sha256
 from html import escape
 
-from ratchet.experiments.gain import Gain
+from ratchet.experiments.gain import Gain, format_gain
 from ratchet.page.bundle import styles
 from services.cli.demo.real.picture import picture
 from services.cli.demo.real.story import RealStory
 from services.cli.demo.real.view import NAMES
-from services.cli.demo.story_view import shown
 
 OWN_STYLE = """
 main { max-width: 860px; margin: 0 auto; padding: 32px 16px; display: grid; gap: 20px; }
@@ -86,7 +85,7 @@ def _summary(story: RealStory) -> str:
 
 
 def _gain_row(name: str, found: Gain) -> tuple[str, ...]:
-    return NAMES[name], shown(found.before), shown(found.after), shown(found.difference, signed=True)
+    return NAMES[name], *format_gain(found)
 
 
 def _examples(story: RealStory) -> str:

@@ -6,7 +6,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.demo.story_view import examples_table, gain_cells, gains_table, heading, render_demo, shown
+from ratchet.experiments.gain import format_interval
+from services.cli.demo.story_view import examples_table, gain_cells, gains_table, heading, render_demo
 from services.cli.demo.tools.story import ToolExample, ToolStory
 from services.cli.terminal import table
 
@@ -31,7 +32,7 @@ def _asked(example: ToolExample) -> str:
 def _gains(story: ToolStory) -> Group:
     found = gains_table(story)
     found.add_row("done", *gain_cells(story.gain))
-    found.add_row("blanked", "", shown(story.blanked), "")
+    found.add_row("blanked", "", format_interval(story.blanked), "")
     note = (
         "Share of single rollouts at temperature 1 after which the files are as they must be, by a verifier that "
         f"nobody in the fleet has. {story.gain.before.tasks} workspaces that no training saw, the same before and "
