@@ -15,6 +15,7 @@ import hashlib
 import json
 import re
 from base64 import b64decode
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -70,8 +71,9 @@ def words_key(prompt: Prompt) -> int:
     return _key_of(prompt if isinstance(prompt, str) else "\n".join(one.content for one in prompt))
 
 
+@lru_cache(maxsize=1)
 def logged_words_key(raw: bytes) -> int:
-    """Return the same for the field `input` of a log line."""
+    """Return the same for the field `input` of a log line. The lines of a group follow each other with one prompt."""
     try:
         found = msgspec.json.decode(raw)
         return _key_of(found if isinstance(found, str) else "\n".join(one["content"] for one in found))

@@ -186,7 +186,6 @@ class _Reading:
         self._random = random
         self._groups = Groups[str, PromptRow]()
         self._keys_read = set[int]()
-        self._last = (b"", 0)
         self._scorer: ScorerRow | None = None
         self._units: dict[str, list[LoggedPrompt]] = {}
         """The session, the words of a kept prompt, or the task: one task of each is drawn from."""
@@ -199,17 +198,11 @@ class _Reading:
             if row.task_id.startswith(self._own) and number.isdigit():
                 self._judged.add(int(number))
             return
-        key = self._key_of(bytes(row.input))
+        key = logged_words_key(bytes(row.input))
         if self._lessons.has_read(position, key):
             self._keys_read.add(key)
         elif row.sample is not None and (group := self._groups.add(row.task_id, row.sample, row.group_size, row)):
             self._take_group(group, key, is_kept=position < self._end)
-
-    def _key_of(self, prompt: bytes) -> int:
-        """The lines of a group follow each other with one prompt."""
-        if prompt != self._last[0]:
-            self._last = prompt, logged_words_key(prompt)
-        return self._last[1]
 
     def _take_group(self, group: Sequence[PromptRow], key: int, *, is_kept: bool) -> None:
         first, scored = group[0], next((row for row in group if row.score is not None), None)

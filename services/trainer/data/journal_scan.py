@@ -119,7 +119,6 @@ class JournalScan:
         self._scorers: dict[ScorerRow | None, int] = {}
         self._once: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
         """The programs of groups, each tuple kept once."""
-        self._last_input = (b"", False)
         self._found = Scan(demonstrations=DemonstrationPlaces(min(policy.max_groups, MOST_PLACES)))
 
     def read(self, since: int, until: int | None) -> Scan:
@@ -193,16 +192,10 @@ class JournalScan:
             return Reason.FIRST_PASSING
         if self._policy.held_out and logged_input_sha256(bytes(logged.input)) in self._policy.held_out:
             return Reason.EVALUATION
-        if self._is_for_replay(bytes(logged.input)):
+        share = self._policy.replay_share
+        if share and is_kept(logged_words_key(bytes(logged.input)), share):
             return Reason.REPLAY
         return Reason.NO_SAMPLE if logged.sample is None else None
-
-    def _is_for_replay(self, prompt: bytes) -> bool:
-        """True where the prompt is kept for the replay. The lines of a group follow each other with one prompt."""
-        share = self._policy.replay_share
-        if share and prompt != self._last_input[0]:
-            self._last_input = prompt, is_kept(logged_words_key(prompt), share)
-        return self._last_input[1]
 
     def _add(self, position: int, logged: SelectionRow) -> None:
         key = hash((logged.task_id, logged.adapter_version))
