@@ -1,8 +1,7 @@
-"""Prompts that demonstrations may not teach, those that they have taught, and those that no training may see.
+"""Prompts that demonstrations may not teach, and those that no training may see.
 
 The gate asks a candidate the tasks of `golden.jsonl`, or the first tasks of the agent's users, which `anchors.jsonl`
-has: an adapter that was shown their answers would pass by heart. And what taught an adapter, or one that it was made
-from, is no prompt to measure it by: `is_taught` says so of any prompt, white space aside.
+has: an adapter that was shown their answers would pass by heart.
 
 A share of the prompts is kept for the shadow replay of candidates: `is_kept` decides by the prompt's words, whatever
 their order, case and punctuation, so what is nearly the same is kept, or not, together. A prompt that differs in one
@@ -21,13 +20,10 @@ from pathlib import Path
 import msgspec
 
 from ratchet.adapters.evaluations import input_sha256
-from ratchet.adapters.manifest import read_card
 from ratchet.files.append_file import disk_errors
 from ratchet.service.errors import AdapterError
 from schemas.messages.base import DecodeError
 from schemas.messages.task import Prompt, Task
-from schemas.messages.work import BASE_VERSION
-from schemas.records.adapter_card import TAUGHT_DIGITS
 
 GOLDEN, ANCHORS = "golden.jsonl", "anchors.jsonl"
 WORD = re.compile(r"\w+")
@@ -46,24 +42,6 @@ def asked_by_the_gate(adapters_dir: Path, agent_id: str) -> frozenset[str]:
         return frozenset(input_sha256(Task.decode(task).input) for task in (*golden, *anchors))
     except (DecodeError, ValueError, KeyError) as error:
         raise AdapterError(f"the golden tasks or anchors in {home} can't be read: {error}; mend them") from error
-
-
-def taught_inputs(adapters_dir: Path, agent_id: str, version: str) -> frozenset[str]:
-    """All inputs that were taught to a version, or to one that it was made from, as their cards have them.
-
-    Raises AdapterError where the folder of one of them is gone: what it was taught is then not known.
-    """
-    found: set[str] = set()
-    while version != BASE_VERSION:
-        card = read_card(adapters_dir / agent_id / version)
-        found.update(card.data.taught)
-        version = card.parent
-    return frozenset(found)
-
-
-def is_taught(prompt: Prompt, taught: frozenset[str]) -> bool:
-    """`taught`: as `taught_inputs` gives it."""
-    return input_sha256(prompt)[:TAUGHT_DIGITS] in taught
 
 
 def words_key(prompt: Prompt) -> int:

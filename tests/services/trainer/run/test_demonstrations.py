@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from ratchet.adapters.evaluations import input_sha256
 from ratchet.adapters.manifest import read_card
-from ratchet.adapters.taught import is_taught, taught_inputs
 from ratchet.models.loading import content_sha256
 from ratchet.models.tokenization import answers_of
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.task import Task
+from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_card import TAUGHT_DIGITS
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import register
 from tests.services.trainer.making_logs import feedback, give_feedback, line, write_log
@@ -49,6 +51,20 @@ def shown(settings: TrainerSettings, base_model: Path, tmp_path: Path) -> Traine
         for one in asked(base_model, number, **({"reference_score": 0.5} if number < 2 else {}))
     ]
     return settings.model_copy(update={"logs_dir": write_log(tmp_path / "shown", lines)})
+
+
+def taught_inputs(adapters_dir: Path, agent_id: str, version: str) -> frozenset[str]:
+    """Return all inputs that were taught to a version, or to one that it was made from, as their cards have them."""
+    found: set[str] = set()
+    while version != BASE_VERSION:
+        card = read_card(adapters_dir / agent_id / version)
+        found.update(card.data.taught)
+        version = card.parent
+    return frozenset(found)
+
+
+def is_taught(prompt: str, taught: frozenset[str]) -> bool:
+    return input_sha256(prompt)[:TAUGHT_DIGITS] in taught
 
 
 @torch.no_grad()
