@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from enum import StrEnum
 
 from infra import probes
 from infra.api_keys import KEYS_AT, MOUNT, ApiKeys
-from infra.broker import Accounts
-from infra.broker_users import SETUP, work_queues
+from infra.broker import SETUP, Accounts
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS, MODELS
 from infra.network import API
 from infra.process import DECLARED, Backlog, Claim, Files, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
 from infra.settings import RUNS_CODE, Agent, Auditor, Autoscaling, Resources, Scorer, StackSettings, gigabytes
 from infra.vllm import HUB_TOKEN_AT, SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
+from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 
 DRAIN_S = 60
 """For what handles a message in seconds."""
@@ -280,7 +281,7 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
             resources=Resources(cpu="100m", memory="256Mi"),
             args=("broker", "setup", "--timeout", "300"),
         ),
-        environment={"RATCHET_AGENTS": agent_ids(settings)} | _who_scores(settings),
+        environment={"RATCHET_AGENTS": agent_ids(settings)} | _shapes_of_queues(settings),
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
         drain_s=1,
         scale=Scale(1, 1),
@@ -315,11 +316,19 @@ def _log_keep_gb(settings: StackSettings) -> float:
     return gigabytes(settings.storage.logs) * CLAIM_SHARE if wanted is None else wanted
 
 
-def _who_scores(settings: StackSettings) -> dict[str, str]:
-    """What the queues of a fleet depend on, besides its agents."""
-    return ({"RATCHET_AUDITOR": settings.auditor.strategy} if settings.auditor else {}) | (
-        {"RATCHET_EXTERNAL_SCORER": "true"} if settings.external_scorer else {}
+def _shapes_of_queues(settings: StackSettings) -> dict[str, str]:
+    """Return what the queues of a fleet depend on, besides its agents: who scores, and the disk they share."""
+    disk_gb = math.floor(gigabytes(settings.broker.storage) * 100) / 100
+    return (
+        {"RATCHET_BROKER_DISK_GB": f"{disk_gb:g}"}
+        | ({"RATCHET_AUDITOR": settings.auditor.strategy} if settings.auditor else {})
+        | ({"RATCHET_EXTERNAL_SCORER": "true"} if settings.external_scorer else {})
     )
+
+
+def work_queues(agent: str) -> tuple[str, str]:
+    """Names of the queues that an agent's work waits in, the high priority last."""
+    return work_queue(agent), work_queue(agent, priority=HIGH_PRIORITY)
 
 
 def agent_ids(settings: StackSettings) -> str:
@@ -347,7 +356,7 @@ def fleet_process(
     shared = {
         f"RATCHET_{main.name.upper()}_HTTP_PORT": str(port.number),
         "RATCHET_AGENTS": agent_ids(settings),
-        **_who_scores(settings),
+        **_shapes_of_queues(settings),
         "RATCHET_DECLARE_TOPOLOGY": "false",
         "RATCHET_HTTP_HOST": "0.0.0.0",
         "RATCHET_LOGS_DIR": LOGS_AT,

@@ -213,5 +213,11 @@ class Process:
         return tuple(port for program in self.programs for port in program.ports)
 
     @property
+    def metrics_ports(self) -> tuple[str, ...]:
+        """Names of the ports that Prometheus reads: the process's, and those of the vLLM beside it."""
+        beside = self.beside.ports if self.beside else ()
+        return (self.metrics, *(port.name for port in beside)) if self.metrics else ()
+
+    @property
     def gpus(self) -> int:
         return sum(program.resources.gpus for program in self.programs)
