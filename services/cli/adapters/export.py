@@ -12,15 +12,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ratchet.adapters.adapter_service import AdapterService
 from ratchet.adapters.check import check_adapter
 from ratchet.adapters.evaluations import evaluations_of
 from ratchet.adapters.export import holds, new_folder, write_model_card, write_peft_folder, write_record
 from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.operator_service import OperatorService
 from ratchet.models.fetch import CONVERSION_ENVIRONMENT
 from ratchet.service.errors import NotFound, one_line
 from ratchet.service.settings import FleetSettings
-from services.cli.adapters.here import Agent, Version, adapter_service_here
+from services.cli.adapters.here import Agent, Version, operator_service_here
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say
 
@@ -61,7 +61,7 @@ def export(
     """
     if (gguf or model or dtype != "auto") and not merged:
         raise UsageError("--gguf, --model and --dtype go with --merged: PEFT's files are copied as they are")
-    service = adapter_service_here(agent)
+    service = operator_service_here(agent)
     if (source := service.folder(version)) is None:
         raise NotFound(f"{version} is the base model, and has no adapter: export a version that was trained")
     converter = _converter(gguf) if gguf else None
@@ -98,7 +98,7 @@ def export(
         out.print(f"and so does {made['url']}", markup=False)
 
 
-def _fill(target: Path, source: Path, service: AdapterService, base: str | None, dtype: str) -> dict[str, Any]:
+def _fill(target: Path, source: Path, service: OperatorService, base: str | None, dtype: str) -> dict[str, Any]:
     """`base`: to be merged with; None for PEFT's files."""
     settings = FleetSettings.read()
     card = check_adapter(source, AdapterLimits(settings.adapter_max_rank))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ratchet.adapters.adapter_service import AdapterService, chosen_agents
+from ratchet.adapters.operator_service import OperatorService, chosen_agents
 from ratchet.adapters.registry import RegistryStore
 from ratchet.service.settings import FleetSettings
 
@@ -26,12 +26,12 @@ def given(reason: str) -> str:
 Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.", callback=given)]
 
 
-def adapter_service_here(agent_id: str | None) -> AdapterService:
+def operator_service_here(agent_id: str | None) -> OperatorService:
     """`agent_id` None: the fleet's first agent. Raises SettingsError, NotFound."""
     settings = FleetSettings.read()
     store = RegistryStore.from_settings(settings)
     (chosen, *_) = chosen_agents(settings.agents, store.read(), agent_id)
-    return AdapterService(store, chosen, settings.adapter_max_rank, operator())
+    return OperatorService(store, chosen, settings.adapter_max_rank, operator())
 
 
 def operator() -> str:
