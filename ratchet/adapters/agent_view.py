@@ -80,7 +80,7 @@ def aliases_of(contest: AgentAdapters | AgentPrograms, name: str) -> list[str]:
 
 
 def programs_standing(registry: Registry, agent_id: str, told: Sequence[Mapping[str, str]] = ()) -> ProgramsStanding:
-    """Where an agent's programs stand. `told`: what each runner says of them, name → revision."""
+    """Return where an agent's programs stand. `told`: what each runner says of them, name → revision."""
     agent = registry.agent(agent_id)
     programs = agent.programs
     return ProgramsStanding(

@@ -24,7 +24,7 @@ Ed25519 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
 """A public key, in base64url."""
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Contest = Literal["adapters", "programs"]
-"""What competes for an agent's tasks: the versions of its adapter, or its programs. The rules are the same."""
+"""The two kinds of entries that compete for an agent's tasks, each kind by itself and by the same rules."""
 
 
 class ProgramRevision(Record):

@@ -144,7 +144,7 @@ class AgentAdapters(Record):
         return self.versions
 
     def contest(self, contest: Contest) -> AgentAdapters | AgentPrograms:
-        """What competes, with its entries and aliases."""
+        """Return the holder of the entries and aliases of this contest."""
         return self if contest == "adapters" else self.programs
 
     @property

@@ -25,7 +25,7 @@ from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say
 
 CONVERTER = "convert_hf_to_gguf.py"
-"""Of llama.cpp; the GGUF file gets this name in the folder."""
+"""The script of llama.cpp that converts; its file gets the name `GGUF_FILE` in the folder."""
 GGUF_FILE = "model.gguf"
 
 
@@ -120,7 +120,7 @@ def _base(model: str | None, source: Path) -> str:
 
 
 def _merge(base: str, adapter: Path, target: Path, dtype: str, max_rank: int) -> dict[str, Any]:
-    """In a process of its own, the only one that imports torch. Raises CommandError with its sentence."""
+    """Merge in a process of its own, the only one that imports torch. Raises CommandError with its sentence."""
     say(f"merging {adapter.name} into {base}")
     command = [sys.executable, "-m", "ratchet.models.merge", base, "--adapter", str(adapter), "--out", str(target)]
     ended = subprocess.run(
@@ -159,7 +159,7 @@ def _convert(converter: Path, folder: Path) -> None:
 
 
 def _push(folder: Path, repository: str, what: str) -> str:
-    """Where it is then. Raises CommandError with the client's sentence."""
+    """Return the address where it is then. Raises CommandError with the client's sentence."""
     try:
         from huggingface_hub import HfApi
     except ImportError:
