@@ -23,7 +23,9 @@ def require_reason(reason: str) -> str:
     return said
 
 
-Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.", callback=require_reason)]
+Reason = Annotated[
+    str, typer.Option(help="Why: it is recorded with the decision, under your name.", callback=require_reason)
+]
 
 
 def operator_service_here(agent_id: str | None) -> OperatorService:
