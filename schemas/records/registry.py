@@ -23,7 +23,7 @@ from schemas.messages.base import (
 )
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
-from schemas.records.decision import Ed25519, RunningExperiment, Who
+from schemas.records.decision import Contest, Ed25519, RunningExperiment, Who
 from schemas.records.evidence import Change, ReplayRecord
 from schemas.records.program_state import ProgramState
 
@@ -136,6 +136,16 @@ class AgentAdapters(Record):
         description="Absent where none was tried or chosen: the samples are dealt to all.",
     )
     versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)
+    asked: ClassVar[None] = None
+    """Versions are tried without being asked for."""
+
+    @property
+    def entries(self) -> dict[str, AdapterEntry]:
+        return self.versions
+
+    def contest(self, contest: Contest) -> AgentAdapters | AgentPrograms:
+        """Return the holder of the entries and aliases of this contest."""
+        return self if contest == "adapters" else self.programs
 
     @property
     def in_traffic(self) -> frozenset[str]:
