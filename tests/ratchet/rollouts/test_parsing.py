@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.conversation.stops import count_held_back
-from ratchet.recorder.parsing import (
+from ratchet.rollouts.parsing import (
     HermesParser,
     LlamaParser,
     Parsed,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.recorder.shipped.aider import MOST_BYTES, forget, given, kept, make_repository
+from ratchet.programs.shipped.aider import MOST_BYTES, forget, given, kept, make_repository
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from ratchet.recorder import guard
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.command import Program, program_name, run_recorded, run_with
-from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.rollouts import guard
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.command import Program, program_name, run_recorded, run_with
+from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.rollout import RecordedRollout
 from tests.processes import is_gone
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from ratchet.openai.errors import ContextTooLong, ModelServerError, ServerUnavailable
-from ratchet.recorder.vllm import VllmTokens
+from ratchet.rollouts.vllm import VllmTokens
 from schemas.messages.work import Sampling
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=9)

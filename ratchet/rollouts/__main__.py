@@ -1,4 +1,4 @@
-"""Records one task: `python -m ratchet.recorder FD`, where the file descriptor holds a RecordOrder as JSON.
+"""Records one task: `python -m ratchet.rollouts FD`, where the file descriptor holds a RecordOrder as JSON.
 
 `ratchet record` becomes this process. It asks the fleet a task whose Work comes here, runs the program, sends the
 Response, and writes the Result. Killed, it takes the program along; its Work waits in a queue of the task's own for the
@@ -19,11 +19,11 @@ from ratchet.bus.topology import TASKS
 from ratchet.conversation.bridge import limits_of
 from ratchet.logs.best_answer import ends_told
 from ratchet.models.without_torch import keep_torch_out
-from ratchet.recorder.agent import agent_client, served_by, template_for
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.connecting import delete_queue, own_bus
-from ratchet.recorder.order import RecordOrder, own_queue, queue_name
-from ratchet.recorder.work import RecordedWork
+from ratchet.rollouts.agent import agent_client, served_by, template_for
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.connecting import delete_queue, own_bus
+from ratchet.rollouts.order import RecordOrder, own_queue, queue_name
+from ratchet.rollouts.work import RecordedWork
 from ratchet.service.errors import FAULTS, BusError
 from schemas.messages.result import Result
 from schemas.messages.task import Task

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ratchet.recorder.shipped import inside
+from ratchet.programs.shipped import inside
 
 AT = "/program"
 AIDER = ("aider-chat==0.86.2",)

@@ -14,11 +14,12 @@ import httpx
 
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.conversation.template import ChatTemplate
-from ratchet.recorder.answers import RecordedAnswers
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.command import Program, program_name, run_with
-from ratchet.recorder.order import INPUT, RecordOrder, as_text
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.programs.task_input import INPUT, as_text
+from ratchet.rollouts.answers import RecordedAnswers
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.command import Program, program_name, run_with
+from ratchet.rollouts.order import RecordOrder
+from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.telemetry import Log
 from schemas.api.generate import ServedModel
 from schemas.messages.response import Sample

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from ratchet.conversation.segments import segments_of
-from tests.ratchet.recorder.test_openai_client import CALL, house
+from tests.ratchet.rollouts.test_openai_client import CALL, house
 
 LOOK = {
     "type": "function",

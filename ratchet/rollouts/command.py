@@ -19,11 +19,11 @@ from subprocess import PIPE
 from tempfile import TemporaryFile
 from urllib.parse import urlsplit
 
-from ratchet.recorder import guard
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.labelled import labelled_stderr
-from ratchet.recorder.recording import Ran, recorded
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.rollouts import guard
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.labelled import labelled_stderr
+from ratchet.rollouts.recording import Ran, recorded
+from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import one_line
 from schemas.messages.response import Sample, SampleStatus
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from ratchet.bus.amqp.forwarding import LARGEST_BODY
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import RESPONSES, fleet_topology
-from ratchet.recorder.recording import ROOM_FOR_SCORES, publish_response, response_of
+from ratchet.rollouts.recording import ROOM_FOR_SCORES, publish_response, response_of
 from schemas.messages.response import GenerationLatencies, Response, Sample
 from schemas.messages.work import Sampling
 from schemas.messages.workspace import Artifact

@@ -11,9 +11,9 @@ import httpx
 
 from ratchet.bus.protocol import Bus
 from ratchet.conversation.template import ChatTemplate
-from ratchet.recorder.agent import AgentTokens
-from ratchet.recorder.recording import publish_response, response_of
-from ratchet.recorder.rollout import Budget, RecordedRollout
+from ratchet.rollouts.agent import AgentTokens
+from ratchet.rollouts.recording import publish_response, response_of
+from ratchet.rollouts.rollout import Budget, RecordedRollout
 from schemas.api.generate import ServedModel
 from schemas.messages.response import GenerationLatencies, Sample
 from schemas.messages.work import Work

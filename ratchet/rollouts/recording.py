@@ -17,8 +17,8 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import RESPONSES
 from ratchet.conversation.segments import sample_of
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import Reject, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.base import Metadata

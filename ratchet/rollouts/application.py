@@ -31,7 +31,7 @@ from ratchet.dialects.dialect import Body, Dialect, ModelRequest
 from ratchet.dialects.messages import MESSAGES
 from ratchet.dialects.responses import RESPONSES
 from ratchet.openai.errors import error_object
-from ratchet.recorder.rollout import Answer, RecordedRollout
+from ratchet.rollouts.rollout import Answer, RecordedRollout
 
 DIALECTS = (CHAT, RESPONSES, MESSAGES)
 COUNT = "/v1/messages/count_tokens"

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from ratchet.conversation.segments import segments_of
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.rollout import Budget, BudgetSpent, RecordedRollout
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.rollout import Budget, BudgetSpent, RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "red"}}\n</tool_call>'

@@ -21,8 +21,8 @@ from ratchet.bus.retry_policy import pause_s
 from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.openai.transport import StreamingTransport
-from ratchet.recorder.engine import JSON, Token
-from ratchet.recorder.lines import lines
+from ratchet.rollouts.engine import JSON, Token
+from ratchet.rollouts.lines import lines
 from ratchet.service import failpoint
 from ratchet.service.errors import EngineError
 from schemas.api.generate import ServedModel, TokensTold

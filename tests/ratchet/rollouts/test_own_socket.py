@@ -17,10 +17,10 @@ import uvloop
 
 from ratchet.conversation.template import Codec
 from ratchet.dialects.dialect import ModelRequest
-from ratchet.recorder.application import SMALL_BODY, Recorder
-from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.own_socket import MOST_CONNECTIONS, serving
-from ratchet.recorder.rollout import Budget, RecordedRollout
+from ratchet.rollouts.application import SMALL_BODY, Recorder
+from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.own_socket import MOST_CONNECTIONS, serving
+from ratchet.rollouts.rollout import Budget, RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.waiting import until
 from workbench.sandbox.job import Listen

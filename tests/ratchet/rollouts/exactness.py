@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from ratchet.recorder.engine import Token
+from ratchet.rollouts.engine import Token
 from schemas.messages.response import Segment
 
 Call = tuple[tuple[int, ...], tuple[Token, ...]]

@@ -11,8 +11,8 @@ import pytest
 
 from ratchet.dialects.dialect import ModelRequest
 from ratchet.openai.errors import ContextTooLong
-from ratchet.recorder.agent import AgentRefused, AgentTokens
-from ratchet.recorder.answers import rollout_of
+from ratchet.rollouts.agent import AgentRefused, AgentTokens
+from ratchet.rollouts.answers import rollout_of
 from schemas.api.generate import ServedModel
 from schemas.messages.work import Arm, Sampling
 from tests.making_work import work

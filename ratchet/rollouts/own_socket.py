@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.rollout import Budget
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.rollout import Budget
 from workbench.sandbox.job import Listen
 
 MOST_CONNECTIONS = 128

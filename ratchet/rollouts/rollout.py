@@ -18,8 +18,8 @@ from ratchet.dialects.chat import write_message
 from ratchet.dialects.dialect import ModelRequest, Parsed
 from ratchet.dialects.kept_responses import KeptResponses
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
-from ratchet.recorder.engine import Token, TokenEngine
-from ratchet.recorder.parsing import Parser, PlainParser, parser_for
+from ratchet.rollouts.engine import Token, TokenEngine
+from ratchet.rollouts.parsing import Parser, PlainParser, parser_for
 from ratchet.service.errors import EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
