@@ -135,7 +135,8 @@ async def stream_answer(
 
     async with aclosing(answers):
         usage = {"input_tokens": first.prompt_tokens, "output_tokens": 0}
-        head, begun = _head(model), {"content": [], "stop_reason": None, "usage": usage}
+        head = _head(model)
+        begun: dict[str, Any] = {"content": [], "stop_reason": None, "usage": usage}
         yield _event("message_start", message=head | begun)
         answer = first
         try:
