@@ -28,6 +28,7 @@ from ratchet.dialects import messages
 from ratchet.dialects.body import FAILURES, Refused, read_body, refusal_of
 from ratchet.dialects.chat import CHAT
 from ratchet.dialects.dialect import Body, Dialect, ModelRequest
+from ratchet.dialects.kept_turns import Naming
 from ratchet.dialects.messages import MESSAGES
 from ratchet.dialects.responses import RESPONSES
 from ratchet.openai.errors import error_object
@@ -42,6 +43,8 @@ SMALL_BODY = 4096
 BYTES_A_VALUE = 32
 """A body may have a value for so many bytes of the most that it may have: JSON that is nothing but values takes many
 times the time and memory of text."""
+NAMES_TURNS = (b"previous_response_id", b"item_reference", b"previous_message_id")
+"""A body with one of these may be long once its history is there."""
 GONE = "the client has gone"
 
 Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
@@ -146,11 +149,11 @@ def _model(rollout: RecordedRollout) -> dict[str, Any]:
 def _answerer(dialect: Dialect) -> Handler:
     async def answer(request: Request, rollout: RecordedRollout) -> Response:
         rollout.budget.take_call()
-        body, asked, size = await _read(request, rollout, dialect.read_request)
+        body, asked, size = await _read(request, rollout, dialect.read_request, dialect.naming)
         answers = rollout.answer(asked)
 
         def keep(whole: dict[str, Any]) -> dict[str, Any]:
-            return rollout.responses.keep(body, size, whole) if dialect is RESPONSES else whole
+            return rollout.turns.keep(dialect.naming, body, size, whole) if dialect.naming else whole
 
         if body.get("stream"):
             first = await _or_refused(anext(answers))  # before anything is sent, so that a refusal has its status
@@ -164,12 +167,15 @@ def _answerer(dialect: Dialect) -> Handler:
 
 async def count_tokens(request: Request, rollout: RecordedRollout) -> Response:
     rollout.budget.take_count()
-    _, asked, _ = await _read(request, rollout, messages.read_prompt)
+    _, asked, _ = await _read(request, rollout, messages.read_prompt, MESSAGES.naming)
     return JSONResponse({"input_tokens": await rollout.prompt_tokens(asked)})
 
 
 async def _read(
-    request: Request, rollout: RecordedRollout, read_request: Callable[[Body, Mapping[str, str]], ModelRequest]
+    request: Request,
+    rollout: RecordedRollout,
+    read_request: Callable[[Body, Mapping[str, str]], ModelRequest],
+    naming: Naming | None,
 ) -> tuple[Body, ModelRequest, int]:
     """Return the body, what it asks, and its size in bytes. Raises Refused.
 
@@ -177,12 +183,11 @@ async def _read(
     """
     async with rollout.reading:
         raw = await _bytes(request)
-        is_large = len(raw) > SMALL_BODY or any(name in raw for name in (b"previous_response_id", b"item_reference"))
+        is_large = len(raw) > SMALL_BODY or any(name in raw for name in NAMES_TURNS)
 
         def parse() -> tuple[Body, ModelRequest, int]:
             body = read_body(raw, request.app.state.most_body // BYTES_A_VALUE)
-            is_response = request.url.path == RESPONSES.path
-            asked = read_request(rollout.responses.resolve(body) if is_response else body, request.headers)
+            asked = read_request(rollout.turns.resolve(naming, body) if naming else body, request.headers)
             return body, replace(asked, is_large=is_large), len(raw)
 
         return await off_loop(parse, is_large=is_large)

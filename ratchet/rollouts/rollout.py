@@ -16,7 +16,7 @@ from ratchet.conversation.stops import Decoding, count_held_back, cut_at_stop, f
 from ratchet.conversation.template import ChatTemplate
 from ratchet.dialects.chat import write_message
 from ratchet.dialects.dialect import ModelRequest, Parsed
-from ratchet.dialects.kept_responses import KeptResponses
+from ratchet.dialects.kept_turns import KeptTurns
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.rollouts.engine import Token, TokenEngine
 from ratchet.rollouts.parsing import Parser, PlainParser, parser_for
@@ -145,7 +145,7 @@ class RecordedRollout:
         self.budget = budget or Budget()
         self.overruled: dict[str, list[float | str]] = {}
         self.offered_tools = False
-        self.responses = KeptResponses()
+        self.turns = KeptTurns()
         self.reading = asyncio.Semaphore(MOST_BODIES)
         self._asking = asyncio.Lock()
         self._at_work = 0

@@ -165,7 +165,6 @@ async def test_that_any_tool_is_called_is_a_wish_that_is_noted() -> None:
         ({"messages": [*ASKED["messages"], {"role": "assistant", "content": "It is"}]}, 400, "last turn"),
         ({"mcp_servers": [{"type": "url", "url": "https://x", "name": "x"}]}, 400, "mcp_servers"),
         ({"container": "container_1"}, 400, "container"),
-        ({"thread": {"type": "create"}}, 400, "without `thread`"),
         ({"stop_sequences": ["x" * 2000]}, 400, "stop_sequences"),
         ({"tools": [{"name": 5}]}, 400, "tools"),
     ],
@@ -181,13 +180,46 @@ async def test_what_is_refused_has_anthropics_shape(given: dict[str, Any], statu
         assert (denied.status_code, denied.json()["error"]["type"]) == (401, "authentication_error")
 
 
-async def test_a_thread_is_refused_by_the_code_by_which_its_clients_send_the_whole_history() -> None:
-    continued = {"thread": {"type": "continue", "previous_message_id": "msg_1"}}
-    async with house() as (client, rollout):
-        reply = await client.post("/messages", json=ASKED | continued)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_thread_goes_on_from_what_was_recorded(stream: bool) -> None:
+    async with house(f"I look.\n{CALL}", "A coin.", "Gold.", name="qwen2_5") as (client, rollout):
 
-    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
-    assert reply.json()["error"]["details"] == {"error_code": "thread_unsupported_request"}
+        async def ask(**given: Any) -> str:
+            """The id of the answer."""
+            reply = await client.post("/messages", json={"model": "any", "max_tokens": 50, "stream": stream} | given)
+            begun = reply.text.splitlines()[1].removeprefix("data: ") if stream else reply.text
+            told = json.loads(begun)
+            return str((told["message"] if stream else told)["id"])
+
+        def on(name: str) -> dict[str, str]:
+            return {"type": "continue", "previous_message_id": name}
+
+        first = await ask(**ASKED, thread={"type": "create"})
+        (call,) = (rollout.conversation.calls[0].message or {})["tool_calls"]
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": "a coin"}
+        second = await ask(messages=[{"role": "user", "content": [result]}], thread=on(first))
+        await ask(messages=[{"role": "user", "content": "Which?"}], thread=on(second))
+
+        (segment,) = segments_of(rollout.conversation)
+        roles = ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+        assert [turn.role for turn in segment.turns] == roles
+        assert (rollout.conversation.breaks, len(segment.spans)) == ({}, 3)
+
+
+@pytest.mark.parametrize(
+    ("thread", "status", "code"),
+    [
+        ({"type": "continue", "previous_message_id": "msg_1"}, 404, "thread_not_found"),
+        ({"type": "fork"}, 400, "thread_unsupported_request"),
+    ],
+)
+async def test_a_thread_that_is_not_kept_is_refused_with_a_code_that_its_clients_recover_from(
+    thread: dict[str, str], status: int, code: str
+) -> None:
+    async with house() as (client, rollout):
+        reply = await client.post("/messages", json=ASKED | {"thread": thread})
+
+    assert (reply.status_code, reply.json()["error"]["details"]) == (status, {"error_code": code})
     assert (rollout.conversation.calls, rollout.conversation.breaks) == ([], {})
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ratchet.dialects.body import Refused
-from ratchet.dialects.kept_responses import KeptResponses
+from ratchet.dialects.kept_turns import KeptTurns
+from ratchet.dialects.responses import NAMING
 
 
 def told(number: int, previous: str | None = None) -> dict[str, Any]:
@@ -16,11 +17,11 @@ def told(number: int, previous: str | None = None) -> dict[str, Any]:
 
 
 def test_a_response_brings_the_history_before_it() -> None:
-    kept = KeptResponses()
-    kept.keep({"input": "one"}, 10, told(1))
-    kept.keep({"input": "two", "previous_response_id": "resp_1"}, 10, told(2, "resp_1"))
+    kept = KeptTurns()
+    kept.keep(NAMING, {"input": "one"}, 10, told(1))
+    kept.keep(NAMING, {"input": "two", "previous_response_id": "resp_1"}, 10, told(2, "resp_1"))
 
-    found = kept.resolve({"input": "three", "previous_response_id": "resp_2"})["input"]
+    found = kept.resolve(NAMING, {"input": "three", "previous_response_id": "resp_2"})["input"]
 
     assert [item["content"] for item in found] == ["one", "answer 1", "two", "answer 2", "three"]
 
@@ -29,19 +30,19 @@ def test_a_response_brings_the_history_before_it() -> None:
     "named", [{"input": "x", "previous_response_id": "resp_1"}, {"input": [{"type": "item_reference", "id": "msg_1"}]}]
 )
 def test_nobody_is_given_what_another_was_told(named: dict[str, Any]) -> None:
-    kept = KeptResponses()
-    kept.keep({"input": "secret"}, 10, told(1), "ann")
+    kept = KeptTurns()
+    kept.keep(NAMING, {"input": "secret"}, 10, told(1), "ann")
 
-    assert kept.resolve(named, "ann")
+    assert kept.resolve(NAMING, named, "ann")
     with pytest.raises(Refused, match="not kept here"):
-        kept.resolve(named, "bob")
+        kept.resolve(NAMING, named, "bob")
 
 
 def test_the_oldest_is_forgotten_beyond_the_bound_and_the_newest_is_kept_in_any_case() -> None:
-    kept = KeptResponses(most_bytes=100)
+    kept = KeptTurns(most_bytes=100)
     for number in (1, 2, 3):
-        kept.keep({"input": "x"}, 60 * number, told(number))
+        kept.keep(NAMING, {"input": "x"}, 60 * number, told(number))
 
-    assert kept.resolve({"input": "y", "previous_response_id": "resp_3"})
+    assert kept.resolve(NAMING, {"input": "y", "previous_response_id": "resp_3"})
     with pytest.raises(Refused):
-        kept.resolve({"input": "y", "previous_response_id": "resp_2"})
+        kept.resolve(NAMING, {"input": "y", "previous_response_id": "resp_2"})
