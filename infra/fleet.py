@@ -24,6 +24,8 @@ INDEX_AT = "/index"
 DECISION_KEYS_AT = "/data/decision-keys"
 """Of who decides about adapters: the key is not where others can write."""
 HUB_CACHE = "/models/hub"
+JUDGE_KEY = "api_key"
+"""Of the site's Secret with the key of a judge outside the cluster."""
 WORKSPACES_AT = "/data/workspaces"
 PROGRAMS, PROGRAMS_AT = "programs.toml", "/etc/ratchet/programs"
 CLAIM_SHARE = 0.8
@@ -160,11 +162,23 @@ def scorer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proces
     return _scoring("scorer", wanted, "responses", {"RATCHET_SCORER": wanted.strategy}, settings, accounts, keys)
 
 
+def _judge_outside(name: str, wanted: Scorer) -> dict[str, str]:
+    """Return what a scorer is told of a judge outside the cluster; its key is a Secret of the site."""
+    told = {"URL": wanted.judge_url, "MODEL": wanted.judge_model}
+    return {f"RATCHET_{name.upper()}_JUDGE_{part}": value for part, value in told.items() if value}
+
+
+def _judge_key(name: str, wanted: Scorer) -> dict[str, tuple[str, str]]:
+    return (
+        {f"RATCHET_{name.upper()}_JUDGE_API_KEY": (wanted.judge_key_secret, JUDGE_KEY)}
+        if wanted.judge_key_secret
+        else {}
+    )
+
+
 def auditor(wanted: Auditor, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     """The scorer's own process on queues of its own."""
-    judge = {"RATCHET_AUDITOR_JUDGE_URL": wanted.judge_url, "RATCHET_AUDITOR_JUDGE_MODEL": wanted.judge_model}
-    environment = {"RATCHET_SCORER_AUDITS": "true"} | {name: value for name, value in judge.items() if value}
-    return _scoring("auditor", wanted, "audits", environment, settings, accounts, keys)
+    return _scoring("auditor", wanted, "audits", {"RATCHET_SCORER_AUDITS": "true"}, settings, accounts, keys)
 
 
 def _scoring(
@@ -179,11 +193,13 @@ def _scoring(
     scores_locally = "likelihood" in wanted.strategy
     if scores_locally:
         environment["RATCHET_SCORER_LIKELIHOOD_MODEL"] = wanted.model
-    if settings.judge:
+    environment |= _judge_outside(name, wanted)
+    if settings.judge and not wanted.judge_url:
         environment |= {"RATCHET_SCORER_JUDGE_URL": judge_url(), "RATCHET_SCORER_JUDGE_MODEL": settings.judge.model}
     runs_code = RUNS_CODE.search(wanted.strategy) is not None
     models = (Access.READ if runs_code else _models_access(settings)) if scores_locally else None
     main = service_program("scorer", settings, wanted.resources, models=models, downloads=not runs_code)
+    main = replace(main, site_secrets=_judge_key(name, wanted))
     if runs_code:
         environment |= around_sandboxes(settings)
         main = replace(main, mounts=(*main.mounts, Mount(Scratch("workspaces", wanted.cache), WORKSPACES_AT)))
@@ -203,7 +219,7 @@ def _scoring(
         ),
         drain_s=120,
     )
-    return replace(process, sandboxes=runs_code)
+    return replace(process, sandboxes=runs_code, port_outside=wanted.judge_port)
 
 
 PROGRAMS_MOUNT = Mount(Files(), PROGRAMS_AT, read_only=True)

@@ -82,11 +82,11 @@ def egress(process: Process, settings: StackSettings) -> list[NetworkPolicyEgres
         or (settings.workspace_urls and process.sandboxes)
         or (settings.runner is not None and settings.runner.package_access and process.role is Role.INSTALLER)
     )
-    if fetches or process.role not in WITHOUT_NETWORK:
+    if fetches or process.port_outside or process.role not in WITHOUT_NETWORK:
         rules.append(NetworkPolicyEgressRuleArgs(to=[_namespace("kube-system")], ports=[_tcp(DNS), _udp(DNS)]))
-    if fetches:
-        world = IPBlockArgs(cidr="0.0.0.0/0", except_=PRIVATE_RANGES)
-        rules.append(NetworkPolicyEgressRuleArgs(to=[NetworkPolicyPeerArgs(ip_block=world)], ports=[_tcp(HTTPS)]))
+    if ports := sorted({*([HTTPS] if fetches else []), *([process.port_outside] if process.port_outside else [])}):
+        world = NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr="0.0.0.0/0", except_=PRIVATE_RANGES))
+        rules.append(NetworkPolicyEgressRuleArgs(to=[world], ports=[_tcp(port) for port in ports]))
     return rules
 
 

@@ -72,6 +72,7 @@ CHECKS: tuple[Check, ...] = (
     processes.the_fleet_is_whole,
     processes.images_hold_what_they_run,
     processes.settings_are_known_and_agree,
+    processes.what_the_stack_asks_for_is_told,
     processes.probes_ask_pages_that_are_served,
     folders.folders_are_there_with_their_rights,
     folders.sidecars_see_what_their_agent_names,

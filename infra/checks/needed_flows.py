@@ -16,7 +16,7 @@ AMONG_BROKERS = (PORTS["epmd"], PORTS["clustering"])
 PRIVATE = {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"}
 """The cluster's own networks, and the cloud's metadata."""
 NAMESPACE = "kubernetes.io/metadata.name"
-HTTPS, DNS = ("TCP", 443), {("TCP", 53), ("UDP", 53)}
+DNS = {("TCP", 53), ("UDP", 53)}
 
 
 def who_is_asked_is_reached_and_nobody_else(cluster: Cluster) -> Iterator[str]:
@@ -72,7 +72,7 @@ def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
         for rule in world:
             blocks = [peer["ipBlock"] for peer in rule["to"]]
             ports = {(port["protocol"], port["port"]) for port in rule["ports"]}
-            if ports - {("TCP", port) for port in _ports_outside(fetches)} or HTTPS not in ports | {HTTPS}:
+            if ports != {("TCP", port) for port in _ports_outside(fetches)}:
                 yield f"{pods} reaches the world at {sorted(ports)}"
             if any(block["cidr"] != "0.0.0.0/0" or set(block.get("except", ())) != PRIVATE for block in blocks):
                 yield f"{pods} reaches {blocks}: the world, without the private networks {sorted(PRIVATE)}"
@@ -102,18 +102,20 @@ def fetched_by(cluster: Cluster, pods: Pods) -> list[str]:
         found.append("workspaces")
     if pods.labels.get(ROLE) == "installer" and cluster.settings.runner and cluster.settings.runner.package_access:
         found.append("packages")
-    found += [f"a judge at {url}" for one in variables for url in _judges_outside(one)]
+    found += [f"a judge at {url}" for one in variables for url in judges_outside(one)]
     return found
 
 
-def _judges_outside(variables: Mapping[str, str]) -> Iterator[str]:
+def judges_outside(variables: Mapping[str, str]) -> Iterator[str]:
     for name in ("RATCHET_SCORER_JUDGE_URL", "RATCHET_AUDITOR_JUDGE_URL"):
         if variables.get(name, "").startswith("https://"):
             yield variables[name]
 
 
 def _ports_outside(fetches: list[str]) -> set[int]:
-    return {443} | {int(found[1]) for one in fetches if (found := re.search(r"https://[^/:]+:(\d+)", one))}
+    """443, but for a judge whose address names another port."""
+    judges = [re.search(r"https://[^/:]+(?::(\d+))?/", one) for one in fetches]
+    return {int(found[1]) if found and found[1] else 443 for found in judges}
 
 
 def other_namespaces_reach_what_is_for_them(cluster: Cluster) -> Iterator[str]:

@@ -127,9 +127,17 @@ def environment_comes_from_somewhere(cluster: Cluster) -> Iterator[str]:
                 yield from _missing(cluster, who, variable.get("valueFrom") or {}, ("configMapKeyRef", "secretKeyRef"))
 
 
+def _made_by_the_site(cluster: Cluster) -> set[str | None]:
+    """Secrets with the keys of judges outside the cluster, by what the stack was told."""
+    settings = cluster.settings
+    return {one.judge_key_secret for one in (settings.scorer, settings.auditor) if one}
+
+
 def _missing(cluster: Cluster, who: str, source: dict[str, Any], parts: tuple[str, str]) -> Iterator[str]:
     for kind, part in zip(("ConfigMap", "Secret"), parts, strict=True):
         if part not in source:
+            continue
+        if source[part]["name"] in _made_by_the_site(cluster):
             continue
         keys = cluster.keys(kind, source[part]["name"])
         if keys is None:

@@ -26,6 +26,10 @@ from infra.checks.declared import (
     topology,
 )
 from ratchet.service.settings import FleetSettings
+from services.agent.settings import AgentSettings
+from services.orchestrator.settings import OrchestratorSettings
+from services.scorer.settings import ScorerSettings
+from services.trainer.settings import TrainerSettings
 
 IMAGE = re.compile(r"(?:.*/)?ratchet-(?P<service>[a-z]+)(?P<variant>-cuda)?:[^:]+")
 OUR_COMMAND = re.compile(r"\bratchet ([^>&|;\n]+)")
@@ -133,6 +137,31 @@ def settings_are_known_and_agree(cluster: Cluster) -> Iterator[str]:
             yield f"{PREFIX}{name.upper()} is not the same for all: {told_by}"
     yield from _same_programs(cluster)
     yield from _agents(cluster)
+
+
+def what_the_stack_asks_for_is_told(cluster: Cluster) -> Iterator[str]:
+    """what the stack's configuration says of a process is what the process is told"""
+    stack = cluster.settings
+    agents = {one.id: one for one in stack.agents}
+    for one in fleet(cluster):
+        asked: dict[str, object] = {"adapter_max_rank": stack.adapter_max_rank, "log_level": stack.log_level}
+        match one.settings:
+            case AgentSettings(agent_id=agent_id) if agent_id in agents:
+                agent = agents[agent_id]
+                asked |= {"agent_engine": agent.engine, "agent_model": agent.model}
+                asked |= {"agent_prefetch": agent.tasks_per_replica, "agent_max_adapters": agent.max_adapters}
+                asked |= {"agent_generation_timeout_s": agent.generation_timeout_s}
+            case ScorerSettings():
+                audits = one.pods.owner.name == "auditor"
+                asked |= {"scorer_audits": audits} | ({} if audits else {"scorer": stack.scorer.strategy})
+            case TrainerSettings():
+                asked |= {"trainer_model": stack.trainer.model, "trainer_device": stack.trainer.device}
+                asked |= {"trainer_fsdp": stack.trainer.fsdp, "trainer_once": one.pods.owner.kind == "ScaledJob"}
+            case OrchestratorSettings():
+                asked |= {"train_after_groups": stack.orchestrator.train_after_groups}
+        for name, value in asked.items():
+            if (is_told := getattr(one.settings, name, value)) != value:
+                yield f"{one} is told {PREFIX}{name.upper()}={is_told}; the stack says {value}"
 
 
 def _same_programs(cluster: Cluster) -> Iterator[str]:

@@ -131,6 +131,13 @@ PROGRAM_MISTAKES = (
         SETTINGS,
     ),
     ProgramMistake(
+        "an auditor that scores what the scorer is for",
+        "fleet",
+        '{"RATCHET_SCORER_AUDITS": "true"}',
+        "{}",
+        "what_the_stack_asks_for_is_told",
+    ),
+    ProgramMistake(
         "a flow to whom nobody asks",
         "network",
         "Flow(Role.SCORER, Role.JUDGE, VLLM)",

@@ -403,3 +403,23 @@ def test_an_auditor_is_a_second_scorer_on_queues_of_its_own() -> None:
             if one(found, "ConfigMap", name).get("data", {}).get("RATCHET_AUDITOR") == "verifier:exact"} >= {
         "auditor", "orchestrator", "scorer", "trainer", "queues", "agent-small",
     }  # fmt: skip
+
+
+def test_a_judge_outside_the_cluster_is_reached_at_its_port_with_the_sites_key() -> None:
+    configuration = stack_configuration("prod")
+    fleet = configuration["ratchet:fleet"]
+    del fleet["judge"]
+    fleet["scorer"] |= {
+        "judgeUrl": "https://judge.example.com:8443/v1", "judgeModel": "big", "judgeKeySecret": "judge-key",
+    }  # fmt: skip
+
+    found = manifests(record("prod", configuration))
+
+    box = one(found, "Deployment", "scorer")["spec"]["template"]["spec"]["containers"][0]
+    (key,) = [variable["valueFrom"] for variable in box["env"] if variable["name"] == "RATCHET_SCORER_JUDGE_API_KEY"]
+    egress = one(found, "NetworkPolicy", "scorer")["spec"]["egress"]
+    outside = [port["port"] for rule in egress if "ipBlock" in rule["to"][0] for port in rule["ports"]]
+    assert [str(finding) for finding in findings(found)] == []
+    assert key == {"secretKeyRef": {"name": "judge-key", "key": "api_key"}}
+    assert one(found, "ConfigMap", "scorer")["data"]["RATCHET_SCORER_JUDGE_URL"] == "https://judge.example.com:8443/v1"
+    assert outside == [8443]
