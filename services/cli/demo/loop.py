@@ -15,6 +15,7 @@ from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log
 from ratchet.runs.progress import read_progress
 from ratchet.runs.store import RunStore
+from ratchet.service.errors import TimedOut
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from services.cli.demo.adapter_status import AdapterStatus, AdapterStatusReader, experiment_line
@@ -22,7 +23,7 @@ from services.cli.demo.books import Users
 from services.cli.demo.narrator import Narrator
 from services.cli.demo.sabotage import inject_bad_adapter
 from services.cli.demo.story import DemoTraining, DemoTurn, Sabotage
-from services.cli.terminal import CommandError, TimedOut
+from services.cli.terminal import CommandError
 from services.cli.train.run import publish_train_request
 
 POLL_S = 0.25
