@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.ratchet.models.test_tool_agent import TOKENIZER, rollout_of, saying
-from tests.ratchet.models.test_tool_model import sampled_turns
 
 from demos.tools.in_sandboxes import SCORER, changed_by, message_fields, outcome_of, programs
 from demos.tools.verifier import is_done
@@ -25,13 +23,15 @@ from demos.toy.tools.teacher import demonstration
 from demos.toy.tools.tokenizer import END, READ, TEXT_CALLED
 from ratchet.logs.rows import AnswerRow, ArtifactRow
 from ratchet.programs.declared import read_programs
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.command import Program, run_with
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.command import Program, run_with
 from schemas.messages.response import Sample
 from schemas.messages.workspace import Artifact
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
+from tests.demos.toy.test_tool_agent import TOKENIZER, rollout_of, saying
+from tests.demos.toy.test_tool_model import sampled_turns
 from workbench.sandbox import bubblewrap
 
 TASK = tool_task(random.Random(7), "held_out")

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-from tests.ratchet.models.test_tool_model import sampled_turns
 
 from demos.toy.tools.agent.__main__ import RecordedAgent, agent_s_client
 from demos.toy.tools.agent.conversing import MOST_CALLS, converse
@@ -18,12 +17,13 @@ from demos.toy.tools.task import ToolTask, Workspace, tool_task
 from demos.toy.tools.teacher import demonstration
 from demos.toy.tools.tokenizer import END, READ, TEXT_CALLED, tool_tokenizer
 from ratchet.models.tokenization import chat_template
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import Reject
 from schemas.messages.response import Sample
 from schemas.messages.work import Arm, Sampling, Work
+from tests.demos.toy.test_tool_model import sampled_turns
 
 TOKENIZER = tool_tokenizer(1024)
 TASK = tool_task(random.Random(7), "held_out")

@@ -24,7 +24,7 @@ from ratchet.conversation.conversation import Conversation
 from ratchet.conversation.segments import segments_of
 from ratchet.conversation.template import ChatTemplate
 from ratchet.models.tokenization import chat_template, template_of
-from ratchet.recorder.parsing import parser_for, parser_name
+from ratchet.rollouts.parsing import parser_for, parser_name
 
 TOKENIZER = tool_tokenizer(1024)
 QUICK: ToolRecipe = replace(

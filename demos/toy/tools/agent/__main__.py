@@ -21,12 +21,12 @@ from ratchet.bus.protocol import Delivery, decode_delivery
 from ratchet.conversation.bridge import limits_of
 from ratchet.conversation.segments import sample_of
 from ratchet.models.without_torch import keep_torch_out
-from ratchet.recorder.agent import agent_client, served_by, template_for
-from ratchet.recorder.answers import RecordedAnswers
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.connecting import delete_queue, own_bus
-from ratchet.recorder.order import as_text
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.programs.task_input import as_text
+from ratchet.rollouts.agent import agent_client, served_by, template_for
+from ratchet.rollouts.answers import RecordedAnswers
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.connecting import delete_queue, own_bus
+from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import Reject
 from schemas.messages.response import Sample, SampleStatus
 from schemas.messages.work import Work
