@@ -6,15 +6,15 @@ from rich.console import Group
 from rich.text import Text
 
 from schemas.api.programs import ProgramsStanding, ProgramView
-from schemas.records.program_state import ProgramState
+from schemas.records.entry_state import EntryState
 from services.cli.terminal import table
 
 STYLES = {
-    ProgramState.STABLE: "bold green",
-    ProgramState.CANARY: "yellow",
-    ProgramState.ASKED: "yellow",
-    ProgramState.ROLLED_BACK: "red",
-    ProgramState.REJECTED: "red",
+    EntryState.STABLE: "bold green",
+    EntryState.CANARY: "yellow",
+    EntryState.ASKED: "yellow",
+    EntryState.ROLLED_BACK: "red",
+    EntryState.REJECTED: "red",
 }
 
 

@@ -10,9 +10,9 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 
-from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.agent_view import agent_view, begin, version_fields
 from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.operator_service import OperatorService, chosen_agents
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import verify_registry
 from ratchet.http.access.guard import CallerOf
@@ -35,7 +35,7 @@ from schemas.api.adapters import (
 from schemas.api.page import Page
 from schemas.api.status import HeldUp
 from schemas.messages.base import AdapterVersion, AgentId
-from schemas.records.decision import Decision
+from schemas.records.decision import Decision, Freeze, Trust, Unfreeze
 from schemas.records.registry import Registry
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.promotion.arms import ReadRegistry
@@ -61,13 +61,13 @@ def adapters_router(
     router = APIRouter(tags=["adapters"])
     verifier = Verifier(store, AdapterLimits(max_rank), threads)
 
-    async def apply_move(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
+    async def apply_move(agent_id: str, caller: Caller, move: Callable[[OperatorService], Registry]) -> AgentView:
         """Apply a move; it is in effect when this returns.
 
         It uses other threads than those that read: a rollback waits for nobody who looks at old tasks.
         """
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
-        service = AdapterService(store, name, max_rank, recorded_name(caller))
+        service = OperatorService(store, name, max_rank, recorded_name(caller))
         registry = await asyncio.to_thread(move, service)
         await read_registry(name)
         return told_of(agent_view(registry, name), held_up())
@@ -115,29 +115,31 @@ def adapters_router(
     @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: PromoteRequest, caller: CallerOf) -> AgentView:
         """Make a version the primary at once, without an experiment; a watch begins."""
-        return await apply_move(agent_id, caller, lambda service: service.promote(asked.version, asked.reason))
+        return await apply_move(
+            agent_id, caller, lambda service: service.promote("adapters", asked.version, asked.reason)
+        )
 
     @router.post("/v1/adapters/{agent_id}/rollback", responses=MOVED)
     async def rollback(agent_id: AgentId, asked: RollBackRequest, caller: CallerOf) -> AgentView:
         """Take the primary or the candidate out of traffic at once. Works while frozen, too."""
         return await apply_move(
-            agent_id, caller, lambda service: service.roll_back(asked.version, asked.to, asked.reason)
+            agent_id, caller, lambda service: service.roll_back("adapters", asked.version, asked.reason, asked.to)
         )
 
     @router.post("/v1/adapters/{agent_id}/freeze", responses=MOVED)
     async def freeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
-        return await apply_move(agent_id, caller, lambda service: service.freeze(asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.decide(Freeze(), asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/unfreeze", responses=MOVED)
     async def unfreeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Let the agent learn again."""
-        return await apply_move(agent_id, caller, lambda service: service.unfreeze(asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.decide(Unfreeze(), asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/reanchor", responses=MOVED)
     async def reanchor(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Take the scorer's scores of the anchors, from now on, as the measure; a training that waited goes on."""
-        return await apply_move(agent_id, caller, lambda service: service.anchor_anew(asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.decide(Trust(anchor_anew=True), asked.reason))
 
     @router.get("/v1/decisions/verification", responses=problems(503))
     async def verification() -> Verification:

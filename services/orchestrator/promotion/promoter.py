@@ -40,14 +40,12 @@ from schemas.api.status import HeldUp
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.work import Work
-from schemas.records.adapter_state import BEFORE_TRAFFIC, AdapterState
 from schemas.records.decision import (
     Archive,
     Conclude,
     DecisionDraft,
     Distrust,
     Move,
-    ProgramArms,
     Register,
     RejectVersion,
     RunningExperiment,
@@ -55,6 +53,7 @@ from schemas.records.decision import (
     Trust,
     Validate,
 )
+from schemas.records.entry_state import BEFORE_TRAFFIC, EntryState
 from schemas.records.evidence import Evidence, ExperimentDecision, Verdict
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
@@ -69,14 +68,13 @@ from services.orchestrator.promotion.experiment_transitions import (
     canary,
     carried_out,
     next_candidate,
+    next_program_watch,
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.pauses import Pauses
-from services.orchestrator.promotion.program_transitions import Declared, next_program_watch, program_carried_out
-from services.orchestrator.promotion.program_trials import ProgramTrials
+from services.orchestrator.promotion.program_trials import Declared, ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
-from services.orchestrator.promotion.shadow_gate import GateVerdict
 from services.orchestrator.promotion.swap_clock import SwapClock
 from services.orchestrator.training.scheduler import TrainingScheduler
 
@@ -132,7 +130,7 @@ class Promoter:
         self._learned = set[str]()
         self._pauses = Pauses(clock, seconds)
         self._programs = ProgramTrials(
-            arms, policy, told, self._pass_gate, self._decide, self._where, seconds, self._pauses
+            arms, policy, told, self._gate.validate_program, self._decide, self._where, seconds, self._pauses
         )
 
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
@@ -206,15 +204,12 @@ class Promoter:
     def _follows(
         self, running: RunningExperiment, verdict: Verdict, evidence: Evidence | None = None
     ) -> tuple[Move, AdapterMove]:
-        """What a verdict does, and the event it is announced by."""
-        policy, where = self._policy, self._where()
-        if running.programs is None:
-            return carried_out(running, verdict, policy, where, evidence)
-        return program_carried_out(running, running.programs, verdict, policy, where, evidence), "standing"
+        """Return what a verdict does, and the event it is announced by."""
+        return carried_out(running, verdict, self._policy, self._where(), evidence)
 
     def _give_back(self, running: RunningExperiment, move: Move) -> None:
         """A canary without a winner is nobody's fault: its data may be learnt from again."""
-        if running.kind == "canary" and running.programs is None and isinstance(move, Conclude):
+        if running.kind == "canary" and running.contest == "adapters" and isinstance(move, Conclude):
             self.training.give_back(running.treatment)
 
     @property
@@ -301,7 +296,7 @@ class Promoter:
         }
 
     def _secret_of(self, running: RunningExperiment) -> str | None:
-        """What draws its arms; None where the key of the draws is gone or another. Raises RegistryError."""
+        """Return what draws its arms; None where the key of the draws is gone or another. Raises RegistryError."""
         return self._store.draws.secret(running) if self._store.draws else ""
 
     async def _carry_out(self, running: RunningExperiment, verdict: ExperimentDecision) -> None:
@@ -325,18 +320,18 @@ class Promoter:
             return
         waiting = [
             entry.version
-            for entry in self._in_state(AdapterState.TRAINED)
+            for entry in self._in_state(EntryState.TRAINED)
             if self._pauses.is_over(entry.version) and self._fits(entry)
         ]
         if waiting:
             first = self.arms.adapters.versions[min(waiting, key=version_key)]
             self._validation = asyncio.create_task(self._validate(first))
 
-    def _in_state(self, *states: AdapterState) -> list[AdapterEntry]:
+    def _in_state(self, *states: EntryState) -> list[AdapterEntry]:
         return [entry for entry in self.arms.adapters.versions.values() if entry.state in states]
 
     def _fits(self, entry: AdapterEntry) -> bool:
-        """Whether the agent runs its model, as far as is known."""
+        """True if the agent runs its model, as far as is known."""
         return self._gate.other_model(entry) is None
 
     @property
@@ -346,7 +341,7 @@ class Promoter:
         not_tried = [
             HeldUp(name=entry.version, reason=why, tries=0, again_at=None) for entry, why in others if why is not None
         ]
-        tried = [entry.version for entry, why in others if why is None and entry.state is AdapterState.TRAINED]
+        tried = [entry.version for entry, why in others if why is None and entry.state is EntryState.TRAINED]
         asked = self.arms.adapters.programs.asked
         return [*not_tried, *self._pauses.among([*tried, *([asked] if asked else ())])]
 
@@ -380,7 +375,7 @@ class Promoter:
     async def _note_what_was_learned(self) -> None:
         """From the cards of versions that passed the gate: whoever had them trained, what they read counts as read."""
         for version, entry in self.arms.adapters.versions.items():
-            new = entry.state in (AdapterState.VALIDATED, AdapterState.CANARY) and version not in self._learned
+            new = entry.state in (EntryState.VALIDATED, EntryState.CANARY) and version not in self._learned
             if not new or not entry.folder:
                 continue
             try:
@@ -403,9 +398,6 @@ class Promoter:
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
 
-    async def _pass_gate(self, programs: ProgramArms) -> GateVerdict:
-        return await self._gate.validate_program(programs)
-
     def _may_train(self) -> bool:
         adapters = self.arms.adapters
         busy = any(self._fits(entry) for entry in self._in_state(*BEFORE_TRAFFIC))
@@ -416,7 +408,7 @@ class Promoter:
         for version in to_archive(adapters, self._keep):
             await self._decide(Archive(version=version), f"older than the newest {self._keep}", event="retired")
         for version, entry in self.arms.adapters.versions.items():
-            if entry.state is AdapterState.ARCHIVED and entry.folder and self._is_drained(version):
+            if entry.state is EntryState.ARCHIVED and entry.folder and self._is_drained(version):
                 await asyncio.to_thread(
                     remove_version_folder, self._store, self._agent_id, version, who=WHO, at=self._clock()
                 )
@@ -480,8 +472,8 @@ class Promoter:
 
 
 def _is_open(entry: AdapterEntry | None, move: Validate | RejectVersion) -> bool:
-    """Whether nobody has decided about the version; one that never became known can only be rejected."""
-    return isinstance(move, RejectVersion) if entry is None else entry.state is AdapterState.TRAINED
+    """True if nobody has decided about the version; one that never became known can only be rejected."""
+    return isinstance(move, RejectVersion) if entry is None else entry.state is EntryState.TRAINED
 
 
 def _reason(verdict: ExperimentDecision) -> str:
@@ -492,6 +484,6 @@ def _reason(verdict: ExperimentDecision) -> str:
 
 
 def _kept(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """What a trainer tells goes into a ledger that can't be cut, so only within bounds."""
+    """Return what a trainer tells, within bounds: the ledger that it goes into can't be cut."""
     size = len(json.dumps(metrics))
     return metrics if size <= LARGEST_EVIDENCE else {"left_out": f"metrics of {size:,} bytes"}

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from ratchet.experiments.replay import plan_of
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Conclude, Promote, RollBack
+from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change, Evidence, ExperimentPlan, ReplayedEvidence, ReplayRecord, Verdict
 from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome, FrozenBy
 from services.orchestrator.promotion.experiment_transitions import (
@@ -38,10 +38,10 @@ UNHARMED = outcome("watch", "unharmed")
 def adapters(*outcomes: ExperimentOutcome, **changed: object) -> AgentAdapters:
     """Two promotions after each other: v1.0.2 is stable, and a third version waits."""
     states = {
-        "v1.0.0": AdapterState.SUPERSEDED,
-        "v1.0.1": AdapterState.SUPERSEDED,
-        "v1.0.2": AdapterState.STABLE,
-        "v1.0.3": AdapterState.VALIDATED,
+        "v1.0.0": EntryState.SUPERSEDED,
+        "v1.0.1": EntryState.SUPERSEDED,
+        "v1.0.2": EntryState.STABLE,
+        "v1.0.3": EntryState.VALIDATED,
     }
     entries = {
         version: AdapterEntry(version=version, state=state, sha256="a" * 64, folder=f"small/{version}")

@@ -21,17 +21,14 @@ from schemas.records.decision import (
 from schemas.records.evidence import Change, Verdict
 from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
-from services.orchestrator.promotion.experiment_transitions import canary
-from services.orchestrator.promotion.pauses import Pauses
-from services.orchestrator.promotion.program_transitions import (
-    Declared,
-    agreed,
-    difference,
+from services.orchestrator.promotion.experiment_transitions import (
+    canary,
+    carried_out,
     next_program_watch,
     program_canary,
-    program_carried_out,
 )
-from services.orchestrator.promotion.program_trials import PATIENCE_S, ProgramTrials
+from services.orchestrator.promotion.pauses import Pauses
+from services.orchestrator.promotion.program_trials import PATIENCE_S, Declared, ProgramTrials, agreed, difference
 from services.orchestrator.promotion.shadow_gate import GateVerdict
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import experiment, to_primary
@@ -231,14 +228,16 @@ def test_adapters_and_programs_share_the_errors_of_a_lifetime() -> None:
 )
 def test_a_verdict_becomes_a_move(verdict: Verdict, kind: type) -> None:
     running = program_canary("small", of_arms(), after(*ASKED), POLICY, WHERE).experiment
-    assert isinstance(program_carried_out(running, of_arms(), verdict, POLICY, WHERE), kind)
+    move, event = carried_out(running, verdict, POLICY, WHERE)
+    assert isinstance(move, kind)
+    assert event == "standing"  # to replicas, which know no programs
 
 
 def test_a_promotion_says_what_was_changed() -> None:
     running = program_canary("small", of_arms(), after(*ASKED), POLICY, WHERE).experiment
     measured = evidence().model_copy(update={"change": Change(length=1.4)})
 
-    move = program_carried_out(running, of_arms(), Verdict.PROMOTE, POLICY, WHERE, measured)
+    move, _ = carried_out(running, Verdict.PROMOTE, POLICY, WHERE, measured)
 
     assert isinstance(move, PromoteProgram)
     assert move.since_first == Change(length=1.4)
