@@ -21,7 +21,7 @@ from schemas.messages.grammar import Grammar
 from schemas.messages.task import AnswerFormat, Tool
 
 MOST_BYTES = 32 * 1024
-"""Of a schema as JSON. The worst that fits compiles in a tenth of a second."""
+"""Bytes of a schema as JSON. The worst that fits compiles in a tenth of a second."""
 MOST_DEPTH = 32
 """Objects and lists of a schema that lie in each other."""
 LIMITS = LLParserLimits(verbose_errors=False)
@@ -36,7 +36,7 @@ OF_ONE = ("items", "additionalProperties")
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """How a family of models writes a call of a tool: an object with `name` and the arguments under that name."""
+    """The way a family of models writes a call of a tool: an object with `name` and the arguments under that name."""
 
     begin: str
     arguments: str
@@ -57,7 +57,7 @@ def grammar_for(format: AnswerFormat, tools: Sequence[Tool] = (), form: CallForm
     A JSON answer to a prompt with tools may be a call as well. Raises FormatRefused.
     """
     check_format(format, tools)
-    rules = {} if format.type == "tool_call" else {"answer": f"%json {_written(_schema_of(format))}"}
+    rules = {} if format.type == "tool_call" else {"answer": f"%json {_write_schema(_schema_of(format))}"}
     offered = [tool for tool in tools if format.tool in (None, tool.function.name)]
     if form is not None:
         rules |= _call_rules(offered, form, strict=format.type == "tool_call")
@@ -74,7 +74,7 @@ def _call_rules(tools: Sequence[Tool], form: CallForm, *, strict: bool) -> dict[
         schema = parameters_of(tool) if strict else ANY_OBJECT
         begin = f'{form.begin}{{"name": {json.dumps(tool.function.name)}, "{form.arguments}": '
         rules[f"call_{number}"] = f"{json.dumps(begin)} arguments_{number} {json.dumps(f'}}{form.end}')}"
-        rules[f"arguments_{number}"] = f"%json {_written(schema)}"
+        rules[f"arguments_{number}"] = f"%json {_write_schema(schema)}"
     return rules
 
 
@@ -112,7 +112,7 @@ def _schema_of(format: AnswerFormat) -> Mapping[str, Any]:
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raises FormatRefused with the place in a schema that is too large or deep, not supported, or matches nothing."""
-    written = _written(schema)
+    written = _write_schema(schema)
     if (size := len(written.encode())) > MOST_BYTES:
         raise FormatRefused(f"the schema has {size:,} bytes, and may have {MOST_BYTES:,}")
     if why := _fault(written):
@@ -120,7 +120,7 @@ def check_schema(schema: Mapping[str, Any]) -> None:
         raise FormatRefused(why, place)
 
 
-def _written(schema: Mapping[str, Any]) -> str:
+def _write_schema(schema: Mapping[str, Any]) -> str:
     """Raises FormatRefused for what is too deep to be written."""
     if (place := _too_deep(schema)) is not None:
         raise FormatRefused(f"the schema is nested more than {MOST_DEPTH} deep", place)

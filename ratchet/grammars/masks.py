@@ -21,7 +21,7 @@ from ratchet.service.errors import PromptRefused, one_line
 
 Bits = NDArray[np.int32]
 FREE = -1
-"""In a mask: 32 tokens that are all allowed."""
+"""A word of a mask: 32 tokens that are all allowed."""
 KEPT = 64
 """Grammars that are kept compiled."""
 

@@ -193,14 +193,14 @@ class SelectionRow(msgspec.Struct):
 
 
 class GrammarRow(msgspec.Struct):
-    """What an answer was held to; of a segment's, in which spans."""
+    """The grammar that an answer was held to; of a segment's, in which spans."""
 
     text: str
     spans: list[int] = []
 
 
 class HeldRow(msgspec.Struct):
-    """Of a sampling: what its answers were held to."""
+    """The part of a sampling that says what its answers were held to."""
 
     grammar: GrammarRow | None = None
 

@@ -18,7 +18,7 @@ from ratchet.grammars.masks import GrammarRow, Grammars
 from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.tokenization import TokenizerCodec, completion_text, prompt_ids, token_texts
-from ratchet.recorder.parsing import call_form_of
+from ratchet.rollouts.parsing import call_form_of
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample

@@ -42,7 +42,7 @@ class TrainerInputs:
     held_out: Sequence[TrainingSample] = ()
     """Not to be learned from: the run looks at them."""
     grammars: Grammars | None = None
-    """Of the tokenizer, where samples were held to any."""
+    """Grammars for the tokenizer, where samples were held to any."""
 
     @property
     def groups(self) -> list[list[TrainingSample]]:

@@ -60,7 +60,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         self._rollout = {row: number for number, rows in enumerate(rollouts) for row in rows}
         self._grammars = inputs.grammars if any(sample.grammars for sample in samples) else None
         self._masks: torch.Tensor | None = None
-        """Of the rows at work, where one of them was held to a grammar."""
+        """Masks of the rows at work, where one of them was held to a grammar."""
         self._has_given = any(sample.sampled is not None for sample in samples)
         tokens = [sample.tokens for sample in samples]
         sizes = [sample.size for sample in samples]
