@@ -26,11 +26,13 @@ from ratchet.experiments.shadow import ShadowRule
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.work import BASE_VERSION
 from schemas.records.decision import (
+    Archive,
     Conclude,
     Move,
     ProgramArms,
     Promote,
     PromoteProgram,
+    RejectVersion,
     RollBack,
     RollBackProgram,
     RunningExperiment,
@@ -218,69 +220,78 @@ def last_watch(entry: Entry) -> int:
     return max((outcome.decision for outcome in entry.outcomes if outcome.kind == "watch"), default=0)
 
 
-def carried_out(
+def move_after_verdict(
     running: RunningExperiment,
     verdict: Verdict,
     policy: ExperimentPolicy,
     where: Where,
     evidence: Evidence | None = None,
-) -> tuple[Move, AdapterMove]:
-    """Return what a final verdict does, and the event it is announced by: to replicas, which know no programs."""
-    if running.kind == "canary":
-        cool_down_until = where.at + policy.cool_down if policy.cool_down else None
-        move, event = _end_of_canary(running, verdict, cool_down_until, evidence)
-    else:
-        move, event = _end_of_watch(running, verdict, evidence)
-    return move, event if running.contest == "adapters" else "standing"
-
-
-def _end_of_canary(
-    running: RunningExperiment, verdict: Verdict, cool_down_until: datetime | None, evidence: Evidence | None
-) -> tuple[Move, AdapterMove]:
+) -> Move:
+    """Return what a final verdict does."""
+    if running.kind != "canary":
+        return _end_of_watch(running, verdict, evidence)
+    cool_down_until = where.at + policy.cool_down if policy.cool_down else None
     of_programs, treatment = running.contest == "programs", running.arms[0]
     match verdict:
         case Verdict.PROMOTE:
-            proof, change = (
-                running.experiment_id,
-                changed_since(plan_of(running), evidence.change if evidence else None),
-            )
+            proof, change = running.experiment_id, changed_since(plan_of(running), evidence)
             if of_programs:
-                return PromoteProgram(program=treatment, experiment_id=proof, since_first=change), "promoted"
-            return Promote(version=treatment, experiment_id=proof, since_base=change), "promoted"
+                return PromoteProgram(program=treatment, experiment_id=proof, since_first=change)
+            return Promote(version=treatment, experiment_id=proof, since_base=change)
         case Verdict.ROLL_BACK if of_programs:
-            return RollBackProgram(program=treatment, cool_down_until=cool_down_until), "rolled_back"
+            return RollBackProgram(program=treatment, cool_down_until=cool_down_until)
         case Verdict.ROLL_BACK:
-            return RollBack(version=treatment, cool_down_until=cool_down_until), "rolled_back"
+            return RollBack(version=treatment, cool_down_until=cool_down_until)
         case Verdict.ABORT:
-            return _conclude(running, "aborted", cool_down_until), "aborted"
+            return _conclude(running, "aborted", cool_down_until)
         case Verdict.INCONCLUSIVE:
-            return _conclude(running, "inconclusive", cool_down_until), "inconclusive"
+            return _conclude(running, "inconclusive", cool_down_until)
         case _:
             raise ValueError(f"a canary has no verdict {verdict} to carry out")
 
 
-def _end_of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence | None) -> tuple[Move, AdapterMove]:
+def _end_of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence | None) -> Move:
     """A primary that is worse in score gives way to what it is worse than; one beyond a limit to the one before it.
 
     A probation that an older version began ends as a watch does.
     """
     of_programs, treatment = running.contest == "programs", running.arms[0]
     if verdict is Verdict.ROLL_BACK and of_programs:
-        return RollBackProgram(program=treatment), "rolled_back"
+        return RollBackProgram(program=treatment)
     if verdict is Verdict.ROLL_BACK:
         by_score = evidence is not None and max(evidence.harm_score, evidence.harm_audit or 0.0) >= max(
             evidence.harm_success, evidence.harm_length, evidence.harm_latency, evidence.harm_refused or 0.0
         )
-        return RollBack(version=treatment, to=running.control if by_score else None), "rolled_back"
+        return RollBack(version=treatment, to=running.control if by_score else None)
     if verdict is Verdict.ABORT:
-        return _conclude(running, "aborted"), "standing"
+        return _conclude(running, "aborted")
     beside_base = not of_programs and running.control == BASE_VERSION
     since_base = evidence.change if evidence and beside_base else None
-    return Conclude(experiment_id=running.experiment_id, verdict="unharmed", since_base=since_base), "standing"
+    return Conclude(experiment_id=running.experiment_id, verdict="unharmed", since_base=since_base)
 
 
-def changed_since(plan: ExperimentPlan, change: Change | None) -> Change | None:
+def event_of(move: Move, running: RunningExperiment | None) -> AdapterMove:
+    """Return what replicas are told of a move, which know no programs. `running`: the experiment that it ends."""
+    match move:
+        case RejectVersion():
+            return "rejected"
+        case Archive():
+            return "retired"
+        case StartExperiment(experiment=experiment) if experiment.contest == "adapters":
+            return "experiment_started"
+        case Promote():
+            return "promoted"
+        case RollBack():
+            return "rolled_back"
+        case Conclude(verdict="aborted" | "inconclusive" as verdict) if running is not None:
+            return verdict if (running.contest, running.kind) == ("adapters", "canary") else "standing"
+        case _:
+            return "standing"
+
+
+def changed_since(plan: ExperimentPlan, evidence: Evidence | None) -> Change | None:
     """Return what the treatment has changed: what its control had changed, and what it has changed itself."""
+    change = evidence.change if evidence else None
     return plan.limits.since_base.and_then(change) if plan.limits and change else None
 
 

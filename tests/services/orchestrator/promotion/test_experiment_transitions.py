@@ -15,11 +15,13 @@ from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
     Where,
     canary,
-    carried_out,
+    event_of,
+    move_after_verdict,
     next_watch,
 )
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.adapters.making_adapters import NOON
+from tests.ratchet.adapters.test_program_moves import starts
 from tests.ratchet.experiments.test_promotion_rule import evidence
 
 WHERE = Where(100, {"interactions": 7}, NOON)
@@ -94,9 +96,8 @@ def test_a_promotion_carries_what_was_changed_since_the_base() -> None:
     running = canary("small", "v1.0.3", adapters(), POLICY, WHERE).experiment
     measured = evidence().model_copy(update={"change": Change(score=0.05, length=1.05)})
 
-    move, event = carried_out(running, Verdict.PROMOTE, POLICY, WHERE, measured)
+    move = move_after_verdict(running, Verdict.PROMOTE, POLICY, WHERE, measured)
 
-    assert (type(move), event) == (Promote, "promoted")
     assert isinstance(move, Promote) and move.since_base is not None
     assert move.since_base.score == pytest.approx(0.15)
     assert move.since_base.length == pytest.approx(1.26)
@@ -140,9 +141,9 @@ def test_a_watch_demotes_to_the_base_only_where_that_scores_better(harm: dict[st
     assert watch is not None
     proved: Evidence = evidence(harm=60.0, **harm)
 
-    move, event = carried_out(watch.experiment, Verdict.ROLL_BACK, POLICY, WHERE, proved)
+    move = move_after_verdict(watch.experiment, Verdict.ROLL_BACK, POLICY, WHERE, proved)
 
-    assert (move, event) == (RollBack(version="v1.0.2", to=to), "rolled_back")
+    assert move == RollBack(version="v1.0.2", to=to)
 
 
 def test_a_watch_beside_the_base_ends_with_what_it_measured() -> None:
@@ -152,6 +153,23 @@ def test_a_watch_beside_the_base_ends_with_what_it_measured() -> None:
         watch = next_watch("small", adapters(*outcomes), POLICY, WHERE)
         assert watch is not None
 
-        move, _ = carried_out(watch.experiment, Verdict.STABLE, POLICY, WHERE, measured)
+        move = move_after_verdict(watch.experiment, Verdict.STABLE, POLICY, WHERE, measured)
 
         assert move == Conclude(experiment_id=watch.experiment.experiment_id, verdict="unharmed", since_base=since_base)
+
+
+def test_replicas_are_told_of_versions_alone() -> None:
+    version = canary("small", "v1.0.3", adapters(), POLICY, WHERE)
+    watch = next_watch("small", adapters(), POLICY, WHERE)
+    program = starts()
+    assert watch is not None
+    ends = Conclude(experiment_id="x", verdict="aborted")
+
+    events = [
+        event_of(move, None)
+        for move in (version, watch, program, Promote(version="v1.0.3"), RollBack(version="v1.0.3"))
+    ]
+
+    assert events == ["experiment_started", "experiment_started", "standing", "promoted", "rolled_back"]
+    ended = [event_of(ends, one.experiment) for one in (version, watch, program)]
+    assert ended == ["aborted", "standing", "standing"]

@@ -23,12 +23,12 @@ from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import (
     canary,
-    carried_out,
+    move_after_verdict,
     next_program_watch,
     program_canary,
 )
 from services.orchestrator.promotion.pauses import Pauses
-from services.orchestrator.promotion.program_trials import PATIENCE_S, Declared, ProgramTrials, agreed, difference
+from services.orchestrator.promotion.program_trials import PATIENCE_S, Declared, ProgramTrials, difference, find_arms
 from services.orchestrator.promotion.shadow_gate import GateVerdict
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import experiment, to_primary
@@ -195,7 +195,7 @@ async def test_runners_that_are_silent_end_nothing() -> None:
 
 
 def of_arms() -> ProgramArms:
-    found = agreed(("new", "old"), [BOTH])
+    found = find_arms(("new", "old"), [BOTH])
     assert isinstance(found, ProgramArms)
     return found
 
@@ -228,16 +228,14 @@ def test_adapters_and_programs_share_the_errors_of_a_lifetime() -> None:
 )
 def test_a_verdict_becomes_a_move(verdict: Verdict, kind: type) -> None:
     running = program_canary("small", of_arms(), after(*ASKED), POLICY, WHERE).experiment
-    move, event = carried_out(running, verdict, POLICY, WHERE)
-    assert isinstance(move, kind)
-    assert event == "standing"  # to replicas, which know no programs
+    assert isinstance(move_after_verdict(running, verdict, POLICY, WHERE), kind)
 
 
 def test_a_promotion_says_what_was_changed() -> None:
     running = program_canary("small", of_arms(), after(*ASKED), POLICY, WHERE).experiment
     measured = evidence().model_copy(update={"change": Change(length=1.4)})
 
-    move, _ = carried_out(running, Verdict.PROMOTE, POLICY, WHERE, measured)
+    move = move_after_verdict(running, Verdict.PROMOTE, POLICY, WHERE, measured)
 
     assert isinstance(move, PromoteProgram)
     assert move.since_first == Change(length=1.4)
