@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pika.spec import BasicProperties
 
+from demos.tasks import users_tasks
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import EXCHANGE
 from ratchet.client import Fleet
@@ -29,11 +30,14 @@ from schemas.messages.base import Metadata
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.train_request import TrainRequest
-from services.cli.demo.place import DemoPlace, only
-from services.cli.demo.tasks import users_tasks
 from services.cli.feedback import new_feedback, publish_feedback
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.local_broker import free_port
+<<<<<<< HEAD
+=======
+from services.cli.fleet.own_fleet import FleetPlace, only
+from services.cli.submit.client import FleetClient
+>>>>>>> main
 from services.cli.train.run import publish_train_request
 from tests.acceptance.fleet import REPOSITORY
 from tests.infra.measured_broker import MeasuredBroker
@@ -57,8 +61,8 @@ class EventfulFleet:
     port: int
 
     @property
-    def place(self) -> DemoPlace:
-        return DemoPlace(self.folder / "demo")
+    def place(self) -> FleetPlace:
+        return FleetPlace(self.folder / "demo")
 
     @property
     def targets(self) -> Mapping[str, Sequence[str]]:
