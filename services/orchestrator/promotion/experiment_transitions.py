@@ -137,7 +137,8 @@ def program_canary(
     present = adapters.programs.entries[arms.control.name]
     fleet_s = _plan_of_programs(f"{agent_id}-program-{arms.treatment.name[:NAMED]}-{where.sequence}", policy)
     plan = limited(fleet_s, nth=next_number(adapters), since_base=present.since_first or Change())
-    return StartExperiment(experiment=_running_of_programs(plan, arms, adapters.primary, where))
+    primary = adapters.primary
+    return StartExperiment(experiment=running_of(plan, treatment=primary, control=primary, where=where, programs=arms))
 
 
 def shadow_rule(adapters: AgentAdapters, policy: ExperimentPolicy, *, of_program: bool = False) -> ShadowRule:
@@ -164,50 +165,46 @@ def next_number(adapters: AgentAdapters) -> int:
 
 
 def next_watch(
-    agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
-) -> StartExperiment | None:
-    """Over the primary, where no watch runs: two turns beside the version before it, then one beside v1.0.0."""
-    primary = adapters.primary
-    if adapters.watch or adapters.frozen or not policy.watch_share or primary == BASE_VERSION:
-        return None
-    nth = next_turn(adapters.versions[primary])
-    control = adapters.previous if nth % 3 and adapters.previous else BASE_VERSION
-    plan = watch_plan(
-        f"{agent_id}-{primary}-{where.sequence}-watch",
-        policy.canary,
-        share=policy.watch_share,
-        nth=nth,
-        against_base=control == BASE_VERSION,
-        audit_share=policy.audit_share,
-    )
-    return StartExperiment(experiment=running_of(plan, treatment=primary, control=control, where=where))
-
-
-def next_program_watch(
-    agent_id: str, arms: ProgramArms | None, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
+    agent_id: str,
+    adapters: AgentAdapters,
+    policy: ExperimentPolicy,
+    where: Where,
+    programs: ProgramArms | None = None,
 ) -> StartExperiment | Conclude | None:
-    """Over the program that answers by default beside the one before it, in turns with the watch over the primary.
+    """Begin the next watch where none runs: over the primary or, in turns with it, the program that answers by default.
 
-    A program that was promoted while that watch runs ends it: what is new is watched first. `arms`: both programs.
+    A primary is watched two turns beside the version before it, then one beside v1.0.0. A program that was promoted
+    while a watch over the primary runs ends that one: what is new is watched first. `programs`: the present one and the
+    one before it, where runners have both.
     """
-    if arms is None or adapters.frozen or not policy.watch_share:
+    version = adapters.versions[adapters.primary]
+    program = adapters.programs.entries[programs.treatment.name] if programs else None
+    if adapters.frozen or not policy.watch_share:
         return None
-    program, primary = adapters.programs.entries[arms.treatment.name], adapters.versions[adapters.primary]
-    watched = last_watch(program)
     if (watch := adapters.watch) is not None:
-        is_new = watch.contest == "adapters" and watched < program.decision
+        is_new = program is not None and watch.contest == "adapters" and last_watch(program) < program.decision
         return Conclude(experiment_id=watch.experiment_id, verdict="unharmed") if is_new else None
-    if watched > last_watch(primary) and primary.version != BASE_VERSION:
+    if program and (version.version == BASE_VERSION or last_watch(program) <= last_watch(version)):
+        nth, control, against_base = next_turn(program), version.version, False
+        experiment_id = f"{agent_id}-program-{program.name[:NAMED]}-{where.sequence}-watch"
+        fleet_s = _plan_of_programs(experiment_id, policy)
+    elif version.version != BASE_VERSION:
+        nth, programs, fleet_s = next_turn(version), None, policy.canary
+        control = adapters.previous if nth % 3 and adapters.previous else BASE_VERSION
+        against_base = control == BASE_VERSION
+        experiment_id = f"{agent_id}-{version.version}-{where.sequence}-watch"
+    else:
         return None
-    experiment_id = f"{agent_id}-program-{program.name[:NAMED]}-{where.sequence}-watch"
     plan = watch_plan(
         experiment_id,
-        _plan_of_programs(experiment_id, policy),
+        fleet_s,
         share=policy.watch_share,
-        nth=next_turn(program),
+        nth=nth,
+        against_base=against_base,
         audit_share=policy.audit_share,
     )
-    return StartExperiment(experiment=_running_of_programs(plan, arms, adapters.primary, where))
+    running = running_of(plan, treatment=version.version, control=control, where=where, programs=programs)
+    return StartExperiment(experiment=running)
 
 
 def next_turn(entry: Entry) -> int:
@@ -308,10 +305,6 @@ def _plan_of_programs(experiment_id: str, policy: ExperimentPolicy) -> Experimen
         return plan
     tolerances = {"length_tolerance": loss_of(limits.length), "latency_tolerance": loss_of(limits.latency)}
     return plan.model_copy(update={"limits": limits, **tolerances})
-
-
-def _running_of_programs(plan: ExperimentPlan, arms: ProgramArms, primary: str, where: Where) -> RunningExperiment:
-    return running_of(plan, treatment=primary, control=primary, where=where, programs=arms)
 
 
 def running_of(

@@ -69,7 +69,6 @@ from services.orchestrator.promotion.experiment_transitions import (
     event_of,
     move_after_verdict,
     next_candidate,
-    next_program_watch,
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
@@ -356,9 +355,7 @@ class Promoter:
 
     async def _start_watch(self) -> None:
         agent_id, adapters, where = self._agent_id, self.arms.adapters, self._where()
-        move = next_program_watch(agent_id, self._programs.watchable, adapters, self._policy, where) or next_watch(
-            agent_id, adapters, self._policy, where
-        )
+        move = next_watch(agent_id, adapters, self._policy, where, self._programs.watchable)
         if isinstance(move, StartExperiment):
             treatment, control = move.experiment.arms
             await self._decide(move, f"{treatment} is watched beside {control}")

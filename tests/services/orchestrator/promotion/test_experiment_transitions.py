@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from ratchet.experiments.replay import plan_of
-from schemas.records.decision import Conclude, Promote, RollBack
+from schemas.records.decision import Conclude, Promote, RollBack, StartExperiment
 from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change, Evidence, ExperimentPlan, ReplayedEvidence, ReplayRecord, Verdict
 from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome, FrozenBy
@@ -105,7 +105,7 @@ def test_a_promotion_carries_what_was_changed_since_the_base() -> None:
 
 def test_a_primary_is_watched_twice_beside_the_one_before_it_and_then_beside_the_base() -> None:
     found = [next_watch("small", adapters(*[UNHARMED] * turn), POLICY, WHERE) for turn in range(4)]
-    turns = [move.experiment for move in found if move is not None]
+    turns = [move.experiment for move in found if isinstance(move, StartExperiment)]
 
     assert [one.control for one in turns] == ["v1.0.1", "v1.0.1", "v1.0.0", "v1.0.1"]
     assert [plan_of(one).roll_back_at for one in turns] == pytest.approx([50, 150, 300, 500])
@@ -138,7 +138,7 @@ HARMS = [
 @pytest.mark.parametrize(("harm", "to"), HARMS)
 def test_a_watch_demotes_to_the_base_only_where_that_scores_better(harm: dict[str, float], to: str | None) -> None:
     watch = next_watch("small", adapters(UNHARMED, UNHARMED), POLICY, WHERE)
-    assert watch is not None
+    assert isinstance(watch, StartExperiment)
     proved: Evidence = evidence(harm=60.0, **harm)
 
     move = move_after_verdict(watch.experiment, Verdict.ROLL_BACK, POLICY, WHERE, proved)
@@ -151,7 +151,7 @@ def test_a_watch_beside_the_base_ends_with_what_it_measured() -> None:
     measured = evidence().model_copy(update={"change": change})
     for outcomes, since_base in (((), None), ((UNHARMED, UNHARMED), change)):
         watch = next_watch("small", adapters(*outcomes), POLICY, WHERE)
-        assert watch is not None
+        assert isinstance(watch, StartExperiment)
 
         move = move_after_verdict(watch.experiment, Verdict.STABLE, POLICY, WHERE, measured)
 
@@ -162,7 +162,7 @@ def test_replicas_are_told_of_versions_alone() -> None:
     version = canary("small", "v1.0.3", adapters(), POLICY, WHERE)
     watch = next_watch("small", adapters(), POLICY, WHERE)
     program = starts()
-    assert watch is not None
+    assert isinstance(watch, StartExperiment)
     ends = Conclude(experiment_id="x", verdict="aborted")
 
     events = [

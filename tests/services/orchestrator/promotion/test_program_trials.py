@@ -24,7 +24,7 @@ from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import (
     canary,
     move_after_verdict,
-    next_program_watch,
+    next_watch,
     program_canary,
 )
 from services.orchestrator.promotion.pauses import Pauses
@@ -143,7 +143,7 @@ async def test_what_was_promoted_by_hand_is_watched_beside_the_one_before_it() -
     by_hand = after(*CHOSEN, PromoteProgram(program="new"))
 
     arms = Trials(by_hand, BOTH)._trials.watchable
-    move = next_program_watch("small", arms, by_hand, POLICY, WHERE)
+    move = next_watch("small", by_hand, POLICY, WHERE, arms)
     assert isinstance(move, StartExperiment)
     assert (move.experiment.kind, move.experiment.arms) == ("watch", ("new", "old"))
     assert plan_of(move.experiment).length_tolerance > POLICY.canary.length_tolerance
@@ -155,7 +155,7 @@ async def test_what_was_promoted_by_hand_is_watched_beside_the_one_before_it() -
 
 async def test_a_program_and_the_primary_version_are_watched_in_turns_the_one_that_is_new_first() -> None:
     def next_move(agent: AgentAdapters) -> object:
-        return next_program_watch("small", of_arms(), agent, POLICY, WHERE)
+        return next_watch("small", agent, POLICY, WHERE, of_arms())
 
     version = StartExperiment(experiment=experiment("v1.0.1", kind="watch"))
     before = after(*to_primary("v1.0.1"), version, *CHOSEN)
@@ -170,7 +170,8 @@ async def test_a_program_and_the_primary_version_are_watched_in_turns_the_one_th
 
     # then it is the version's turn, and nothing ends that one early
     watched = after(began, Conclude(experiment_id=began.experiment.experiment_id, verdict="unharmed"), start=free)
-    assert next_move(watched) is None
+    turn = next_move(watched)
+    assert isinstance(turn, StartExperiment) and turn.experiment.arms[0] == "v1.0.1"
     assert next_move(after(version, start=watched)) is None
 
 
