@@ -114,7 +114,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Only these variables: what is set where the check runs must not fill in what a pod is not told."""
     before = dict(os.environ)
     os.environ.clear()
-    os.environ.update(variables | {"RATCHET_SECRETS_DIR": "/nowhere"})
+    os.environ.update({**variables, "RATCHET_SECRETS_DIR": "/nowhere"})
     try:
         yield
     finally:

@@ -37,7 +37,7 @@ def _scaled(cluster: Cluster) -> Iterator[tuple[Manifest, Pods]]:
 
 
 def _consumed(cluster: Cluster, pods: Pods) -> list[str]:
-    (one,) = [one for one in told(cluster) if one.pods is pods] or [None]
+    one = next((one for one in told(cluster) if one.pods is pods), None)
     if one is None or one.settings is None:
         return []
     if isinstance(one.settings, RunnerSettings):
