@@ -8,11 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-<<<<<<< HEAD:services/cli/demo/books.py
-from ratchet.client import Fleet
-=======
 from demos.held_out import MOST_OPEN
->>>>>>> main:demos/books.py
+from ratchet.client import Fleet
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read_json
 from ratchet.logs.rows import SampleRow

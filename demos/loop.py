@@ -22,17 +22,8 @@ from ratchet.runs.store import RunStore
 from ratchet.service.errors import TimedOut
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
-<<<<<<< HEAD:services/cli/demo/loop.py
-from services.cli.demo.adapter_status import AdapterStatus, AdapterStatusReader, experiment_line
-from services.cli.demo.books import Users
-from services.cli.demo.narrator import Narrator
-from services.cli.demo.sabotage import inject_bad_adapter
-from services.cli.demo.story import DemoTraining, DemoTurn, Sabotage
-from services.cli.terminal import CommandError
-=======
 from services.cli.narrator import Narrator
-from services.cli.terminal import CommandError, TimedOut
->>>>>>> main:demos/loop.py
+from services.cli.terminal import CommandError
 from services.cli.train.run import publish_train_request
 
 POLL_S = 0.25

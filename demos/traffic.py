@@ -11,12 +11,9 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-<<<<<<< HEAD:services/cli/demo/traffic.py
-from ratchet.client import Fleet
-=======
 from demos.held_out import MOST_OPEN
 from demos.tasks import users_tasks
->>>>>>> main:demos/traffic.py
+from ratchet.client import Fleet
 from schemas.messages.result import Result
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import print_raw

@@ -33,11 +33,7 @@ from schemas.messages.train_request import TrainRequest
 from services.cli.feedback import new_feedback, publish_feedback
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.local_broker import free_port
-<<<<<<< HEAD
-=======
 from services.cli.fleet.own_fleet import FleetPlace, only
-from services.cli.submit.client import FleetClient
->>>>>>> main
 from services.cli.train.run import publish_train_request
 from tests.acceptance.fleet import REPOSITORY
 from tests.infra.measured_broker import MeasuredBroker

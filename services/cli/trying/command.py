@@ -30,15 +30,9 @@ from services.cli.eval.results import worth
 from services.cli.eval.task_set import SetTask, TaskSet, read_set
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.options import SMALL_MAX_TOKENS, SMALL_MODEL, FleetOptions
-<<<<<<< HEAD
-from services.cli.fleet.start import make_way, start_fleet, stop_fleet
-from services.cli.terminal import AsJson, CommandError, ExitCode, UsageError, err, out, print_json, say
-=======
 from services.cli.fleet.own_fleet import FleetPlace, fleet_of_its_own, require_place
 from services.cli.narrator import Narrator
-from services.cli.submit.client import FleetClient
-from services.cli.terminal import AsJson, CommandError, ExitCode, TimedOut, UsageError, err, out, print_json, say
->>>>>>> main
+from services.cli.terminal import AsJson, CommandError, ExitCode, UsageError, err, out, print_json, say
 from services.cli.train.run import OnInterrupt, TrainingHere
 from services.cli.train.view import TrainView
 from services.cli.trying.report import TrialReport, render_trial
