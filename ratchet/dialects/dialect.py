@@ -52,7 +52,7 @@ class ModelRequest:
     is_large: bool = False
     """Whether it takes so long to tokenize that a thread has to do it."""
     wants: Mapping[str, float | str] = field(default_factory=dict)
-    """What it would have of the sampling, which is the Work's all the same."""
+    """Wishes for the sampling, which is the Work's all the same."""
     format: AnswerFormat | None = None
     """The form that the answer must have."""
 

@@ -1,7 +1,7 @@
 """Fields of a chat completion, honoured or not: one list for both fronts, the public one of a fleet and the recorder's.
 
 Whatever changes an answer is honoured, refused by name, or a wish: taken without effect, and told of as `overruled`
-(in `ratchet` of a public answer, in `usage` of a recorded rollout). Why: record 0056.
+(in `ratchet` of a public answer, in `usage` of a recorded rollout).
 """
 
 from __future__ import annotations
