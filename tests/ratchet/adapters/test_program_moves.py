@@ -238,6 +238,8 @@ MOVES: list[Move] = [
     *(starts(one, other, kind) for one in "abc" for other in "abc" for kind in ("canary", "watch")),
     *(PromoteProgram(program=name, experiment_id=f"canary-{name}") for name in "abc"),
     *(Conclude(experiment_id=f"{kind}-{name}", verdict="aborted") for name in "abc" for kind in ("canary", "watch")),
+]
+OF_VERSIONS: list[Move] = [
     *to_primary("v1.0.1"),
     Promote(version="v1.0.1"),
     RollBack(version="v1.0.1"),
@@ -245,12 +247,19 @@ MOVES: list[Move] = [
     StartExperiment(experiment=experiment("v1.0.1", kind="watch")),
 ]
 
+HEAD_START: list[Move] = [
+    PromoteProgram(program="a"),
+    PromoteProgram(program="b"),
+    *to_primary("v1.0.1")[:2],
+    starts("b", "a", "watch"),
+]
+
 
 @settings(max_examples=rounds(150))
-@given(st.lists(st.sampled_from(MOVES), max_size=30))
+@given(st.lists(st.sampled_from(MOVES) | st.sampled_from(OF_VERSIONS), max_size=30))
 def test_no_order_of_moves_breaks_what_always_holds(moves: list[Move]) -> None:
     registry = Registry()
-    for number, move in enumerate(moves, 1):
+    for number, move in enumerate([*HEAD_START, *moves], 1):
         try:
             registry = apply(registry, decision(move, ANN, sequence=number))
         except NotAllowed:
