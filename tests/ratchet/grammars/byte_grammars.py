@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ratchet.grammars.masks import Grammars
 from ratchet.models.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
+
+from ratchet.grammars.masks import Grammars
 
 
 def byte_grammars() -> Grammars:
