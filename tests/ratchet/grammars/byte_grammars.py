@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from demos.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
 from ratchet.grammars.masks import Grammars
-from ratchet.models.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
 
 
 def byte_grammars() -> Grammars:

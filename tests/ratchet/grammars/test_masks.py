@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from demos.toy.byte_tokenizer import END, VOCABULARY, byte_tokenizer
 from ratchet.grammars.grammar import grammar_for
 from ratchet.grammars.masks import FREE, Grammars, free_masks, unpack_masks
-from ratchet.models.toy.byte_tokenizer import END, VOCABULARY, byte_tokenizer
 from ratchet.service.errors import PromptRefused
 from schemas.messages.task import AnswerFormat
 from tests.ratchet.grammars.byte_grammars import byte_grammars
