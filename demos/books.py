@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from demos.held_out import MOST_OPEN
+from ratchet.client import Fleet
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read_json
 from ratchet.logs.rows import SampleRow
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FleetAccess
-from services.cli.submit.client import FleetClient
 
 LOOK_EVERY_S = 0.25
 
@@ -58,8 +58,9 @@ class Users:
     def ask(self, tasks: Iterable[Task], advance: Callable[[], None] = lambda: None) -> int:
         """Each is answered when this returns. Raises BusError, TimedOut."""
         before = len(self.books.asked)
-        with FleetClient(self._access.amqp_url, self._access.namespace, most_open=self._most_open) as client:
-            for result in client.submit(self._noted(tasks), stall_s=self._stall_s):
+        url, namespace = self._access.amqp_url, self._access.namespace
+        with Fleet(url, namespace=namespace, most_open=self._most_open, stall_s=self._stall_s) as client:
+            for result in client.batch(self._noted(tasks)):
                 self.books.answered[result.task_id] = result.status
                 self.books.by_version[result.adapter_version or ""] += 1
                 advance()

@@ -15,6 +15,7 @@ from demos.held_out_report import HeldOutReport, is_right, report_held_out
 from demos.toy.sort_task import SortTask, sort_task
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import DEAD_LETTERS
+from ratchet.client import Fleet
 from ratchet.experiments.gain import Answered
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log, read_json
@@ -23,7 +24,6 @@ from schemas.messages.base import Metadata
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.queue_depths import queue_depths
-from services.cli.submit.client import FleetClient
 
 MOST_OPEN = 32
 """Tasks in flight: enough to fill the agent's batches, so few that waiting does not drown the other latencies."""
@@ -113,8 +113,8 @@ def measure(access: FleetAccess, tasks: Sequence[Task], stall_s: float, advance:
     letters = dead_letters(access)
     began = time.monotonic()
     answered: dict[str, str] = {}
-    with FleetClient(access.amqp_url, access.namespace, most_open=MOST_OPEN) as client:
-        for result in client.submit(tasks, stall_s=stall_s):
+    with Fleet(access.amqp_url, namespace=access.namespace, most_open=MOST_OPEN, stall_s=stall_s) as client:
+        for result in client.batch(tasks):
             answered[result.task_id] = result.status
             advance()
     seconds = time.monotonic() - began

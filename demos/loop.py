@@ -19,10 +19,11 @@ from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log
 from ratchet.runs.progress import read_progress
 from ratchet.runs.store import RunStore
+from ratchet.service.errors import TimedOut
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from services.cli.narrator import Narrator
-from services.cli.terminal import CommandError, TimedOut
+from services.cli.terminal import CommandError
 from services.cli.train.run import publish_train_request
 
 POLL_S = 0.25

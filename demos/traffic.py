@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 
 from demos.held_out import MOST_OPEN
 from demos.tasks import users_tasks
+from ratchet.client import Fleet
 from schemas.messages.result import Result
 from services.cli.fleet.folder import FleetAccess
-from services.cli.submit.client import FleetClient
 from services.cli.terminal import print_raw
 
 SEED = 1
@@ -47,8 +47,8 @@ def main() -> None:
     access = FleetAccess.here()
     asked = users_tasks(SEED, uuid.uuid4().hex[:8], samples=SAMPLES)
     try:
-        with FleetClient(access.amqp_url, access.namespace, most_open=MOST_OPEN) as client:
-            for line in lines(client.submit(asked, stall_s=STALL_S)):
+        with Fleet(access.amqp_url, namespace=access.namespace, most_open=MOST_OPEN, stall_s=STALL_S) as client:
+            for line in lines(client.batch(asked)):
                 print_raw(line)
     except KeyboardInterrupt:
         return

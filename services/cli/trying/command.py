@@ -17,8 +17,10 @@ import typer
 from ratchet.adapters.evaluations import register_set
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.taught import ANCHORS
+from ratchet.client import Fleet
 from ratchet.models.fetch import fetch
 from ratchet.models.known import KNOWN
+from ratchet.service.errors import TimedOut
 from ratchet.service.settings import FleetSettings
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
@@ -30,8 +32,7 @@ from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.options import SMALL_MAX_TOKENS, SMALL_MODEL, FleetOptions
 from services.cli.fleet.own_fleet import FleetPlace, fleet_of_its_own, require_place
 from services.cli.narrator import Narrator
-from services.cli.submit.client import FleetClient
-from services.cli.terminal import AsJson, CommandError, ExitCode, TimedOut, UsageError, err, out, print_json, say
+from services.cli.terminal import AsJson, CommandError, ExitCode, UsageError, err, out, print_json, say
 from services.cli.train.run import OnInterrupt, TrainingHere
 from services.cli.train.view import TrainView
 from services.cli.trying.report import TrialReport, render_trial
@@ -217,11 +218,11 @@ class _Asking:
         tasks = [one.task.model_copy(update=given) for one in self._trial.taught]
         what = f"{len(tasks)} tasks that teach are answered, {self._trial.samples} answers each"
         with self._advancing(what, len(tasks)) as advance, self._client() as fleet:
-            for _ in fleet.submit(tasks, stall_s=self._timeout_s):
+            for _ in fleet.batch(tasks):
                 advance()
 
-    def _client(self) -> FleetClient:
-        return FleetClient(self._access.amqp_url, self._access.namespace)
+    def _client(self) -> Fleet:
+        return Fleet(self._access.amqp_url, namespace=self._access.namespace, stall_s=self._timeout_s)
 
     @contextmanager
     def _advancing(self, what: str, count: int) -> Iterator[Callable[[], None]]:

@@ -15,10 +15,10 @@ from pika.spec import Basic, BasicProperties
 
 from ratchet.bus.amqp.short_connection import BrokerUnreachable
 from ratchet.bus.topology import EXCHANGE, TASKS, UNROUTABLE_EXCHANGE, fleet_topology
+from ratchet.client import AsyncFleet, Fleet, Progress
+from ratchet.service.errors import FleetError, TimedOut
 from schemas.messages.result import Result
 from schemas.messages.task import Task
-from services.cli.submit.client import FleetClient
-from services.cli.terminal import CommandError, TimedOut
 from tests.tcp_proxy import proxy_to
 
 pytestmark = pytest.mark.broker
@@ -70,11 +70,21 @@ def tasks(count: int) -> list[Task]:
 def test_every_task_gets_its_own_answer(amqp_url: str, namespace: str) -> None:
     asked = tasks(1000)
 
-    with fleet(amqp_url, namespace), FleetClient(amqp_url, namespace, most_open=100) as client:
-        results = {result.task_id: result.response for result in client.submit(asked, stall_s=30)}
+    with fleet(amqp_url, namespace), Fleet(amqp_url, namespace=namespace, stall_s=30, most_open=100) as client:
+        results = {result.task_id: result.response for result in client.batch(asked)}
 
-    assert results == {task.task_id: task.input for task in asked}
-    assert client.open_tasks == ()
+        assert results == {task.task_id: task.input for task in asked}
+        assert client.open_tasks == ()
+        assert client.progress == Progress(submitted=1000, answered=1000, failed=0)
+
+
+async def test_the_asynchronous_client_does_the_same(amqp_url: str, namespace: str) -> None:
+    with fleet(amqp_url, namespace):
+        async with AsyncFleet(amqp_url, namespace=namespace, stall_s=30) as client:
+            task_id = await client.submit("sort: dbcae", samples=2)
+            results = [result async for result in client.results()]
+
+    assert [(result.task_id, result.response) for result in results] == [(task_id, "sort: dbcae")]
 
 
 def test_the_source_is_read_no_further_than_there_is_room(amqp_url: str, namespace: str) -> None:
@@ -85,31 +95,31 @@ def test_the_source_is_read_no_further_than_there_is_room(amqp_url: str, namespa
             drawn.append(task.task_id)
             yield task
 
-    with fleet(amqp_url, namespace), FleetClient(amqp_url, namespace, most_open=10) as client:
-        results = client.submit(source(), stall_s=30)
+    with fleet(amqp_url, namespace), Fleet(amqp_url, namespace=namespace, stall_s=30, most_open=10) as client:
+        results = client.batch(source())
         next(results)
         assert len(drawn) <= 20
         assert len(list(results)) == 499
 
 
 def test_it_submits_again_over_the_same_connection(amqp_url: str, namespace: str) -> None:
-    with fleet(amqp_url, namespace), FleetClient(amqp_url, namespace) as client:
-        assert [len(list(client.submit(tasks(3), stall_s=30))) for _ in range(3)] == [3, 3, 3]
+    with fleet(amqp_url, namespace), Fleet(amqp_url, namespace=namespace, stall_s=30) as client:
+        assert [len(list(client.batch(tasks(3)))) for _ in range(3)] == [3, 3, 3]
 
 
-def test_a_lost_connection_loses_no_answer(amqp_url: str, namespace: str) -> None:
+def test_a_lost_connection_loses_no_answer_and_gives_none_twice(amqp_url: str, namespace: str) -> None:
     asked = tasks(600)
     parts = urlsplit(amqp_url)
     with fleet(amqp_url, namespace), proxy_to(str(parts.hostname), parts.port or 5672) as proxy:
         through = parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{proxy.port}").geturl()
-        with FleetClient(through, namespace, most_open=50) as client:
-            answered: set[str] = set()
-            for number, result in enumerate(client.submit(asked, stall_s=30)):
-                answered.add(result.task_id)
+        with Fleet(through, namespace=namespace, stall_s=30, most_open=50) as client:
+            answered: list[str] = []
+            for number, result in enumerate(client.batch(asked)):
+                answered.append(result.task_id)
                 if number in (50, 200, 400):
                     proxy.cut()
 
-        assert answered == {task.task_id for task in asked}
+        assert sorted(answered) == sorted(task.task_id for task in asked)
         assert proxy.accepted == 4
 
 
@@ -118,28 +128,15 @@ def test_an_answer_that_comes_twice_is_given_once(amqp_url: str, namespace: str)
         echo(channel, properties, task)
         echo(channel, properties, task)
 
-    with fleet(amqp_url, namespace, twice), FleetClient(amqp_url, namespace) as client:
-        assert len(list(client.submit(tasks(20), stall_s=30))) == 20
-
-
-def test_a_result_without_a_task_id_is_known_by_its_correlation(amqp_url: str, namespace: str) -> None:
-    def refuse(channel: BlockingChannel, properties: BasicProperties, task: Task) -> None:
-        result = Result(task_id="", status="failed", reason="too broken").encode()
-        sent = BasicProperties(correlation_id=properties.correlation_id)
-        channel.basic_publish("", str(properties.reply_to), result, sent)
-
-    (asked,) = tasks(1)
-    with fleet(amqp_url, namespace, refuse), FleetClient(amqp_url, namespace) as client:
-        (result,) = client.submit([asked], stall_s=30)
-
-    assert (result.task_id, result.status) == (asked.task_id, "failed")
+    with fleet(amqp_url, namespace, twice), Fleet(amqp_url, namespace=namespace, stall_s=30) as client:
+        assert len(list(client.batch(tasks(20)))) == 20
 
 
 def test_publishing_without_waiting_leaves_the_tasks_in_the_queue(amqp_url: str, namespace: str) -> None:
     with fleet(amqp_url, namespace):
         pass
-    with FleetClient(amqp_url, namespace, replies=False) as client:
-        assert client.publish(tasks(700), stall_s=30) == 700
+    with Fleet(amqp_url, namespace=namespace, stall_s=30, replies=False) as client:
+        assert client.submit_all(tasks(700)) == 700
 
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     waiting = connection.channel().queue_declare(namespace + TASKS, passive=True).method.message_count
@@ -154,17 +151,17 @@ def test_where_nothing_answers_the_wait_ends_and_names_what_is_open(amqp_url: st
     (asked,) = tasks(1)
     with (
         fleet(amqp_url, namespace, silent),
-        FleetClient(amqp_url, namespace) as client,
+        Fleet(amqp_url, namespace=namespace, stall_s=1) as client,
         pytest.raises(TimedOut, match=asked.task_id),
     ):
-        list(client.submit([asked], stall_s=0.5))
+        list(client.batch([asked]))
 
 
 def test_without_a_fleet_it_says_how_to_start_one(amqp_url: str, namespace: str) -> None:
-    with FleetClient(amqp_url, namespace) as client, pytest.raises(CommandError, match="ratchet up"):
-        list(client.submit(tasks(1), stall_s=30))
+    with Fleet(amqp_url, namespace=namespace) as client, pytest.raises(FleetError, match="ratchet up"):
+        list(client.batch(tasks(1)))
 
 
 def test_without_a_broker_it_says_so_at_once() -> None:
-    with FleetClient("amqp://guest:guest@127.0.0.1:1/") as client, pytest.raises(BrokerUnreachable, match="ratchet up"):
-        list(client.submit(tasks(1), stall_s=30))
+    with Fleet("amqp://guest:guest@127.0.0.1:1/") as client, pytest.raises(BrokerUnreachable, match="ratchet up"):
+        list(client.batch(tasks(1)))
