@@ -23,6 +23,7 @@ from ratchet.dialects.kept_responses import KeptResponses
 from ratchet.dialects.messages import MESSAGES
 from ratchet.dialects.responses import RESPONSES
 from ratchet.http.access.guard import CallerOf
+from ratchet.http.operation import OPERATOR, OWN_TASKS, Effect, operation
 from ratchet.http.problem import Fault, Problem
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from ratchet.http.work import while_connected
@@ -134,6 +135,7 @@ def dialects_router(service: ChatService) -> APIRouter:
     router, kept = APIRouter(), KeptResponses(MOST_KEPT_BYTES)
 
     @router.post(MESSAGES.path, include_in_schema=False)
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS)
     async def messages(
         request: Request,
         caller: CallerOf,
@@ -143,6 +145,7 @@ def dialects_router(service: ChatService) -> APIRouter:
         return await _answer_request(MESSAGES_FRONT, service, request, caller, idempotency_key)
 
     @router.post(RESPONSES.path, include_in_schema=False)
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS)
     async def respond(request: Request, caller: CallerOf, idempotency_key: IdempotencyKey = None) -> Response:
         return await _answer_request(RESPONSES_FRONT, service, request, caller, idempotency_key, kept)
 
