@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Decision, Promote
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import AgentAdapters
 
-BEFORE_ITS_VERDICT = (AdapterState.TRAINED, AdapterState.VALIDATED, AdapterState.CANARY)
+BEFORE_ITS_VERDICT = (EntryState.TRAINED, EntryState.VALIDATED, EntryState.CANARY)
 HELD = "held"
 """Outcome of a round in which no version came to a verdict, because the fleet does not trust its judge; after any such
 round a person says `reanchor`."""
@@ -63,4 +63,4 @@ def outcome_of(version: str | None, now: AgentAdapters, decisions: Sequence[Deci
     if now.distrusted and state in BEFORE_ITS_VERDICT:
         return HELD
     was_promoted = any(isinstance(one.move, Promote) and one.move.version == version for one in decisions)
-    return "promoted" if was_promoted and state is AdapterState.STABLE else str(state)
+    return "promoted" if was_promoted and state is EntryState.STABLE else str(state)

@@ -18,7 +18,7 @@ import msgspec
 
 from bench.ratchet.judge import Auditor, Judge
 from bench.ratchet.tasks import Problem
-from ratchet.adapters.adapter_service import AdapterService
+from ratchet.adapters.operator_service import OperatorService
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import FEEDBACK, TASKS, topology_of
@@ -28,6 +28,7 @@ from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.records.decision import Trust
 from schemas.records.registry import AgentAdapters
 from services.agent.engines.registry import make_engine
 from services.agent.settings import AgentSettings
@@ -113,8 +114,10 @@ class Fleet:
 
     def reanchor(self) -> None:
         """What `ratchet adapters reanchor` does: the one thing that a person has to say."""
-        service = AdapterService(self.store, AGENT, self._rank, "operator:bench")
-        service.anchor_anew("the judge was changed on purpose; its scores are the measure from now on")
+        service = OperatorService(self.store, AGENT, self._rank, "operator:bench")
+        service.decide(
+            Trust(anchor_anew=True), "the judge was changed on purpose; its scores are the measure from now on"
+        )
 
     async def ask(
         self,

@@ -22,12 +22,12 @@ from bench.recorder.script import CONTEXT, MODEL
 from ratchet.conversation.template import ChatTemplate
 from ratchet.models.tokenization import template_of
 from ratchet.openai.client import http_client
-from ratchet.recorder.agent import agent_client, served_by
-from ratchet.recorder.answers import rollout_of
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.recording import Ran, recorded
-from ratchet.recorder.rollout import RecordedRollout
-from ratchet.recorder.vllm import VllmTokens
+from ratchet.rollouts.agent import agent_client, served_by
+from ratchet.rollouts.answers import rollout_of
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.recording import Ran, recorded
+from ratchet.rollouts.rollout import RecordedRollout
+from ratchet.rollouts.vllm import VllmTokens
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling
 from services.runner.kept_rollouts import KeptRollouts

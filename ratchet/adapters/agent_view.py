@@ -1,12 +1,13 @@
-"""An agent's versions with their aliases and states, as the API and the report show them. Pure."""
+"""An agent's versions and programs with their aliases and states, as the API and the report show them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from schemas.api.adapters import AgentView, VersionView
+from schemas.api.programs import ProgramsStanding, ProgramView
 from schemas.messages.work import BASE_VERSION
-from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, AgentPrograms, Entry, ProgramEntry, Registry
 
 
 def agent_view(registry: Registry, agent_id: str, most: int | None = None, before: int | None = None) -> AgentView:
@@ -57,18 +58,40 @@ def _joins(agent: AgentAdapters, shown: Iterable[AdapterEntry]) -> dict[str, str
 
 
 def version_fields(agent: AgentAdapters, entry: AdapterEntry) -> dict[str, object]:
-    aliases = {"primary": agent.primary, "candidate": agent.candidate, "previous": agent.previous}
-    return {
-        "version": entry.version,
-        "state": entry.state,
-        "sentence": entry.state.sentence,
-        "aliases": [name for name, held in aliases.items() if held == entry.version],
-        "since": entry.since,
-        "decision": entry.decision,
-        "parent": entry.parent,
-        "replaced": entry.replaced,
-        "sha256": entry.sha256,
-        "can_serve": entry.can_serve,
-        "since_base": entry.since_base,
-        "outcomes": list(entry.outcomes),
-    }
+    return dict(entry) | _standing(agent, entry) | {"can_serve": entry.can_serve}
+
+
+def _standing(contest: AgentAdapters | AgentPrograms, entry: Entry) -> dict[str, object]:
+    held = {"primary": contest.primary, "candidate": contest.candidate, "previous": contest.previous}
+    aliases = [alias for alias, name in held.items() if name == entry.name]
+    return {"sentence": entry.state.sentence, "aliases": aliases}
+
+
+def programs_standing(registry: Registry, agent_id: str, told: Sequence[Mapping[str, str]] = ()) -> ProgramsStanding:
+    """Return where an agent's programs stand. `told`: what each runner says of them, name → revision."""
+    agent = registry.agent(agent_id)
+    programs = agent.programs
+    return ProgramsStanding(
+        agent_id=agent_id,
+        revision=registry.revision,
+        primary=programs.primary,
+        candidate=programs.candidate,
+        asked=programs.asked,
+        previous=programs.previous,
+        cool_down_until=agent.cool_down_until,
+        experiment=next((one for one in agent.running if one.contest == "programs"), None),
+        items=[_program_view(programs, entry, told) for entry in programs.entries.values()],
+        runs={name: _common_revision(name, told) for name in sorted({known for one in told for known in one})},
+    )
+
+
+def _program_view(programs: AgentPrograms, entry: ProgramEntry, told: Sequence[Mapping[str, str]]) -> ProgramView:
+    runs = _common_revision(entry.name, told)
+    changed = None if runs is None or entry.revision is None else runs != entry.revision
+    return ProgramView.model_validate(dict(entry) | _standing(programs, entry) | {"changed": changed})
+
+
+def _common_revision(name: str, told: Sequence[Mapping[str, str]]) -> str | None:
+    """Return the revision that all runners have; None where they differ, or none tells."""
+    found = {one.get(name) for one in told}
+    return found.pop() if len(found) == 1 else None

@@ -24,7 +24,15 @@ from ratchet.service import failpoint
 from ratchet.service.errors import RegistryError
 from ratchet.service.telemetry import Log
 from schemas.messages.base import explain as explain_fields
-from schemas.records.decision import Decision, DecisionDraft, SignWith
+from schemas.records.decision import (
+    Contest,
+    Decision,
+    DecisionDraft,
+    OfProgram,
+    OfVersion,
+    SignWith,
+    StartExperiment,
+)
 from schemas.records.registry import NO_DECISION
 
 FILE_NAME = "decisions.jsonl"
@@ -260,15 +268,21 @@ def _is_json(line: bytes) -> bool:
 
 def version_of(decision: Decision) -> str | None:
     """The version a decision is about; None for those that are about the agent, or a program of its."""
-    experiment = getattr(decision.move, "experiment", None)
-    tried = experiment.treatment if experiment and experiment.programs is None else None
-    version: str | None = getattr(decision.move, "version", tried)
-    return version
+    contest, name = _subject(decision)
+    return name if contest == "adapters" else None
 
 
 def program_of(decision: Decision) -> str | None:
     """The program a decision is about."""
-    experiment = getattr(decision.move, "experiment", None)
-    tried = experiment.arms[0] if experiment and experiment.programs is not None else None
-    program: str | None = getattr(decision.move, "program", tried)
-    return program
+    contest, name = _subject(decision)
+    return name if contest == "programs" else None
+
+
+def _subject(decision: Decision) -> tuple[Contest, str] | tuple[None, None]:
+    match decision.move:
+        case OfVersion() | OfProgram() as move:
+            return move.contest, move.name
+        case StartExperiment(experiment=experiment):
+            return experiment.contest, experiment.arms[0]
+        case _:
+            return None, None

@@ -252,11 +252,11 @@ def _head(end: Mark, signed_after: int) -> LedgerHead:
 
 
 def _announce(decision: Decision) -> None:
-    version, program = getattr(decision.move, "version", None), getattr(decision.move, "program", None)
+    name = getattr(decision.move, "name", "")
     log.info(
         decision.move.kind,
-        f"{decision.who}: {decision.move.kind} {version or program or ''} ({decision.reason})".replace("  ", " "),
+        f"{decision.who}: {decision.move.kind} {name} ({decision.reason})".replace("  ", " "),
         agent_id=decision.agent_id,
-        version=version,
+        version=getattr(decision.move, "version", None),
         decision=decision.sequence,
     )

@@ -10,12 +10,12 @@ import os
 from datetime import datetime
 from pathlib import Path
 
+from ratchet.adapters.contest import allowed_moves
 from ratchet.adapters.manifest import version_key
 from ratchet.adapters.publish import remove_tree
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.traffic_moves import ALLOWED_MOVES
-from schemas.records.adapter_state import BEFORE_TRAFFIC, AdapterState
 from schemas.records.decision import DecisionDraft, RemoveFolder
+from schemas.records.entry_state import BEFORE_TRAFFIC, EntryState
 from schemas.records.registry import AgentAdapters, Registry
 
 
@@ -52,7 +52,7 @@ def remove_leftovers(store: RegistryStore) -> list[Path]:
         store.folder / agent_id / version
         for agent_id, agent in store.read().agents.items()
         for version, entry in agent.versions.items()
-        if entry.state is AdapterState.ARCHIVED
+        if entry.state is EntryState.ARCHIVED
         and entry.folder is None
         and os.path.lexists(store.folder / agent_id / version)
     ]
@@ -62,4 +62,4 @@ def remove_leftovers(store: RegistryStore) -> list[Path]:
 
 
 def _may_archive(agent: AgentAdapters, version: str) -> bool:
-    return AdapterState.ARCHIVED in ALLOWED_MOVES[agent.versions[version].state]
+    return EntryState.ARCHIVED in allowed_moves("adapters", agent.versions[version].state)

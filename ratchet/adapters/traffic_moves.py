@@ -1,102 +1,52 @@
-"""The states a version may go through, and the moves that put it into traffic or take it out. Pure.
+"""The moves that put versions of the adapter, or programs, into traffic and take them out. Pure.
 
-A roll-back is never refused for being frozen, cooling down or in an experiment: it is the way back to safety.
+One experiment at a time, of either contest. A roll-back is never refused for being frozen, cooling down or in an
+experiment: it is the way back to safety. Both arms of an experiment of programs are answered by the primary version, so
+it ends with that one. Whether runners have a program is not known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from ratchet.adapters.program_entries import Verdict, with_one_more, without_experiment
+from ratchet.adapters.contest import Verdict, add_outcome, entry_of, label, put_entry, set_aliases, set_state
 from ratchet.service.errors import NotAllowed
 from schemas.messages.work import BASE_VERSION
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import (
     Conclude,
+    Contest,
     Decision,
     Promote,
+    PromoteProgram,
     RollBack,
+    RollBackProgram,
     RunningExperiment,
     Settle,
+    SettleProgram,
     StartExperiment,
-    Validate,
+    TryProgram,
 )
-from schemas.records.registry import AdapterEntry, AgentAdapters
+from schemas.records.entry_state import EntryState
+from schemas.records.registry import AgentAdapters
 
-WITHOUT_A_WINNER = {"inconclusive": AdapterState.INCONCLUSIVE, "aborted": AdapterState.ABORTED}
-
-
-_S = AdapterState
-
-ALLOWED_MOVES: Mapping[AdapterState, frozenset[AdapterState]] = {
-    _S.TRAINED: frozenset({_S.VALIDATED, _S.REJECTED}),
-    _S.VALIDATED: frozenset({_S.CANARY, _S.STABLE, _S.REJECTED}),
-    _S.CANARY: frozenset({_S.STABLE, _S.ROLLED_BACK, _S.INCONCLUSIVE, _S.ABORTED}),
-    _S.STABLE: frozenset({_S.SUPERSEDED, _S.ROLLED_BACK}),
-    _S.SUPERSEDED: frozenset({_S.STABLE, _S.ARCHIVED}),
-    _S.REJECTED: frozenset({_S.ARCHIVED}),
-    _S.ROLLED_BACK: frozenset({_S.STABLE, _S.ARCHIVED}),
-    _S.INCONCLUSIVE: frozenset({_S.CANARY, _S.STABLE, _S.ARCHIVED}),
-    _S.ABORTED: frozenset({_S.CANARY, _S.STABLE, _S.ARCHIVED}),
-    _S.ARCHIVED: frozenset(),
-}
-"""Stable from anywhere but canary is an operator's word; an inconclusive or aborted version may try again."""
+OTHER: dict[Contest, Contest] = {"adapters": "programs", "programs": "adapters"}
+CHANGE = {"adapters": "since_base", "programs": "since_first"}
+"""The field of an entry that says what it has changed, all together."""
 
 
-def entry_of(agent: AgentAdapters, version: str) -> AdapterEntry:
-    """Raises NotAllowed for a version nobody registered."""
-    if (entry := agent.versions.get(version)) is None:
-        raise NotAllowed(f"there is no version {version}; `ratchet adapters list` shows those there are")
-    return entry
-
-
-def move_version(agent: AgentAdapters, version: str, to: AdapterState) -> AdapterEntry:
-    """The version's entry in its new state. Raises NotAllowed if the table has no such move."""
-    entry = entry_of(agent, version)
-    if to not in ALLOWED_MOVES[entry.state]:
-        options = ", ".join(sorted(ALLOWED_MOVES[entry.state])) or "nothing else"
-        raise NotAllowed(f"{version} is {entry.state}, so it can't become {to}; from there it may become {options}")
-    return entry.model_copy(update={"state": to})
-
-
-def replace_adapters(agent: AgentAdapters, **changes: Any) -> AgentAdapters:
-    """A copy whose invariants are checked again. Raises pydantic's ValidationError if the change breaks one."""
-    return AgentAdapters(**(dict(agent) | changes))
-
-
-def with_state(
-    agent: AgentAdapters, version: str, to: AdapterState, decision: Decision, **changes: Any
-) -> AgentAdapters:
-    """One version in its new state, and whatever else changes with it. Raises NotAllowed as the table says."""
-    return replace_adapters(agent, versions=_move_versions(agent, {version: to}, decision), **changes)
-
-
-def validate(agent: AgentAdapters, move: Validate, decision: Decision) -> AgentAdapters:
-    """Its replay is kept for its experiment."""
-    after = with_state(agent, move.version, AdapterState.VALIDATED, decision)
-    entry = after.versions[move.version].model_copy(update={"replayed": move.replayed})
-    return replace_adapters(after, versions={**after.versions, move.version: entry})
-
-
-def _move_versions(
-    agent: AgentAdapters, states: dict[str, AdapterState], decision: Decision, verdict: Verdict | None = None
-) -> dict[str, AdapterEntry]:
-    """All entries, some in new states; with a verdict, the running experiment's treatment gets its outcome."""
-    stamp = {"decision": decision.sequence, "since": decision.at}
-    entries = {version: move_version(agent, version, to).model_copy(update=stamp) for version, to in states.items()}
-    versions = {**agent.versions, **entries}
-    return _with_outcome(versions, agent.experiment, verdict, decision) if verdict else versions
-
-
-def _with_outcome(
-    versions: dict[str, AdapterEntry], experiment: RunningExperiment | None, verdict: Verdict, decision: Decision
-) -> dict[str, AdapterEntry]:
-    """All entries, of which the treatment of the experiment, if there is one of versions, got its outcome."""
-    if experiment is None or experiment.programs is not None:
-        return versions
-    treated = versions[experiment.treatment]
-    return {**versions, treated.version: with_one_more(treated, experiment, verdict, decision)}
+def try_program(agent: AgentAdapters, move: TryProgram, decision: Decision) -> AgentAdapters:
+    """An operator's word, about one program at a time, and against one that answers by default."""
+    programs = agent.programs
+    _refuse_if_frozen(agent)
+    if not decision.by_operator:
+        raise NotAllowed(f"program {move.program} is tried only where an operator asks for it")
+    if programs.primary is None:
+        raise NotAllowed(
+            f"no program answers by default yet, so there is none to try {move.program} against: say which one does, "
+            "with `ratchet programs promote`"
+        )
+    _refuse_primary(agent, move)
+    if (busy := programs.asked or programs.candidate) is not None:
+        raise NotAllowed(f"program {busy} is tried already: one at a time; `ratchet programs rollback` calls it off")
+    return set_state(agent, "programs", move.program, EntryState.ASKED, decision)
 
 
 def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Decision) -> AgentAdapters:
@@ -105,160 +55,169 @@ def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Deci
     A probation, which older ledgers have, was checked when it was decided.
     """
     experiment = move.experiment
-    refuse_if_frozen(agent)
+    contest, (treatment, control) = experiment.contest, experiment.arms
+    _refuse_if_frozen(agent)
+    if experiment.programs is not None:
+        _check_programs(agent, experiment)
     if experiment.kind == "watch":
         _check_watch(agent, experiment)
-        return replace_adapters(agent, watch=experiment)
-    refuse_if_running(agent)
-    refuse_if_cooling(agent, decision)
+        return _note_revisions(agent.model_copy(update={"watch": experiment}), experiment)
+    if agent.experiment:
+        raise NotAllowed(f"experiment {agent.experiment.experiment_id} is still running: one at a time for each agent")
+    _refuse_if_cooling(agent, decision)
     if experiment.kind == "probation":
-        return replace_adapters(agent, experiment=experiment)
-    if experiment.control != agent.primary:
-        raise NotAllowed(f"the control {experiment.control} is not the primary, which is {agent.primary}: start anew")
-    _refuse_without_folder(agent, experiment.treatment)
-    return with_state(
-        agent,
-        experiment.treatment,
-        AdapterState.CANARY,
-        decision,
-        candidate=experiment.treatment,
-        experiment=experiment,
-        cool_down_until=None,
-    )
+        return _note_revisions(agent.model_copy(update={"experiment": experiment}), experiment)
+    if control != (primary := agent.contest(contest).primary):
+        raise NotAllowed(f"the control {control} is not the primary, which is {primary}: start anew")
+    _refuse_without_folder(agent, contest, treatment)
+    agent = set_state(agent, contest, treatment, EntryState.CANARY, decision)
+    agent = set_aliases(_note_revisions(agent, experiment), contest, candidate=treatment)
+    return agent.model_copy(update={"experiment": experiment, "cool_down_until": None})
 
 
-def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAdapters:
-    """Promote the canary of the experiment that proved it; for an operator, any version that the table allows."""
-    refuse_if_frozen(agent)
-    if move.version == agent.primary:
-        raise NotAllowed(f"{move.version} is the primary already")
+def promote(agent: AgentAdapters, move: Promote | PromoteProgram, decision: Decision) -> AgentAdapters:
+    """Promote the canary of the experiment that proved it; for an operator, whatever the table allows."""
+    contest, named = move.contest, label(move.contest, move.name)
+    before = agent.contest(contest)
+    _refuse_if_frozen(agent)
+    _refuse_primary(agent, move)
     if move.experiment_id is not None:
         _check_proof(agent, move)
     elif not decision.by_operator:
-        raise NotAllowed(f"{move.version} is promoted only by the experiment that proves it, or by an operator")
-    if agent.candidate not in (None, move.version):
-        raise NotAllowed(f"{agent.candidate} is in an experiment: roll it back before another version is promoted")
-    if (tried := agent.programs.candidate) is not None:
+        raise NotAllowed(f"{named} is promoted only by the experiment that proves it, or by an operator")
+    if before.candidate not in (None, move.name):
         raise NotAllowed(
-            f"program {tried} is tried with {agent.primary}: it has to end, or `ratchet programs rollback`"
+            f"{label(contest, before.candidate)} is in an experiment: roll it back before another is promoted"
         )
-    _refuse_without_folder(agent, move.version)
-    states = {agent.primary: AdapterState.SUPERSEDED, move.version: AdapterState.STABLE}
-    versions = _move_versions(agent, states, decision, "promoted" if agent.candidate else None)
-    versions = _with_outcome(versions, agent.watch, "replaced", decision)
-    since_base = move.since_base or versions[move.version].since_base
-    update = {"replaced": agent.primary, "since_base": since_base}
-    versions[move.version] = versions[move.version].model_copy(update=update)
-    return replace_adapters(
-        agent,
-        versions=versions,
-        primary=move.version,
-        previous=agent.primary,
-        candidate=None,
-        experiment=move.probation,
-        watch=None,
-        cool_down_until=None,
-        programs=without_experiment(agent.programs, agent.watch, decision, "replaced"),
-    )
+    other = OTHER[contest]
+    if (tried := agent.contest(other).candidate) is not None:
+        raise NotAllowed(f"{label(other, tried)} is in an experiment: it has to end, or `ratchet {other} rollback`")
+    _refuse_without_folder(agent, contest, move.name)
+    measured = {CHANGE[contest]: move.change} if move.change else {}
+    agent = _end_what_was_about(agent, contest, "promoted" if before.candidate else None, "replaced", decision)
+    if before.primary is not None:
+        agent = set_state(agent, contest, before.primary, EntryState.SUPERSEDED, decision)
+    agent = set_state(agent, contest, move.name, EntryState.STABLE, decision, replaced=before.primary, **measured)
+    agent = set_aliases(agent, contest, primary=move.name, previous=before.primary, candidate=None)
+    return agent.model_copy(update={"experiment": move.probation, "cool_down_until": None})
 
 
-def settle(agent: AgentAdapters, move: Settle, decision: Decision) -> AgentAdapters:
+def settle(agent: AgentAdapters, move: Settle | SettleProgram, decision: Decision) -> AgentAdapters:
     """Ends a probation, which older ledgers have; the primary is stable from its promotion on."""
-    if move.version != agent.primary:
-        raise NotAllowed(f"{move.version} is not the primary, which is {agent.primary}: only a primary becomes stable")
-    experiment = agent.experiment
-    probation = experiment is not None and experiment.kind == "probation" and experiment.programs is None
-    stamp = {"decision": decision.sequence, "since": decision.at}
-    versions = {**agent.versions, move.version: agent.versions[move.version].model_copy(update=stamp)}
-    if probation:
-        versions = _with_outcome(versions, experiment, "settled", decision)
-    return replace_adapters(agent, versions=versions, experiment=None if probation else experiment)
-
-
-def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> AgentAdapters:
-    """Roll back the candidate or the primary; with the primary goes the experiment it is part of.
-
-    An experiment of programs is one: both of its arms were answered by the primary.
-    """
-    if move.version == agent.candidate:
-        states = {move.version: AdapterState.ROLLED_BACK}
-        versions = _move_versions(agent, states, decision, "rolled_back")
-        return replace_adapters(
-            agent, versions=versions, candidate=None, experiment=None, cool_down_until=move.cool_down_until
+    if move.name != (primary := agent.contest(move.contest).primary):
+        raise NotAllowed(
+            f"{label(move.contest, move.name)} is not the primary, which is {primary}: only a primary becomes stable"
         )
-    if move.version != agent.primary:
-        raise NotAllowed(f"{move.version} is neither the primary nor the candidate: it serves nothing to roll back")
+    stamp = {"decision": decision.sequence, "since": decision.at}
+    agent = put_entry(agent, entry_of(agent, move.contest, move.name).model_copy(update=stamp))
+    experiment = agent.experiment
+    if experiment is None or experiment.kind != "probation" or experiment.contest != move.contest:
+        return agent
+    return add_outcome(agent, experiment, "settled", decision).model_copy(update={"experiment": None})
+
+
+def roll_back(agent: AgentAdapters, move: RollBack | RollBackProgram, decision: Decision) -> AgentAdapters:
+    """Roll back what waits to be tried, the candidate, or the primary; with that goes the experiment it is part of."""
+    contest, before = move.contest, agent.contest(move.contest)
+    cool_down = {"cool_down_until": move.cool_down_until}
+    if move.name == before.asked:
+        return set_state(agent, contest, move.name, EntryState.ABORTED, decision)
+    if move.name == before.candidate:
+        agent = set_state(agent, contest, move.name, EntryState.ROLLED_BACK, decision)
+        agent = set_aliases(add_outcome(agent, agent.experiment, "rolled_back", decision), contest, candidate=None)
+        return agent.model_copy(update={"experiment": None} | cool_down)
+    if move.name != before.primary:
+        raise NotAllowed(
+            f"{label(contest, move.name)} is neither the primary nor the candidate: it serves nothing to roll back"
+        )
     target = _way_back(agent, move)
-    programs = without_experiment(agent.programs, agent.experiment, decision)
-    states = {move.version: AdapterState.ROLLED_BACK, target: AdapterState.STABLE}
-    if agent.candidate:
-        states[agent.candidate] = AdapterState.ABORTED
-    versions = _move_versions(agent, states, decision, "aborted" if agent.candidate else "rolled_back")
-    versions = _with_outcome(versions, agent.watch, "rolled_back", decision)
-    return replace_adapters(
-        agent,
-        versions=versions,
-        primary=target,
-        previous=_previous_version(versions, target),
-        candidate=None,
-        experiment=None,
-        watch=None,
-        cool_down_until=move.cool_down_until,
-        programs=without_experiment(programs, agent.watch, decision),
-    )
+    verdict: Verdict = "aborted" if before.candidate else "rolled_back"
+    agent = _end_what_was_about(agent, contest, verdict, "rolled_back", decision)
+    agent = set_state(agent, contest, move.name, EntryState.ROLLED_BACK, decision)
+    if before.candidate is not None:
+        agent = set_state(agent, contest, before.candidate, EntryState.ABORTED, decision)
+    if target is not None:  # also where it is tried again by now
+        agent = set_state(agent, contest, target, EntryState.STABLE, decision)
+    previous = _previous(agent, contest, target)
+    return set_aliases(agent, contest, primary=target, previous=previous, candidate=None).model_copy(update=cool_down)
 
 
 def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
     """End an experiment: the candidate of a canary leaves; a watch leaves all as it is."""
-    if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
-        return _conclude_watch(agent, agent.watch, move, decision)
-    experiment = running_experiment(agent, move.experiment_id)
+    if (watch := agent.watch) is not None and watch.experiment_id == move.experiment_id:
+        agent = add_outcome(agent, watch, move.verdict, decision).model_copy(update={"watch": None})
+        if move.since_base is None or watch.contest == "programs":
+            return agent
+        return put_entry(agent, agent.versions[watch.treatment].model_copy(update={"since_base": move.since_base}))
+    experiment = _running_experiment(agent, move.experiment_id)
     if move.verdict == "unharmed" and experiment.kind == "canary":
         raise NotAllowed(f"{experiment.experiment_id} is a canary: only a watch ends as unharmed")
-    states = {agent.candidate: WITHOUT_A_WINNER[move.verdict]} if agent.candidate else {}
-    return replace_adapters(
-        agent,
-        versions=_move_versions(agent, states, decision, move.verdict),
-        candidate=None,
-        experiment=None,
-        cool_down_until=move.cool_down_until,
-    )
+    contest = experiment.contest
+    if (candidate := agent.contest(contest).candidate) is not None:
+        to = EntryState.ABORTED if move.verdict == "aborted" else EntryState.INCONCLUSIVE
+        agent = set_state(agent, contest, candidate, to, decision)
+    agent = set_aliases(add_outcome(agent, experiment, move.verdict, decision), contest, candidate=None)
+    return agent.model_copy(update={"experiment": None, "cool_down_until": move.cool_down_until})
 
 
-def _conclude_watch(
-    agent: AgentAdapters, watch: RunningExperiment, move: Conclude, decision: Decision
+def _end_what_was_about(
+    agent: AgentAdapters, contest: Contest, verdict: Verdict | None, of_watch: Verdict, decision: Decision
 ) -> AgentAdapters:
-    versions = _with_outcome(agent.versions, watch, move.verdict, decision)
-    if move.since_base is not None:
-        entry = versions[watch.treatment].model_copy(update={"since_base": move.since_base})
-        versions = {**versions, watch.treatment: entry}
-    return replace_adapters(agent, versions=versions, watch=None)
+    """End the experiment, by this verdict, and the watch over a primary that gives way; those of programs with either.
+
+    A program that was tried is out with the version that answered for it.
+    """
+    for running, its_verdict in ((agent.experiment, verdict), (agent.watch, of_watch)):
+        if running is None or (contest == "programs" and running.contest == "adapters"):
+            continue
+        is_ground = running.contest != contest
+        if its_verdict is not None:
+            ended = "aborted" if is_ground and its_verdict == "rolled_back" else its_verdict
+            agent = add_outcome(agent, running, ended, decision)
+        agent = agent.model_copy(update={"watch" if running is agent.watch else "experiment": None})
+        if is_ground and (tried := agent.programs.candidate) is not None:
+            agent = set_state(agent, "programs", tried, EntryState.ABORTED, decision)
+            agent = set_aliases(agent, "programs", candidate=None)
+    return agent
 
 
-def _way_back(agent: AgentAdapters, move: RollBack) -> str:
-    target = move.to or agent.previous
+def _way_back(agent: AgentAdapters, move: RollBack | RollBackProgram) -> str | None:
+    """Return what takes the primary's place; None: the dealing to all programs."""
+    previous = agent.contest(move.contest).previous
+    if isinstance(move, RollBackProgram):
+        return previous
+    target = move.to or previous
     if target is None:
         raise NotAllowed(f"there is nothing before {move.version} to go back to; name a version, as in --to v1.0.0")
-    _refuse_without_folder(agent, target)
-    if (state := agent.versions[target].state) is not AdapterState.SUPERSEDED:
+    _refuse_without_folder(agent, move.contest, target)
+    if (state := agent.versions[target].state) is not EntryState.SUPERSEDED:
         raise NotAllowed(f"{target} is {state}, so nothing can go back to it: name a version that was the primary")
     return target
 
 
-def _previous_version(versions: dict[str, AdapterEntry], primary: str) -> str | None:
-    """The nearest version before this primary that could take over again."""
-    seen = {primary}
-    version = versions[primary].replaced
-    while version is not None and version not in seen:
-        entry = versions[version]
-        if entry.state is AdapterState.SUPERSEDED and entry.can_serve:
-            return version
-        seen.add(version)
-        version = entry.replaced
+def _previous(agent: AgentAdapters, contest: Contest, primary: str | None) -> str | None:
+    """Return the nearest one before this primary that could take over again."""
+    entries, seen = agent.contest(contest).entries, {primary}
+    name = entries[primary].replaced if primary is not None else None
+    while name is not None and name not in seen:
+        entry = entries[name]
+        if entry.state is EntryState.SUPERSEDED and entry.can_serve:
+            return name
+        seen.add(name)
+        name = entry.replaced
     return None
 
 
-def running_experiment(agent: AgentAdapters, experiment_id: str) -> RunningExperiment:
+def _note_revisions(agent: AgentAdapters, experiment: RunningExperiment) -> AgentAdapters:
+    """Write down which revisions of programs are compared."""
+    arms = experiment.programs
+    for one in (arms.treatment, arms.control) if arms else ():
+        if (entry := agent.programs.entries.get(one.name)) is not None:
+            agent = put_entry(agent, entry.model_copy(update={"revision": one.revision}))
+    return agent
+
+
+def _running_experiment(agent: AgentAdapters, experiment_id: str) -> RunningExperiment:
     """Raises NotAllowed where another one runs, or none."""
     if agent.experiment is None or agent.experiment.experiment_id != experiment_id:
         running = agent.experiment.experiment_id if agent.experiment else "none"
@@ -266,37 +225,47 @@ def running_experiment(agent: AgentAdapters, experiment_id: str) -> RunningExper
     return agent.experiment
 
 
-def _check_proof(agent: AgentAdapters, move: Promote) -> None:
-    experiment = running_experiment(agent, str(move.experiment_id))
-    if experiment.kind != "canary" or experiment.treatment != move.version:
-        raise NotAllowed(f"experiment {experiment.experiment_id} tests {experiment.treatment}, not {move.version}")
+def _check_proof(agent: AgentAdapters, move: Promote | PromoteProgram) -> None:
+    experiment = _running_experiment(agent, str(move.experiment_id))
+    tests = experiment.kind, experiment.contest, experiment.arms[0]
+    if tests != ("canary", move.contest, move.name):
+        raise NotAllowed(f"experiment {experiment.experiment_id} tests {experiment.arms[0]}, not {move.name}")
+
+
+def _check_programs(agent: AgentAdapters, experiment: RunningExperiment) -> None:
+    if experiment.arms[0] == experiment.arms[1]:
+        raise NotAllowed(f"{experiment.experiment_id} compares a program with itself")
+    if {experiment.treatment, experiment.control} != {agent.primary}:
+        raise NotAllowed(
+            f"both arms of an experiment of programs are answered by the primary version, which is {agent.primary}, "
+            f"not by {experiment.treatment} and {experiment.control}"
+        )
 
 
 def _check_watch(agent: AgentAdapters, watch: RunningExperiment) -> None:
-    refuse_if_watched(agent)
-    if watch.treatment != agent.primary:
-        raise NotAllowed(f"{watch.treatment} is not the primary: there is nothing to watch")
-    if watch.control not in (agent.previous, BASE_VERSION) or watch.control == agent.primary:
-        raise NotAllowed(f"a watch over {agent.primary} must hold back {agent.previous} or {BASE_VERSION}")
-    _refuse_without_folder(agent, watch.control)
-
-
-def refuse_if_watched(agent: AgentAdapters) -> None:
     if agent.watch is not None:
         raise NotAllowed(f"{agent.watch.experiment_id} is still watching: one watch at a time for each agent")
+    contest, (treatment, control) = agent.contest(watch.contest), watch.arms
+    if treatment != contest.primary:
+        raise NotAllowed(f"{label(watch.contest, treatment)} is not the primary: there is nothing to watch")
+    before = [contest.previous, *([BASE_VERSION] if watch.contest == "adapters" else [])]
+    if control not in before or control == contest.primary:
+        named = " or ".join(map(str, before))
+        raise NotAllowed(f"a watch over {label(watch.contest, treatment)} must hold back {named}, not {control}")
+    _refuse_without_folder(agent, watch.contest, control)
 
 
-def refuse_if_running(agent: AgentAdapters) -> None:
-    if agent.experiment:
-        raise NotAllowed(f"experiment {agent.experiment.experiment_id} is still running: one at a time for each agent")
+def _refuse_primary(agent: AgentAdapters, move: TryProgram | Promote | PromoteProgram) -> None:
+    if move.name == agent.contest(move.contest).primary:
+        raise NotAllowed(f"{label(move.contest, move.name)} is the primary already")
 
 
-def refuse_if_cooling(agent: AgentAdapters, decision: Decision) -> None:
+def _refuse_if_cooling(agent: AgentAdapters, decision: Decision) -> None:
     if agent.cool_down_until and decision.at < agent.cool_down_until and not decision.by_operator:
         raise NotAllowed(f"cooling down until {agent.cool_down_until:%Y-%m-%d %H:%M:%S} UTC: no experiment starts")
 
 
-def refuse_if_frozen(agent: AgentAdapters) -> None:
+def _refuse_if_frozen(agent: AgentAdapters) -> None:
     if agent.frozen:
         raise NotAllowed(
             f"frozen by {agent.frozen.who} since {agent.frozen.since:%Y-%m-%d %H:%M} UTC ({agent.frozen.reason}); "
@@ -304,6 +273,6 @@ def refuse_if_frozen(agent: AgentAdapters) -> None:
         )
 
 
-def _refuse_without_folder(agent: AgentAdapters, version: str) -> None:
-    if not entry_of(agent, version).can_serve:
-        raise NotAllowed(f"the folder of {version} was removed, so it can't serve; choose a version that has one")
+def _refuse_without_folder(agent: AgentAdapters, contest: Contest, name: str) -> None:
+    if contest == "adapters" and not entry_of(agent, contest, name).can_serve:
+        raise NotAllowed(f"the folder of {name} was removed, so it can't serve; choose a version that has one")

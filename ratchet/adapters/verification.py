@@ -18,7 +18,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.taught_logs import check_logs
 from ratchet.service.errors import RegistryError
 from schemas.api.adapters import Verification
-from schemas.records.adapter_state import AdapterState
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
 
@@ -83,7 +83,7 @@ def _folder_faults(adapters_dir: Path, agent_id: str, agent: AgentAdapters, limi
         folder = adapters_dir / agent_id / version
         if entry.folder is not None:
             yield from (f"{agent_id} {version}: {fault}" for fault in entry_faults(folder, entry, limits))
-        elif folder.exists() and entry.state is AdapterState.REJECTED:
+        elif folder.exists() and entry.state is EntryState.REJECTED:
             yield f"{folder} was refused before it was registered, so it is not used: delete it"
         elif folder.exists():
             yield f"{folder} should be gone: delete it, or start the orchestrator, which does"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ratchet.dialects.body import OBJECT, SAMPLING, TEXT, Refused
+from ratchet.dialects.kept_turns import Naming
 from ratchet.openai.honoured import wishes
 from ratchet.openai.tools import REQUIRED, choice_of
 from schemas.messages.response import FinishReason
@@ -102,6 +103,8 @@ class Dialect:
     """Return the body of an error, from `error` in OpenAI's shape."""
     error_event: str = ""
     """Line before the data of an error that is an event."""
+    naming: Naming | None = None
+    """How a client names what was said before; None where it sends all of it each time."""
 
     def stream_error(self, error: Mapping[str, Any]) -> str:
         """Return an error as the last event of a stream."""

@@ -28,6 +28,7 @@ from ratchet.dialects.dialect import (
     read_wishes,
     wants_one_call,
 )
+from ratchet.dialects.kept_turns import Naming
 from ratchet.openai.errors import anthropic_details
 from ratchet.openai.honoured import stop_strings
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
@@ -35,7 +36,9 @@ from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 VERSION = "anthropic-version"
 """Its clients send this header."""
 UNTHREADED = "thread_unsupported_request"
-"""By this code its clients send the whole history, with this request and every later one."""
+"""With this code its clients send the whole history, with this request and every later one."""
+NOT_KEPT = "thread_not_found"
+"""With this code they send the whole history once, and begin a thread with it."""
 TOO_LONG = "context_length_exceeded"
 COUNTS = re.compile(r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens", re.DOTALL)
 """In OpenAI's sentence. Anthropic's clients know one that is too long by how its sentence begins."""
@@ -56,7 +59,7 @@ def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:
 def read_prompt(body: Body, headers: Mapping[str, str]) -> ModelRequest:
     """Read a request whose prompt alone is wanted, so it may lack `max_tokens`. Raises Refused."""
     if body.get("thread"):
-        raise Refused(400, "thread: none is kept, send all of `messages` without `thread`", code=UNTHREADED)
+        raise Refused(400, "thread: it is neither created nor continued, send all of `messages`", code=UNTHREADED)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages: a list of messages is needed, one at least")
@@ -107,8 +110,7 @@ def write_models(*names: str) -> dict[str, Any]:
 
 
 def write_answer(model: str, body: Body, answer: PartialAnswer) -> dict[str, Any]:
-    blocks = [_empty_block(kind) | whole for kind, whole in _blocks(answer)]
-    return _head(model) | {"content": blocks, "usage": _usage(answer)} | _end(answer)
+    return _head(model) | {"content": _content(answer), "usage": _usage(answer)} | _end(answer)
 
 
 async def stream_answer(
@@ -133,8 +135,9 @@ async def stream_answer(
 
     async with aclosing(answers):
         usage = {"input_tokens": first.prompt_tokens, "output_tokens": 0}
+        head = _head(model)
         begun: dict[str, Any] = {"content": [], "stop_reason": None, "usage": usage}
-        yield _event("message_start", message=_head(model) | begun)
+        yield _event("message_start", message=head | begun)
         answer = first
         try:
             for event in stream_new(first):
@@ -147,6 +150,7 @@ async def stream_answer(
             return
         for event in stop_block():
             yield event
+        keep(head | {"content": _content(answer)})
         for kind, whole in _blocks(answer):
             if kind == "tool_use":
                 index += 1
@@ -228,6 +232,10 @@ def _blocks(answer: PartialAnswer) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "tool_use", {"id": name_of, "name": name, "input": _object(arguments)}
 
 
+def _content(answer: PartialAnswer) -> list[dict[str, Any]]:
+    return [_empty_block(kind) | whole for kind, whole in _blocks(answer)]
+
+
 def _empty_block(kind: str) -> dict[str, Any]:
     empty: dict[str, dict[str, Any]] = {
         "thinking": {"thinking": "", "signature": ""},
@@ -271,4 +279,31 @@ def _event(kind: str, **what: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps({'type': kind} | what)}\n\n"
 
 
-MESSAGES = Dialect("/v1/messages", read_request, write_answer, stream_answer, write_error, error_event="event: error\n")
+def _previous(body: Body) -> Any:
+    """Return the message that a thread is continued from; None where it is created, or none is asked for."""
+    return find_field(body, "thread.previous_message_id") if find_field(body, "thread.type") == "continue" else None
+
+
+def _not_kept() -> Refused:
+    why = "thread: what went before is not kept here, or not any more: send all of `messages` in a new thread"
+    return Refused(404, why, code=NOT_KEPT)
+
+
+NAMING = Naming(
+    items="messages",
+    previous=_previous,
+    is_kept=lambda body: find_field(body, "thread.type") == "create" or bool(_previous(body)),
+    answer_items=lambda told: [{"role": "assistant", "content": told["content"]}],
+    not_kept=_not_kept,
+    shared=("system", "tools"),
+    own=("thread",),
+)
+MESSAGES = Dialect(
+    "/v1/messages",
+    read_request,
+    write_answer,
+    stream_answer,
+    write_error,
+    error_event="event: error\n",
+    naming=NAMING,
+)

@@ -1,6 +1,6 @@
 """OpenAI's responses: requests read as calls of a model, and answers written in their shapes, streamed or whole.
 
-A request is read with its whole history: `kept_responses.py` puts in what a client only names. What would need more of
+A request is read with its whole history: `kept_turns.py` puts in what a client only names. What would need more of
 the server's memory is refused with a sentence.
 
 Items of one answer (reasoning, text, function calls) are one message of the assistant. Text and function tools only.
@@ -31,6 +31,7 @@ from ratchet.dialects.dialect import (
     read_wishes,
     wants_one_call,
 )
+from ratchet.dialects.kept_turns import Naming
 from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 
 STATELESS = (
@@ -41,6 +42,8 @@ STATELESS = (
     ("top_logprobs", "only the log-probability of the sampled token is known, and responses have no place for it"),
 )
 """What needs more than this request, if it is set to anything that is true."""
+NOT_KEPT = "previous_response_not_found"
+"""OpenAI's code for it."""
 INCLUDED = ("reasoning.encrypted_content",)
 """What a client may ask to have included, and gets nothing for: reasoning is not encrypted."""
 
@@ -299,4 +302,16 @@ def write_error(error: Mapping[str, Any]) -> dict[str, Any]:
     return {"error": dict(error)}
 
 
-RESPONSES = Dialect("/v1/responses", read_request, write_answer, stream_answer, write_error)
+def _not_kept() -> Refused:
+    why = "this response is not kept here, or not any more: send the whole history as `input`"
+    return Refused(400, why, param="previous_response_id", code=NOT_KEPT)
+
+
+NAMING = Naming(
+    items="input",
+    previous=lambda body: body.get("previous_response_id"),
+    is_kept=lambda body: body.get("store") is not False,
+    answer_items=lambda told: told["output"],
+    not_kept=_not_kept,
+)
+RESPONSES = Dialect("/v1/responses", read_request, write_answer, stream_answer, write_error, naming=NAMING)

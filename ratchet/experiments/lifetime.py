@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from ratchet.experiments.effect import loss_of
 from ratchet.experiments.type_veto import threshold_of
 from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep, ReplayedEvidence, ReplayRecord
-from schemas.records.registry import AdapterEntry, ProgramEntry
+from schemas.records.registry import Entry
 
 LEAST_TOLERANCE = 0.01
 MOST = 0.49
@@ -36,7 +36,7 @@ def alpha_of(alpha: float, nth: int) -> float:
     return 2.0 * alpha / (nth * (nth + 1))
 
 
-def candidates_tried(entries: Iterable[AdapterEntry | ProgramEntry]) -> int:
+def candidates_tried(entries: Iterable[Entry]) -> int:
     """Canaries of an agent that have ended, however they did; give it its versions and its programs."""
     return sum(outcome.kind == "canary" for entry in entries for outcome in entry.outcomes)
 

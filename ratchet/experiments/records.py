@@ -49,7 +49,7 @@ class ExperimentRecord:
             experiment_id=self.experiment_id,
             agent_id=self.agent_id,
             kind=self.running.kind,
-            of="adapters" if self.running.programs is None else "programs",
+            of=self.running.contest,
             treatment=self.running.arms[0],
             control=self.running.arms[1],
             outcome=self.outcome,
@@ -63,7 +63,7 @@ class ExperimentRecord:
             "experiment_id": self.experiment_id,
             "agent_id": self.agent_id,
             "kind": self.running.kind,
-            "of": "adapters" if self.running.programs is None else "programs",
+            "of": self.running.contest,
             "treatment": self.running.arms[0],
             "control": self.running.arms[1],
             "outcome": self.outcome,
@@ -133,6 +133,5 @@ def _end(record: ExperimentRecord) -> int:
 
 def _outcome(registry: Registry, record: ExperimentRecord) -> str:
     agent, (treated, _) = registry.agent(record.agent_id), record.running.arms
-    entry = agent.versions[treated] if record.running.programs is None else agent.programs.entries[treated]
-    outcomes = entry.outcomes
+    outcomes = agent.contest(record.running.contest).entries[treated].outcomes
     return next((one.verdict for one in outcomes if one.experiment_id == record.experiment_id), REPLACED)

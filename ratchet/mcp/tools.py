@@ -128,7 +128,7 @@ def _tool(route: Route, operation: dict[str, Any], components: dict[str, Any], c
         + (" Ask your user first." if effect is Effect.REPLACES else ""),
         roles=frozenset(operation["x-roles"]),
         effect=effect,
-        input_schema=_pruned(_with_definitions(arguments, components), lambda key: key != "title"),
+        input_schema=_prune(_with_definitions(arguments, components), lambda key: key != "title"),
         output_schema=_output_schema(operation, components),
         query=frozenset(name for name, one in parameters.items() if one["in"] == "query"),
         has_body=bool(body),
@@ -142,7 +142,7 @@ def _tool(route: Route, operation: dict[str, Any], components: dict[str, Any], c
 def _body(operation: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     if "requestBody" not in operation:
         return {}
-    return _resolved(operation["requestBody"]["content"][JSON]["schema"], components)
+    return _resolve(operation["requestBody"]["content"][JSON]["schema"], components)
 
 
 def _field(parameter: dict[str, Any]) -> dict[str, Any]:
@@ -156,11 +156,11 @@ def _output_schema(operation: dict[str, Any], components: dict[str, Any]) -> dic
         for status in ("200", "202")
         if JSON in operation["responses"].get(status, {}).get("content", {})
     ]
-    root = {"anyOf": answers} if len(answers) > 1 else _resolved(answers[0], components)
-    return {"type": "object", **_pruned(_with_definitions(root, components), SHAPE.__contains__)}
+    root = {"anyOf": answers} if len(answers) > 1 else _resolve(answers[0], components)
+    return {"type": "object", **_prune(_with_definitions(root, components), SHAPE.__contains__)}
 
 
-def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _resolve(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     named = REFERENCE.fullmatch(schema.get("$ref", ""))
     found: dict[str, Any] = components[named[1]] if named else schema
     return found
@@ -178,14 +178,14 @@ def _with_definitions(root: dict[str, Any], components: dict[str, Any]) -> dict[
     return whole
 
 
-def _pruned(schema: Any, keeps: Callable[[str], bool], *, named: bool = False) -> Any:
+def _prune(schema: Any, keeps: Callable[[str], bool], *, named: bool = False) -> Any:
     """The schema with the keywords that `keeps` is true of. `named`: its keys are names of fields or definitions."""
     if isinstance(schema, list):
-        return [_pruned(one, keeps) for one in schema]
+        return [_prune(one, keeps) for one in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {key: value for key, value in schema.items() if named or keeps(key)}
-    return {k: _pruned(v, keeps, named=not named and k in ("properties", "$defs")) for k, v in kept.items()}
+    return {k: _prune(v, keeps, named=not named and k in ("properties", "$defs")) for k, v in kept.items()}
 
 
 def _takes_text(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:

@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ratchet.programs.environments import Environments
 from ratchet.programs.images.declared import Image
-from ratchet.recorder.order import INPUT, as_text, unfit_argument
-from ratchet.recorder.shipped import inside
+from ratchet.programs.shipped import inside
+from ratchet.programs.task_input import INPUT, as_text, unfit_argument
 from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import SettingsError
 from schemas.messages.base import AgentId, Identifier

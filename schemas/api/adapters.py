@@ -8,8 +8,8 @@ from pydantic import Field, StringConstraints
 
 from schemas.messages.base import AdapterVersion, AgentId, Record, Timestamp
 from schemas.records.adapter_card import AdapterCard
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Decision, RunningExperiment
+from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change
 from schemas.records.registry import ExperimentOutcome, FrozenBy
 
@@ -21,7 +21,7 @@ class VersionView(Record):
     """One version and where it stands."""
 
     version: AdapterVersion
-    state: AdapterState
+    state: EntryState
     sentence: str = Field(description="What the state means; of a candidate that is held up, why, and until when.")
     aliases: list[str] = Field(description="Of: primary, candidate, previous.")
     since: Timestamp | None

@@ -23,6 +23,8 @@ Who = Annotated[str, StringConstraints(pattern=r"^(orchestrator|trainer|operator
 Ed25519 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
 """A public key, in base64url."""
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+Contest = Literal["adapters", "programs"]
+"""The two kinds of entries that compete for an agent's tasks, each kind by itself and by the same rules."""
 
 
 class ProgramRevision(Record):
@@ -60,6 +62,10 @@ class RunningExperiment(Record):
     )
 
     @property
+    def contest(self) -> Contest:
+        return "adapters" if self.programs is None else "programs"
+
+    @property
     def arms(self) -> tuple[str, str]:
         """The names of what is compared, treatment first: of programs or of versions."""
         if self.programs is not None:
@@ -67,32 +73,51 @@ class RunningExperiment(Record):
         return self.treatment, self.control
 
 
-class Register(Record):
+class OfVersion(Record):
+    """A move of one version of the adapter."""
+
+    contest: ClassVar[Contest] = "adapters"
+    version: AdapterVersion
+
+    @property
+    def name(self) -> str:
+        return self.version
+
+
+class OfProgram(Record):
+    """A move of one program."""
+
+    contest: ClassVar[Contest] = "programs"
+    program: Identifier
+
+    @property
+    def name(self) -> str:
+        return self.program
+
+
+class Register(OfVersion):
     """A published folder becomes known: trained."""
 
     kind: Literal["register"] = "register"
-    version: AdapterVersion
     sha256: Sha256
     folder: str = Field(description="Relative to the folder of the adapters.")
     parent: AdapterVersion
     base: BaseModelIdentity
 
 
-class Validate(Record):
+class Validate(OfVersion):
     """It passed the gate: validated."""
 
     kind: Literal["validate"] = "validate"
-    version: AdapterVersion
     replayed: ReplayRecord | None = Field(
         None, exclude_if=absent, description="What its experiment takes over; absent: no logged prompt was asked."
     )
 
 
-class RejectVersion(Record):
+class RejectVersion(OfVersion):
     """It failed a check before any traffic: rejected."""
 
     kind: Literal["reject"] = "reject"
-    version: AdapterVersion
 
 
 class StartExperiment(Record):
@@ -105,30 +130,31 @@ class StartExperiment(Record):
     experiment: RunningExperiment
 
 
-class Promote(Record):
+class Promote(OfVersion):
     """The version becomes the primary; the one before it is superseded; what ran ends. In one step."""
 
     kind: Literal["promote"] = "promote"
-    version: AdapterVersion
     experiment_id: Identifier | None = Field(None, description="The canary that proved it; absent by hand.")
     probation: RunningExperiment | None = Field(
         None, exclude_if=absent, description="In older decisions: the experiment that began with it."
     )
     since_base: Change | None = Field(None, description="What it has changed since v1.0.0, as far as was measured.")
 
+    @property
+    def change(self) -> Change | None:
+        return self.since_base
 
-class Settle(Record):
+
+class Settle(OfVersion):
     """The end of the primary's probation, in older decisions."""
 
     kind: Literal["settle"] = "settle"
-    version: AdapterVersion
 
 
-class RollBack(Record):
+class RollBack(OfVersion):
     """The candidate, or the primary, leaves traffic. A primary's place is taken by `to`, else by the previous one."""
 
     kind: Literal["roll_back"] = "roll_back"
-    version: AdapterVersion
     to: AdapterVersion | None = None
     cool_down_until: Timestamp | None = None
 
@@ -145,18 +171,16 @@ class Conclude(Record):
     )
 
 
-class Archive(Record):
+class Archive(OfVersion):
     """Out of use for good; the folder is still there."""
 
     kind: Literal["archive"] = "archive"
-    version: AdapterVersion
 
 
-class RemoveFolder(Record):
+class RemoveFolder(OfVersion):
     """An archived version has drained and its folder goes; the record stays."""
 
     kind: Literal["remove_folder"] = "remove_folder"
-    version: AdapterVersion
 
 
 class Freeze(Record):
@@ -189,25 +213,22 @@ class SignWith(Record):
     key: Ed25519
 
 
-class TryProgram(Record):
+class TryProgram(OfProgram):
     """An operator asks for an experiment of this program against the one that answers by default."""
 
     kind: Literal["try_program"] = "try_program"
-    program: Identifier
 
 
-class RejectProgram(Record):
+class RejectProgram(OfProgram):
     """The program that was asked for can't be tried: rejected, before any traffic."""
 
     kind: Literal["reject_program"] = "reject_program"
-    program: Identifier
 
 
-class PromoteProgram(Record):
+class PromoteProgram(OfProgram):
     """The program answers by default; the one before it is superseded; its canary ends. In one step."""
 
     kind: Literal["promote_program"] = "promote_program"
-    program: Identifier
     experiment_id: Identifier | None = Field(None, description="The canary that proved it; absent by hand.")
     probation: RunningExperiment | None = Field(
         None, exclude_if=absent, description="In older decisions: the experiment that began with it."
@@ -216,22 +237,24 @@ class PromoteProgram(Record):
         None, description="What it has changed since the agent's first program, as far as was measured."
     )
 
+    @property
+    def change(self) -> Change | None:
+        return self.since_first
 
-class SettleProgram(Record):
+
+class SettleProgram(OfProgram):
     """The end of the probation of the program that answers by default, in older decisions."""
 
     kind: Literal["settle_program"] = "settle_program"
-    program: Identifier
 
 
-class RollBackProgram(Record):
+class RollBackProgram(OfProgram):
     """It leaves traffic: the one that was asked for, the candidate, or the one that answers by default.
 
     That one's place is taken by the one before it; where there was none, samples are dealt to all programs again.
     """
 
     kind: Literal["roll_back_program"] = "roll_back_program"
-    program: Identifier
     cool_down_until: Timestamp | None = None
 
 

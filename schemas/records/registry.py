@@ -22,10 +22,9 @@ from schemas.messages.base import (
     absent,
 )
 from schemas.messages.work import BASE_VERSION
-from schemas.records.adapter_state import AdapterState
-from schemas.records.decision import Ed25519, RunningExperiment, Who
+from schemas.records.decision import Contest, Ed25519, RunningExperiment, Who
+from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change, ReplayRecord
-from schemas.records.program_state import ProgramState
 
 NO_DECISION = "0" * 64
 """The hash that the first decision names as the one before it."""
@@ -45,7 +44,7 @@ class AdapterEntry(Record):
     """One version. The base model has neither sha256 nor folder; a removed folder is null, its record stays."""
 
     version: AdapterVersion
-    state: AdapterState
+    state: EntryState
     decision: int = Field(0, ge=0, description="The decision that brought it into its state; 0: there from the start.")
     since: Timestamp | None = None
     sha256: Sha256 | None = None
@@ -60,6 +59,10 @@ class AdapterEntry(Record):
     )
 
     @property
+    def name(self) -> str:
+        return self.version
+
+    @property
     def can_serve(self) -> bool:
         """The base model always can; an adapter while its folder is there."""
         return self.version == BASE_VERSION or self.folder is not None
@@ -69,7 +72,7 @@ class ProgramEntry(Record):
     """One of an agent's programs that was tried, or chosen by hand."""
 
     name: Identifier
-    state: ProgramState
+    state: EntryState
     decision: int = Field(ge=1, description="The decision that brought it into its state.")
     since: Timestamp
     revision: Sha256 | None = Field(None, description="In its newest experiment; null: it was in none.")
@@ -78,6 +81,11 @@ class ProgramEntry(Record):
         None, description="What it has changed since the agent's first program; null: never measured."
     )
     outcomes: tuple[ExperimentOutcome, ...] = ()
+    can_serve: ClassVar[bool] = True
+    """True for all: which programs runners have is not known here."""
+
+
+Entry = AdapterEntry | ProgramEntry
 
 
 class AgentPrograms(Record):
@@ -91,14 +99,11 @@ class AgentPrograms(Record):
     @property
     def asked(self) -> str | None:
         """The one whose experiment waits to begin."""
-        return next((name for name, entry in self.entries.items() if entry.state is ProgramState.ASKED), None)
+        return next((name for name, entry in self.entries.items() if entry.state is EntryState.ASKED), None)
 
     @model_validator(mode="after")
     def _states_fit(self) -> Self:
-        for held, state in ((self.primary, ProgramState.STABLE), (self.candidate, ProgramState.CANARY)):
-            found = [name for name, entry in self.entries.items() if entry.state is state]
-            if found != ([held] if held is not None else []):
-                raise ValueError(f"of the programs {found} are in a state that {held} alone should be in")
+        _check_aliases(self)
         return self
 
 
@@ -113,7 +118,7 @@ class FrozenBy(Record):
 
 
 def _base_model() -> dict[str, AdapterEntry]:
-    return {BASE_VERSION: AdapterEntry(version=BASE_VERSION, state=AdapterState.STABLE)}
+    return {BASE_VERSION: AdapterEntry(version=BASE_VERSION, state=EntryState.STABLE)}
 
 
 class AgentAdapters(Record):
@@ -136,6 +141,16 @@ class AgentAdapters(Record):
         description="Absent where none was tried or chosen: the samples are dealt to all.",
     )
     versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)
+    asked: ClassVar[None] = None
+    """Versions are tried without being asked for."""
+
+    @property
+    def entries(self) -> dict[str, AdapterEntry]:
+        return self.versions
+
+    def contest(self, contest: Contest) -> AgentAdapters | AgentPrograms:
+        """Return the holder of the entries and aliases of this contest."""
+        return self if contest == "adapters" else self.programs
 
     @property
     def in_traffic(self) -> frozenset[str]:
@@ -150,12 +165,7 @@ class AgentAdapters(Record):
 
     @model_validator(mode="after")
     def _exactly_one_primary(self) -> Self:
-        primaries = [version for version, entry in self.versions.items() if entry.state is AdapterState.STABLE]
-        if primaries != [self.primary]:
-            raise ValueError(f"the primary is {self.primary}, but stable are {primaries}")
-        canaries = [version for version, entry in self.versions.items() if entry.state is AdapterState.CANARY]
-        if canaries != ([self.candidate] if self.candidate else []):
-            raise ValueError(f"the candidate is {self.candidate}, but in the state canary are {canaries}")
+        _check_aliases(self)
         return self
 
     @model_validator(mode="after")
@@ -164,6 +174,17 @@ class AgentAdapters(Record):
             if version not in self.versions or not self.versions[version].can_serve:
                 raise ValueError(f"{version} serves traffic, but is not registered or its folder was removed")
         return self
+
+
+def _check_aliases(contest: AgentAdapters | AgentPrograms) -> None:
+    """The primary alone is stable, and the candidate alone is a canary. Raises ValueError."""
+    for alias, name, state in (
+        ("primary", contest.primary, EntryState.STABLE),
+        ("candidate", contest.candidate, EntryState.CANARY),
+    ):
+        found = [entry.name for entry in contest.entries.values() if entry.state is state]
+        if found != ([name] if name is not None else []):
+            raise ValueError(f"the {alias} is {name}, but in the state {state} are {found}")
 
 
 class Registry(Message):

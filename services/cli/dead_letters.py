@@ -20,7 +20,7 @@ from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.bus.dead_letters.listing import Listing
 from ratchet.bus.dead_letters.queue import Stays
 from ratchet.bus.dead_letters.selection import Selection
-from services.cli.adapters.here import given, operator
+from services.cli.adapters.here import operator, require_reason
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, CommandError, ExitCode, UsageError, out, print_json, print_raw, say, say_error
 
@@ -123,7 +123,9 @@ def requeue(
 
 @dead_letters.command()
 def dismiss(
-    reason: Annotated[str, typer.Option(help="Why: it is kept with each letter, under your name.", callback=given)],
+    reason: Annotated[
+        str, typer.Option(help="Why: it is kept with each letter, under your name.", callback=require_reason)
+    ],
     letter_ids: Annotated[list[str] | None, typer.Argument(help="Their ids, as `list` shows them.")] = None,
     queue: Queue = None,
     matching: Matching = None,
@@ -155,7 +157,9 @@ def dismiss(
 @dead_letters.command()
 def restore(
     letter_ids: Annotated[list[str], typer.Argument(help="Their ids, as dismissed_letters.jsonl has them.")],
-    reason: Annotated[str, typer.Option(help="Why: it is kept beside the letter, under your name.", callback=given)],
+    reason: Annotated[
+        str, typer.Option(help="Why: it is kept beside the letter, under your name.", callback=require_reason)
+    ],
     json: AsJson = False,
 ) -> None:
     """Send dismissed letters to the queues they failed in after all. Each is noted once the broker has it there.

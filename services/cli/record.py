@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from ratchet.recorder.order import RecordOrder, unfit_argument
+from ratchet.programs.task_input import unfit_argument
+from ratchet.rollouts.order import RecordOrder
 from schemas.messages.base import DecodeError, Identifier
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetRecord
@@ -180,4 +181,4 @@ def become_recorder(order: RecordOrder) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         safely = "-P"  # what lies in this folder is the program's, no module of ours
-        os.execv(sys.executable, [sys.executable, safely, "-m", "ratchet.recorder", str(file.fileno())])
+        os.execv(sys.executable, [sys.executable, safely, "-m", "ratchet.rollouts", str(file.fileno())])

@@ -9,7 +9,7 @@ import httpx
 
 from ratchet.conversation.bridge import limits_of
 from ratchet.conversation.template import ChatTemplate
-from ratchet.recorder.agent import served_by, template_for
+from ratchet.rollouts.agent import served_by, template_for
 from ratchet.service.telemetry import Log
 from schemas.api.generate import ServedModel
 from services.runner.rollout import Model

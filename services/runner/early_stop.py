@@ -13,7 +13,7 @@ from collections.abc import Callable
 import httpx
 
 from ratchet.logs.best_answer import NOT_THERE, is_censored, passes
-from ratchet.recorder.rollout import Budget
+from ratchet.rollouts.rollout import Budget
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
 from schemas.api.score import ScoreAnswer, ScoreRequest

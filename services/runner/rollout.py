@@ -12,13 +12,13 @@ import httpx
 
 from ratchet.conversation.template import ChatTemplate
 from ratchet.programs.declared import TASK_FILE, TASK_VARIABLE, Program
-from ratchet.recorder.answers import rollout_of
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.command import model_environment
-from ratchet.recorder.order import as_text
-from ratchet.recorder.own_socket import serving
-from ratchet.recorder.recording import Ran, recorded
-from ratchet.recorder.rollout import Budget, RecordedRollout
+from ratchet.programs.task_input import as_text
+from ratchet.rollouts.answers import rollout_of
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.command import model_environment
+from ratchet.rollouts.own_socket import serving
+from ratchet.rollouts.recording import Ran, recorded
+from ratchet.rollouts.rollout import Budget, RecordedRollout
 from ratchet.service import failpoint
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log

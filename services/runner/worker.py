@@ -23,10 +23,10 @@ from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.logs.names import is_own
 from ratchet.openai.errors import ServerUnavailable
 from ratchet.programs.declared import Program, Programs
-from ratchet.recorder.agent import agent_client
-from ratchet.recorder.recording import publish_response, response_of, why_ended
-from ratchet.recorder.rollout import Budget
-from ratchet.recorder.work import time_within
+from ratchet.rollouts.agent import agent_client
+from ratchet.rollouts.recording import publish_response, response_of, why_ended
+from ratchet.rollouts.rollout import Budget
+from ratchet.rollouts.work import time_within
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime

@@ -30,8 +30,8 @@ from ratchet.runs.progress import ProgressFile
 from ratchet.runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import DecisionDraft, Distrust, Move
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import AdapterEntry
 from services.cli.fleet.local_broker import free_port
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting
@@ -725,7 +725,7 @@ def crowded(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         store = RegistryStore(fleet.folder / "adapters")
         registry = store.read()
         small = registry.agent("small")
-        states = (AdapterState.ARCHIVED, AdapterState.REJECTED, AdapterState.SUPERSEDED)
+        states = (EntryState.ARCHIVED, EntryState.REJECTED, EntryState.SUPERSEDED)
         versions = small.versions | {
             f"v1.0.{n}": AdapterEntry(version=f"v1.0.{n}", state=states[n % 3], parent=f"v1.0.{n - 1 - n % 7 % n}")
             for n in range(1, ADAPTERS + 1)

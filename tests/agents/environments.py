@@ -15,7 +15,7 @@ from pathlib import Path
 from ratchet.programs.declared import declared_programs
 from ratchet.programs.environments import Environments
 from ratchet.programs.images.installing import NotInstalled
-from ratchet.recorder.shipped.declared import AIDER, MINI_SWE_AGENT
+from ratchet.programs.shipped.declared import AIDER, MINI_SWE_AGENT
 from tests.acceptance.node_programs import node_executable
 from tests.programs import REPOSITORY
 

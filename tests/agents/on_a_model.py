@@ -26,10 +26,10 @@ from ratchet.conversation.segments import sample_of
 from ratchet.conversation.template import ChatTemplate
 from ratchet.models.known import known_folder
 from ratchet.models.loading import load_language_model
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.command import Program, run_with
-from ratchet.recorder.engine import Token
-from ratchet.recorder.rollout import Budget, RecordedRollout
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.command import Program, run_with
+from ratchet.rollouts.engine import Token
+from ratchet.rollouts.rollout import Budget, RecordedRollout
 from ratchet.service.errors import EngineError
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling

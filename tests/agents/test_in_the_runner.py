@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from ratchet.programs.declared import Program, declared_programs
 from ratchet.programs.environments import Environments
 from ratchet.programs.images.installing import NotInstalled
-from ratchet.recorder.engine import ScriptedEngine
+from ratchet.rollouts.engine import ScriptedEngine
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace
@@ -31,7 +31,7 @@ from tests.agents.driving import Script, Turn, call
 from tests.agents.environments import ROOT
 from tests.programs import REPOSITORY
 from tests.ratchet.conversation.speakers import codec, source_of
-from tests.ratchet.recorder.exactness import exact_calls
+from tests.ratchet.rollouts.exactness import exact_calls
 from tests.services.cli.verify.workspace_tasks import WRONG, task
 from tests.services.runner.conftest import MakeHouse, make_house, make_work
 

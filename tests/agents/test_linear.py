@@ -20,11 +20,11 @@ import pytest
 
 from ratchet.conversation.template import ChatTemplate
 from ratchet.models.known import known_folder
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.command import model_environment
-from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.recording import Ran, recorded
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.command import model_environment
+from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.recording import Ran, recorded
+from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import EngineError
 from tests.agents.conftest import Note, cannot_be_had
 from tests.agents.driving import PROGRAMS, Recorded

@@ -23,8 +23,8 @@ from bench.ratchet.tasks import (
     is_held_out,
     training_problem,
 )
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Decision, Promote
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import AdapterEntry, AgentAdapters, FrozenBy
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import draft
@@ -100,18 +100,18 @@ def test_what_goes_wrong_happens_in_its_rounds() -> None:
 @pytest.mark.parametrize(
     ("state", "distrusted", "outcome"),
     [
-        (AdapterState.VALIDATED, BY, HELD),
-        (AdapterState.VALIDATED, None, "validated"),
-        (AdapterState.ABORTED, BY, "aborted"),
-        (AdapterState.STABLE, BY, "promoted"),
-        (AdapterState.ROLLED_BACK, None, "rolled_back"),
+        (EntryState.VALIDATED, BY, HELD),
+        (EntryState.VALIDATED, None, "validated"),
+        (EntryState.ABORTED, BY, "aborted"),
+        (EntryState.STABLE, BY, "promoted"),
+        (EntryState.ROLLED_BACK, None, "rolled_back"),
     ],
 )
 def test_a_round_is_held_where_the_judge_is_not_trusted_before_a_verdict(
-    state: AdapterState, distrusted: FrozenBy | None, outcome: str
+    state: EntryState, distrusted: FrozenBy | None, outcome: str
 ) -> None:
-    ahead = state is AdapterState.STABLE
-    base = AdapterEntry(version="v1.0.0", state=AdapterState.SUPERSEDED if ahead else AdapterState.STABLE)
+    ahead = state is EntryState.STABLE
+    base = AdapterEntry(version="v1.0.0", state=EntryState.SUPERSEDED if ahead else EntryState.STABLE)
     tried = AdapterEntry(version="v1.0.1", state=state, folder="small/v1.0.1")
     now = AgentAdapters(
         primary="v1.0.1" if ahead else "v1.0.0",

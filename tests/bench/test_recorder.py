@@ -16,9 +16,9 @@ from bench.recorder.recording import Recordings, summary
 from bench.recorder.report import as_json, bars, table
 from bench.recorder.script import CONTEXT, MODEL, answers
 from ratchet.openai.client import http_client
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.rollout import RecordedRollout
-from ratchet.recorder.vllm import VllmTokens
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.rollout import RecordedRollout
+from ratchet.rollouts.vllm import VllmTokens
 from schemas.messages.work import Sampling
 from tests.ratchet.conversation.speakers import template
 

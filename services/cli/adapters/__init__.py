@@ -1,1 +1,1 @@
-"""What `ratchet adapters` decides and shows."""
+"""`ratchet adapters`: its commands and its tables."""

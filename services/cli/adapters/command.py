@@ -12,21 +12,21 @@ from typing import Annotated, Any
 
 import typer
 
-from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.decisions import DecisionLedger, version_of
 from ratchet.adapters.diff import diff_adapters
 from ratchet.adapters.evaluations import evaluations_of
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import read_card
+from ratchet.adapters.operator_service import OperatorService, chosen_agents
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
 from ratchet.adapters.verification import verify_registry
 from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
-from schemas.records.decision import DecisionDraft, SignWith
+from schemas.records.decision import DecisionDraft, Freeze, SignWith, Trust, Unfreeze
 from schemas.records.registry import Registry
 from services.cli.adapters.export import export
-from services.cli.adapters.here import Agent, Reason, Version, adapter_service_here, operator
+from services.cli.adapters.here import Agent, Reason, Version, operator, operator_service_here
 from services.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
 from services.cli.eval.view import render_evaluation
 from services.cli.fleet.at_a_glance import at_a_glance, held_up
@@ -60,7 +60,7 @@ def show(
     json: AsJson = False,
 ) -> None:
     """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
-    service = adapter_service_here(agent)
+    service = operator_service_here(agent)
     if (entry := service.agent.versions.get(version)) is None:
         raise NotFound(f"agent {service.agent_id} has no version {version!r}: ratchet adapters list")
     card = read_card(service.store.folder / entry.folder) if entry.folder else None
@@ -89,7 +89,7 @@ def show(
 @adapters.command()
 def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Compare two versions: card, data, hyperparameters, metrics, and how much each module's update changed."""
-    service = adapter_service_here(agent)
+    service = operator_service_here(agent)
     changes = diff_adapters(service.folder(before), service.folder(after))
     print_json(asdict(changes)) if json else out.print(render_diff(changes, before, after))
 
@@ -112,8 +112,8 @@ def history(
 @adapters.command()
 def promote(version: Version, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
     """Make a version the primary at once, without an experiment; a watch begins."""
-    service = adapter_service_here(agent)
-    _say_after(service, service.promote(version, reason), json)
+    service = operator_service_here(agent)
+    _say_after(service, service.promote("adapters", version, reason), json)
 
 
 @adapters.command()
@@ -125,22 +125,22 @@ def rollback(
     json: AsJson = False,
 ) -> None:
     """Take a version out of traffic at once. Works while frozen, too."""
-    service = adapter_service_here(agent)
-    _say_after(service, service.roll_back(version, to, reason), json)
+    service = operator_service_here(agent)
+    _say_after(service, service.roll_back("adapters", version, reason, to), json)
 
 
 @adapters.command()
 def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
-    service = adapter_service_here(agent)
-    _say_after(service, service.freeze(reason), json)
+    service = operator_service_here(agent)
+    _say_after(service, service.decide(Freeze(), reason), json)
 
 
 @adapters.command()
 def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Let the agent learn again."""
-    service = adapter_service_here(agent)
-    _say_after(service, service.unfreeze(reason), json)
+    service = operator_service_here(agent)
+    _say_after(service, service.decide(Unfreeze(), reason), json)
 
 
 @adapters.command()
@@ -149,8 +149,8 @@ def reanchor(reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
 
     Its anchors get new references at the next check; training and experiments, which wait while it drifts, go on.
     """
-    service = adapter_service_here(agent)
-    _say_after(service, service.anchor_anew(reason), json)
+    service = operator_service_here(agent)
+    _say_after(service, service.decide(Trust(anchor_anew=True), reason), json)
 
 
 @adapters.command()
@@ -226,7 +226,7 @@ def rebuild(json: AsJson = False) -> None:
         out.print(f"What was there before is in {kept}", markup=False)
 
 
-def _say_after(service: AdapterService, registry: Registry, as_json: bool) -> None:
+def _say_after(service: OperatorService, registry: Registry, as_json: bool) -> None:
     agent = registry.agent(service.agent_id)
     if as_json:
         print_json({"revision": registry.revision, "agent": agent.model_dump(mode="json")})

@@ -12,20 +12,20 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ratchet.adapters.adapter_service import AdapterService
 from ratchet.adapters.check import check_adapter
 from ratchet.adapters.evaluations import evaluations_of
 from ratchet.adapters.export import holds, new_folder, write_model_card, write_peft_folder, write_record
 from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.operator_service import OperatorService
 from ratchet.models.fetch import CONVERSION_ENVIRONMENT
 from ratchet.service.errors import NotFound, one_line
 from ratchet.service.settings import FleetSettings
-from services.cli.adapters.here import Agent, Version, adapter_service_here
+from services.cli.adapters.here import Agent, Version, operator_service_here
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say
 
 CONVERTER = "convert_hf_to_gguf.py"
-"""Of llama.cpp; the GGUF file gets this name in the folder."""
+"""The script of llama.cpp that converts; its file gets the name `GGUF_FILE` in the folder."""
 GGUF_FILE = "model.gguf"
 
 
@@ -61,7 +61,7 @@ def export(
     """
     if (gguf or model or dtype != "auto") and not merged:
         raise UsageError("--gguf, --model and --dtype go with --merged: PEFT's files are copied as they are")
-    service = adapter_service_here(agent)
+    service = operator_service_here(agent)
     if (source := service.folder(version)) is None:
         raise NotFound(f"{version} is the base model, and has no adapter: export a version that was trained")
     converter = _converter(gguf) if gguf else None
@@ -98,7 +98,7 @@ def export(
         out.print(f"and so does {made['url']}", markup=False)
 
 
-def _fill(target: Path, source: Path, service: AdapterService, base: str | None, dtype: str) -> dict[str, Any]:
+def _fill(target: Path, source: Path, service: OperatorService, base: str | None, dtype: str) -> dict[str, Any]:
     """`base`: to be merged with; None for PEFT's files."""
     settings = FleetSettings.read()
     card = check_adapter(source, AdapterLimits(settings.adapter_max_rank))
@@ -120,7 +120,7 @@ def _base(model: str | None, source: Path) -> str:
 
 
 def _merge(base: str, adapter: Path, target: Path, dtype: str, max_rank: int) -> dict[str, Any]:
-    """In a process of its own, the only one that imports torch. Raises CommandError with its sentence."""
+    """Merge in a process of its own, the only one that imports torch. Raises CommandError with its sentence."""
     say(f"merging {adapter.name} into {base}")
     command = [sys.executable, "-m", "ratchet.models.merge", base, "--adapter", str(adapter), "--out", str(target)]
     ended = subprocess.run(
@@ -159,7 +159,7 @@ def _convert(converter: Path, folder: Path) -> None:
 
 
 def _push(folder: Path, repository: str, what: str) -> str:
-    """Where it is then. Raises CommandError with the client's sentence."""
+    """Return the address where it is then. Raises CommandError with the client's sentence."""
     try:
         from huggingface_hub import HfApi
     except ImportError:

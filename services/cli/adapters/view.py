@@ -14,8 +14,8 @@ from rich.text import Text
 from ratchet.adapters.decisions import program_of, version_of
 from schemas.api.status import HeldUp
 from schemas.records.adapter_card import AdapterCard
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Decision
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import AdapterEntry, AgentAdapters
 from services.cli.listing import Listing
 
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from ratchet.adapters.diff import AdapterDiff, ModuleChange
 
 STYLES = {
-    AdapterState.STABLE: "bold green",
-    AdapterState.CANARY: "yellow",
-    AdapterState.ROLLED_BACK: "red",
-    AdapterState.REJECTED: "red",
-    AdapterState.ARCHIVED: "dim",
+    EntryState.STABLE: "bold green",
+    EntryState.CANARY: "yellow",
+    EntryState.ASKED: "yellow",
+    EntryState.ROLLED_BACK: "red",
+    EntryState.REJECTED: "red",
+    EntryState.ARCHIVED: "dim",
 }
 WRAPPED = ("field",)
 """Columns that give way where the terminal is narrow."""

@@ -1,1 +1,1 @@
-"""What `ratchet programs` shows."""
+"""`ratchet programs`: its commands and its tables."""

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ratchet.adapters.adapter_service import chosen_agents
-from ratchet.adapters.program_service import ProgramService, programs_standing, require_known
+from ratchet.adapters.agent_view import programs_standing
+from ratchet.adapters.operator_service import OperatorService, chosen_agents, require_known
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.programs import ProgramBook
 from ratchet.programs.declared import Program, declared_programs
@@ -18,8 +18,9 @@ from ratchet.programs.images.installing import NotInstalled
 from ratchet.programs.installing import install as install_all
 from ratchet.programs.installing import is_installed, needs
 from ratchet.service.settings import FleetSettings
+from schemas.records.decision import TryProgram
 from schemas.records.registry import Registry
-from services.cli.adapters.here import Agent, Reason, operator
+from services.cli.adapters.here import Agent, Reason, operator_service_here
 from services.cli.fleet.at_a_glance import told_at
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.programs.comparison import NONE_YET, comparison
@@ -121,17 +122,17 @@ def try_(program: Name, reason: Reason, agent: Agent = None, json: AsJson = Fals
     It begins once runners have both, the new one has passed the gate, no other experiment runs, and nothing is frozen
     or cooling down: `ratchet programs standing` says whether it waits, `ratchet experiment show --follow` follows it.
     """
-    service = _service(agent)
+    service = operator_service_here(agent)
     _look_for(program, service.agent_id)
-    _say_after(service, service.try_(program, reason), json)
+    _say_after(service, service.decide(TryProgram(program=program), reason), json)
 
 
 @programs.command()
 def promote(program: Name, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
     """Have a program answer an agent's tasks by default at once, without an experiment; a watch begins."""
-    service = _service(agent)
+    service = operator_service_here(agent)
     _look_for(program, service.agent_id)
-    _say_after(service, service.promote(program, reason), json)
+    _say_after(service, service.promote("programs", program, reason), json)
 
 
 @programs.command()
@@ -144,16 +145,8 @@ def rollback(
     json: AsJson = False,
 ) -> None:
     """Take a program out of traffic at once, or call its experiment off. Works while frozen, too."""
-    service = _service(agent)
-    _say_after(service, service.roll_back(program, reason), json)
-
-
-def _service(agent: str | None) -> ProgramService:
-    """Raises SettingsError, NotFound."""
-    settings = FleetSettings.read()
-    store = RegistryStore.from_settings(settings)
-    (chosen, *_) = chosen_agents(settings.agents, store.read(), agent)
-    return ProgramService(store, chosen, operator())
+    service = operator_service_here(agent)
+    _say_after(service, service.roll_back("programs", program, reason), json)
 
 
 def _look_for(program: str, agent_id: str) -> None:
@@ -165,7 +158,7 @@ def _look_for(program: str, agent_id: str) -> None:
         say(f"No runner was heard from here, so nobody looked whether one has a program {program!r}.")
 
 
-def _say_after(service: ProgramService, registry: Registry, as_json: bool) -> None:
+def _say_after(service: OperatorService, registry: Registry, as_json: bool) -> None:
     found = programs_standing(registry, service.agent_id)
     if as_json:
         print_json(found.model_dump(mode="json"))

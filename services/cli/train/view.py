@@ -25,12 +25,12 @@ from ratchet.runs.run import NOTHING_AGAINST_IT
 from ratchet.runs.store import RunFolder, RunStore
 from ratchet.service.errors import NotFound
 from schemas.api.runs import RunProgress, RunView
-from schemas.records.adapter_state import AdapterState
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import AgentAdapters
 from services.cli.terminal import TimedOut, say, table
 
 FIGURES = (("loss", "loss", "+.4f"), ("clip_fraction", "clipped", ".1%"), ("gap", "drift", ".3f"), ("kl", "kl", ".4f"))
-ON_ITS_WAY = (AdapterState.TRAINED, AdapterState.VALIDATED, AdapterState.CANARY)
+ON_ITS_WAY = (EntryState.TRAINED, EntryState.VALIDATED, EntryState.CANARY)
 STAGES = {
     "starting": "starting the trainer",
     "reading": "reading the log",

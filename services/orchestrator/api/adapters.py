@@ -10,9 +10,9 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path, Query
 
-from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.agent_view import agent_view, begin, version_fields
 from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.operator_service import OperatorService, chosen_agents
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import verify_registry
 from ratchet.http.access.guard import CallerOf
@@ -36,7 +36,7 @@ from schemas.api.adapters import (
 from schemas.api.page import Page
 from schemas.api.status import HeldUp
 from schemas.messages.base import AdapterVersion, AgentId
-from schemas.records.decision import Decision
+from schemas.records.decision import Decision, Freeze, Trust, Unfreeze
 from schemas.records.registry import Registry
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.promotion.arms import ReadRegistry
@@ -64,13 +64,13 @@ def adapters_router(
     router = APIRouter(tags=["adapters"])
     verifier = Verifier(store, AdapterLimits(max_rank), threads)
 
-    async def apply_move(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
+    async def apply_move(agent_id: str, caller: Caller, move: Callable[[OperatorService], Registry]) -> AgentView:
         """Apply a move; it is in effect when this returns.
 
         It uses other threads than those that read: a rollback waits for nobody who looks at old tasks.
         """
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
-        service = AdapterService(store, name, max_rank, recorded_name(caller))
+        service = OperatorService(store, name, max_rank, recorded_name(caller))
         registry = await asyncio.to_thread(move, service)
         await read_registry(name)
         return told_of(agent_view(registry, name), held_up())
@@ -128,7 +128,9 @@ def adapters_router(
         """Make a version the primary by hand, so that it answers all users at once, without the proof of an experiment.
         A watch begins: the old primary keeps a small share and can still win.
         """
-        return await apply_move(agent_id, caller, lambda service: service.promote(asked.version, asked.reason))
+        return await apply_move(
+            agent_id, caller, lambda service: service.promote("adapters", asked.version, asked.reason)
+        )
 
     @router.post("/v1/adapters/{agent_id}/rollback", responses=MOVED)
     @operation(OPERATOR, effect=Effect.REPLACES, title="Roll an adapter back", tool="rollback")
@@ -137,20 +139,20 @@ def adapters_router(
         before it. Works while frozen, too. A harmful candidate is rolled back by the fleet itself.
         """
         return await apply_move(
-            agent_id, caller, lambda service: service.roll_back(asked.version, asked.to, asked.reason)
+            agent_id, caller, lambda service: service.roll_back("adapters", asked.version, asked.reason, asked.to)
         )
 
     @router.post("/v1/adapters/{agent_id}/freeze", responses=MOVED)
     @operation(OPERATOR, effect=Effect.SETS, title="Freeze an agent", tool="freeze")
     async def freeze(agent_id: WhichAgent, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
-        return await apply_move(agent_id, caller, lambda service: service.freeze(asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.decide(Freeze(), asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/unfreeze", responses=MOVED)
     @operation(OPERATOR, effect=Effect.SETS, title="Unfreeze an agent", tool="unfreeze")
     async def unfreeze(agent_id: WhichAgent, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Let a frozen agent learn again: experiments begin, and what proves better is promoted."""
-        return await apply_move(agent_id, caller, lambda service: service.unfreeze(asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.decide(Unfreeze(), asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/reanchor", responses=MOVED)
     @operation(OPERATOR, effect=Effect.SETS, title="Take the scorer as it is now", tool="reanchor")
@@ -158,7 +160,7 @@ def adapters_router(
         """Accept a scorer that has drifted because it was changed on purpose: its scores of the anchors become the
         measure, and learning goes on. Once the scorer is as it was, learning goes on by itself.
         """
-        return await apply_move(agent_id, caller, lambda service: service.anchor_anew(asked.reason))
+        return await apply_move(agent_id, caller, lambda service: service.decide(Trust(anchor_anew=True), asked.reason))
 
     @router.get("/v1/decisions/verification", responses=problems(503))
     @operation(VIEWER, OPERATOR)

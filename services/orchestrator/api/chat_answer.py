@@ -22,7 +22,7 @@ from ratchet.openai.chat import (
     Usage,
 )
 from ratchet.openai.tools import answered_calls
-from ratchet.recorder.parsing import PlainParser, installed_parsers
+from ratchet.rollouts.parsing import PlainParser, installed_parsers
 from schemas.messages.task import Tool
 from schemas.records.interaction import Interaction
 

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from ratchet.conversation.messages import canonical
 from ratchet.dialects.body import Refused, read_body, refusal_of
 from ratchet.dialects.dialect import Dialect, Parsed, count_retries
-from ratchet.dialects.kept_responses import KeptResponses
+from ratchet.dialects.kept_turns import KeptTurns
 from ratchet.dialects.messages import MESSAGES
 from ratchet.dialects.responses import RESPONSES
 from ratchet.http.access.guard import CallerOf
@@ -36,7 +36,7 @@ from services.orchestrator.api.chat_answer import pieces
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
 
 MOST_KEPT_BYTES = 64 * 1024 * 1024
-"""Bytes of responses, of all callers together, that a later request may name."""
+"""Bytes of turns, of all callers together, that a later request may name."""
 ASKED_FOR_NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
 READ = ("model", "stream", "temperature", "top_p", "tools", "tool_choice", "metadata")
 """Fields of both."""
@@ -132,7 +132,7 @@ RESPONSES_FRONT = Front(
 
 
 def dialects_router(service: ChatService) -> APIRouter:
-    router, kept = APIRouter(), KeptResponses(MOST_KEPT_BYTES)
+    router, kept = APIRouter(), KeptTurns(MOST_KEPT_BYTES)
 
     @router.post(MESSAGES.path, include_in_schema=False)
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS)
@@ -142,7 +142,7 @@ def dialects_router(service: ChatService) -> APIRouter:
         beta: Annotated[str | None, Query(description="No effect.")] = None,
         idempotency_key: IdempotencyKey = None,
     ) -> Response:
-        return await _answer_request(MESSAGES_FRONT, service, request, caller, idempotency_key)
+        return await _answer_request(MESSAGES_FRONT, service, request, caller, idempotency_key, kept)
 
     @router.post(RESPONSES.path, include_in_schema=False)
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS)
@@ -158,12 +158,12 @@ async def _answer_request(
     request: Request,
     caller: CallerOf,
     idempotency_key: str | None,
-    kept: KeptResponses | None = None,
+    kept: KeptTurns,
 ) -> Response:
-    raw = await request.body()
+    raw, naming = await request.body(), front.dialect.naming
     try:
         body = read_body(raw)
-        asked = body if kept is None else kept.resolve(body, caller.name)
+        asked = kept.resolve(naming, body, caller.name) if naming else body
         chat = chat_request(front, asked, request.headers)
     except Refused as error:
         raise _problem(front, error) from None
@@ -175,7 +175,7 @@ async def _answer_request(
     headers = task_headers(task_id)
 
     def keep(told: dict[str, Any]) -> dict[str, Any]:
-        return told if kept is None else kept.keep(body, len(raw), told, caller.name)
+        return kept.keep(naming, body, len(raw), told, caller.name) if naming else told
 
     if chat.stream:
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from ratchet.adapters.adapter_service import chosen_agents
-from ratchet.adapters.program_service import ProgramService, programs_standing, require_known
+from ratchet.adapters.agent_view import programs_standing
+from ratchet.adapters.operator_service import OperatorService, chosen_agents, require_known
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.programs import ProgramBook
 from ratchet.http.access.guard import CallerOf
@@ -19,6 +19,7 @@ from ratchet.http.problem import problems
 from ratchet.http.work import Threads
 from schemas.api.programs import ProgramRequest, ProgramRollBackRequest, ProgramsCompared, ProgramsStanding
 from schemas.messages.base import AgentId
+from schemas.records.decision import TryProgram
 from schemas.records.registry import Registry
 from services.orchestrator.api.adapters import MOVED, WhichAgent, recorded_name
 from services.orchestrator.promotion.arms import ReadRegistry
@@ -31,6 +32,7 @@ def programs_router(
     book: ProgramBook,
     store: RegistryStore,
     agents: tuple[str, ...],
+    max_rank: int,
     told: Told,
     threads: Threads,
     read_registry: ReadRegistry,
@@ -40,10 +42,12 @@ def programs_router(
     def declared_names(agent_id: str) -> set[str]:
         return {name for one in told(agent_id) for name in one}
 
-    async def apply_move(agent_id: str, caller: Caller, move: Callable[[ProgramService], Registry]) -> ProgramsStanding:
+    async def apply_move(
+        agent_id: str, caller: Caller, move: Callable[[OperatorService], Registry]
+    ) -> ProgramsStanding:
         """Apply a move; it is in effect when this returns, in other threads than those that read."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
-        service = ProgramService(store, name, recorded_name(caller))
+        service = OperatorService(store, name, max_rank, recorded_name(caller))
         registry = await asyncio.to_thread(move, service)
         await read_registry(name)
         return programs_standing(registry, name, told(name))
@@ -79,7 +83,9 @@ def programs_router(
         grows. It takes over only once it is proved better.
         """
         require_known(asked.program, declared_names(agent_id))
-        return await apply_move(agent_id, caller, lambda service: service.try_(asked.program, asked.reason))
+        return await apply_move(
+            agent_id, caller, lambda service: service.decide(TryProgram(program=asked.program), asked.reason)
+        )
 
     @router.post("/v1/programs/{agent_id}/promote", responses=MOVED)
     @operation(OPERATOR, effect=Effect.REPLACES, title="Promote a program", tool="promote_program")
@@ -88,7 +94,9 @@ def programs_router(
         before it keeps a small share and can still win.
         """
         require_known(asked.program, declared_names(agent_id))
-        return await apply_move(agent_id, caller, lambda service: service.promote(asked.program, asked.reason))
+        return await apply_move(
+            agent_id, caller, lambda service: service.promote("programs", asked.program, asked.reason)
+        )
 
     @router.post("/v1/programs/{agent_id}/rollback", responses=MOVED)
     @operation(OPERATOR, effect=Effect.REPLACES, title="Roll a program back", tool="rollback_program")
@@ -96,6 +104,8 @@ def programs_router(
         """Take a program out of the traffic at once: a candidate ends its experiment, the one that answers by default
         is replaced by the one before it. Works while frozen, too.
         """
-        return await apply_move(agent_id, caller, lambda service: service.roll_back(asked.program, asked.reason))
+        return await apply_move(
+            agent_id, caller, lambda service: service.roll_back("programs", asked.program, asked.reason)
+        )
 
     return router

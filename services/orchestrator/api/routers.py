@@ -112,6 +112,7 @@ class OrchestratorApi:
                 self._programs,
                 self._store,
                 settings.agents,
+                settings.adapter_max_rank,
                 self.rollouts.declared_programs,
                 threads,
                 self._read_registry,

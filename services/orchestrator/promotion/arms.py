@@ -1,4 +1,4 @@
-"""Which adapter and program answer each task of one agent: the primary ones, or the arm drawn in an experiment.
+"""Chooses the adapter and the program that answer each task of one agent: the primary ones, or the arm that is drawn.
 
 Follows the registry; decides nothing. Knows no clock, no bus and no files.
 """
@@ -48,7 +48,7 @@ class Arms:
 
     @property
     def verdict(self) -> ExperimentDecision | None:
-        """Of the running experiment, once it has one; the promoter acts on it."""
+        """The verdict of the running experiment, once it has one; the promoter acts on it."""
         return self.experiment.final if self.experiment is not None else None
 
     def follow(self, adapters: AgentAdapters, experiment: Experiment | None, watch: Experiment | None = None) -> None:
@@ -100,7 +100,7 @@ class Arms:
     def _trials_of(self, task: Task) -> tuple[Trial, ...]:
         """A task whose programs its asker chose is in no experiment of programs."""
         if names_its_own(task):
-            return tuple(one for one in self.trials if one[0].programs is None)
+            return tuple(one for one in self.trials if one[0].contest == "adapters")
         return self.trials
 
     def _arm_in(self, running: RunningExperiment, assignment: Assignment, sequence: int) -> Arm:
@@ -118,7 +118,7 @@ class Arms:
         return drawn.model_copy(update=named) if named else drawn
 
     def _arm_of_session(self, trials: tuple[Trial, ...], session_id: str | None, sequence: int) -> Arm:
-        """What answers it now; for a task of it that no experiment counts."""
+        """Return the arm that answers the session now, for a task of it that no experiment counts."""
         for running, experiment in trials if session_id is not None else ():
             if experiment.knows(str(session_id)) and (known := experiment.arm_for(str(session_id), in_session=True)):
                 outside = {"experiment_id": None, "is_candidate": False, "propensity": 1.0, "program_revision": None}
@@ -195,5 +195,5 @@ class Arms:
 
 
 def names_its_own(task: Task) -> bool:
-    """Whether its asker says which programs answer it, or answers it himself."""
+    """True if its asker says which programs answer it, or answers it himself."""
     return task.programs is not None or task.work_to is not None

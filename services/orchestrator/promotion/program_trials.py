@@ -7,30 +7,32 @@ the new one has passed the gate; it ends without a winner as soon as a runner ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from ratchet.service.telemetry import Log
-from schemas.records.decision import Move, ProgramArms, RejectProgram, RunningExperiment
+from schemas.records.decision import Move, ProgramArms, ProgramRevision, RejectProgram, RunningExperiment
 from schemas.records.evidence import Verdict
 from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
-from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy, Where
-from services.orchestrator.promotion.pauses import Pauses
-from services.orchestrator.promotion.program_transitions import (
-    Declared,
-    agreed,
-    difference,
+from services.orchestrator.promotion.experiment_transitions import (
+    ExperimentPolicy,
+    Where,
     may_begin,
+    move_after_verdict,
     program_canary,
-    program_carried_out,
 )
+from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.shadow_gate import GateVerdict
 
 log = Log("program-trials")
 
 PATIENCE_S = 30.0
-"""How long runners may take to have what is to be compared; one that is gone is forgotten sooner."""
+"""Seconds that runners may take to have what is to be compared; one that is gone is forgotten sooner."""
+
+
+Declared = Mapping[str, str]
+"""The programs of an agent that one runner has, each with its revision."""
 
 
 class Decide(Protocol):
@@ -59,13 +61,13 @@ class ProgramTrials:
         self._told = told
         self._gate = gate
         self._at_gate: tuple[int, ProgramArms, asyncio.Task[GateVerdict]] | None = None
-        """For which decision's sake, and about which revisions."""
+        """The decision that asked for it, the revisions that are compared, and the gate at work."""
         self._decide = decide
         self._where = where
         self._seconds = seconds
         self._pauses = pauses
         self._waits: tuple[int, float] | None = None
-        """For which decision's sake runners are waited for, and since when."""
+        """The decision for whose sake runners are waited for, and since when."""
 
     async def turn(self) -> None:
         """Begin what is due. Raises RegistryError, BusError."""
@@ -81,7 +83,7 @@ class ProgramTrials:
         for running in self._adapters.running:
             if running.programs is None or (reason := difference(running.programs, self._told())) is None:
                 continue
-            move = program_carried_out(running, running.programs, Verdict.ABORT, self._policy, self._where())
+            move = move_after_verdict(running, Verdict.ABORT, self._policy, self._where())
             await self._decide(move, reason, running=running)
 
     @property
@@ -90,7 +92,7 @@ class ProgramTrials:
         programs = self._adapters.programs
         if programs.primary is None or programs.previous is None:
             return None
-        found = agreed((programs.primary, programs.previous), self._told())
+        found = find_arms((programs.primary, programs.previous), self._told())
         return found if isinstance(found, ProgramArms) else None
 
     async def _begin(self) -> None:
@@ -101,9 +103,9 @@ class ProgramTrials:
         if asked is None or primary is None:
             self.stop()
             return
-        if not may_begin(adapters, where):
+        if not may_begin(adapters, where.at):
             return
-        found = self._agreed(adapters.programs.entries[asked].decision, (asked, primary))
+        found = self._find_arms(adapters.programs.entries[asked].decision, (asked, primary))
         if isinstance(found, ProgramArms):
             verdict = self._verdict(adapters.programs.entries[asked].decision, found)
             if verdict is not None and not verdict.passed:
@@ -115,7 +117,7 @@ class ProgramTrials:
             await self._decide(RejectProgram(program=asked), found)
 
     def _verdict(self, decision: int, arms: ProgramArms) -> GateVerdict | None:
-        """Of the gate, once it has one of just these."""
+        """Return the verdict of the gate, once it has one of just these."""
         if self._at_gate is None or self._at_gate[:2] != (decision, arms):
             self.stop()
             self._at_gate = decision, arms, asyncio.create_task(self._asked_gate(arms))
@@ -142,12 +144,39 @@ class ProgramTrials:
             self._at_gate[2].cancel()
             self._at_gate = None
 
-    def _agreed(self, decision: int, names: tuple[str, str]) -> ProgramArms | str | None:
+    def _find_arms(self, decision: int, names: tuple[str, str]) -> ProgramArms | str | None:
         """None: wait on. A sentence: it was waited for long enough."""
-        found = agreed(names, self._told())
+        found = find_arms(names, self._told())
         if isinstance(found, ProgramArms):
             self._waits = None
             return found
         if self._waits is None or self._waits[0] != decision:
             self._waits = decision, self._seconds()
         return found if self._seconds() - self._waits[1] >= PATIENCE_S else None
+
+
+def find_arms(names: tuple[str, str], told: Sequence[Declared]) -> ProgramArms | str:
+    """Return treatment and control as all runners have them; else a sentence that says what is in the way."""
+    if not told:
+        return "no runner tells of its programs"
+    found = []
+    for name in names:
+        revisions = {one.get(name) for one in told}
+        if revisions == {None}:
+            there = sorted({known for one in told for known in one})
+            return f"runners have no program {name}: they have {', '.join(there) or 'none'}"
+        if len(revisions) > 1:
+            return f"not all {len(told)} runners have the same program {name}"
+        found.append(ProgramRevision(name=name, revision=str(revisions.pop())))
+    return ProgramArms(treatment=found[0], control=found[1])
+
+
+def difference(arms: ProgramArms, told: Sequence[Declared]) -> str | None:
+    """Say what a runner has of these programs that is not what is compared; None as long as none says so."""
+    for one in (arms.treatment, arms.control):
+        others = {declared.get(one.name) for declared in told} - {one.revision}
+        if others == {None}:
+            return f"a runner no longer has the program {one.name}"
+        if others:
+            return f"program {one.name} was changed: a runner has another revision of it than was compared"
+    return None

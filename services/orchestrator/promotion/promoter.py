@@ -40,14 +40,12 @@ from schemas.api.status import HeldUp
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.work import Work
-from schemas.records.adapter_state import BEFORE_TRAFFIC, AdapterState
 from schemas.records.decision import (
     Archive,
     Conclude,
     DecisionDraft,
     Distrust,
     Move,
-    ProgramArms,
     Register,
     RejectVersion,
     RunningExperiment,
@@ -55,7 +53,8 @@ from schemas.records.decision import (
     Trust,
     Validate,
 )
-from schemas.records.evidence import Evidence, ExperimentDecision, Verdict
+from schemas.records.entry_state import BEFORE_TRAFFIC, EntryState
+from schemas.records.evidence import ExperimentDecision, Verdict
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 from services.orchestrator import metrics
@@ -67,16 +66,15 @@ from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
     Where,
     canary,
-    carried_out,
+    event_of,
+    move_after_verdict,
     next_candidate,
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.pauses import Pauses
-from services.orchestrator.promotion.program_transitions import Declared, next_program_watch, program_carried_out
-from services.orchestrator.promotion.program_trials import ProgramTrials
+from services.orchestrator.promotion.program_trials import Declared, ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
-from services.orchestrator.promotion.shadow_gate import GateVerdict
 from services.orchestrator.promotion.swap_clock import SwapClock
 from services.orchestrator.training.scheduler import TrainingScheduler
 
@@ -132,7 +130,7 @@ class Promoter:
         self._learned = set[str]()
         self._pauses = Pauses(clock, seconds)
         self._programs = ProgramTrials(
-            arms, policy, told, self._pass_gate, self._decide, self._where, seconds, self._pauses
+            arms, policy, told, self._gate.validate_program, self._decide, self._where, seconds, self._pauses
         )
 
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
@@ -180,7 +178,7 @@ class Promoter:
         reason = one_line(message.reason or message.status)
         log.warning("not-trained" if version is None else "not-registered", reason, agent_id=self._agent_id)
         if version is not None and VERSION.fullmatch(version):
-            await self._decide(RejectVersion(version=version), reason, event="rejected")
+            await self._decide(RejectVersion(version=version), reason)
 
     def _registration(self, message: AdapterTrained) -> tuple[Register | None, str | None]:
         """The move that makes a trained adapter known, or why it can't be. Blocks; raises StorageUnavailable."""
@@ -199,23 +197,16 @@ class Promoter:
     async def abort(self, reason: str) -> None:
         """End what runs without a winner: its measure can't be trusted. Raises RegistryError."""
         for running in self.arms.adapters.running:
-            move, event = self._follows(running, Verdict.ABORT)
-            self._give_back(running, move)
-            await self._decide(move, reason, event=event, running=running)
+            await self._end(running, Verdict.ABORT, reason)
 
-    def _follows(
-        self, running: RunningExperiment, verdict: Verdict, evidence: Evidence | None = None
-    ) -> tuple[Move, AdapterMove]:
-        """What a verdict does, and the event it is announced by."""
-        policy, where = self._policy, self._where()
-        if running.programs is None:
-            return carried_out(running, verdict, policy, where, evidence)
-        return program_carried_out(running, running.programs, verdict, policy, where, evidence), "standing"
-
-    def _give_back(self, running: RunningExperiment, move: Move) -> None:
+    async def _end(
+        self, running: RunningExperiment, verdict: Verdict, reason: str, proof: ExperimentDecision | None = None
+    ) -> None:
         """A canary without a winner is nobody's fault: its data may be learnt from again."""
-        if running.kind == "canary" and running.programs is None and isinstance(move, Conclude):
+        move = move_after_verdict(running, verdict, self._policy, self._where(), proof.evidence if proof else None)
+        if running.kind == "canary" and running.contest == "adapters" and isinstance(move, Conclude):
             self.training.give_back(running.treatment)
+        await self._decide(move, reason, verdict=proof, running=running)
 
     @property
     def adapters(self) -> AgentAdapters:
@@ -301,14 +292,12 @@ class Promoter:
         }
 
     def _secret_of(self, running: RunningExperiment) -> str | None:
-        """What draws its arms; None where the key of the draws is gone or another. Raises RegistryError."""
+        """Return what draws its arms; None where the key of the draws is gone or another. Raises RegistryError."""
         return self._store.draws.secret(running) if self._store.draws else ""
 
     async def _carry_out(self, running: RunningExperiment, verdict: ExperimentDecision) -> None:
-        move, event = self._follows(running, verdict.verdict, verdict.evidence)
-        self._give_back(running, move)
         try:
-            await self._decide(move, _reason(verdict), event=event, verdict=verdict, running=running)
+            await self._end(running, verdict.verdict, _reason(verdict), verdict)
         except NotAllowed as error:
             self._hold_back(
                 f"{running.experiment_id} ended with {verdict.verdict}, which can't be carried out: {error}"
@@ -325,18 +314,18 @@ class Promoter:
             return
         waiting = [
             entry.version
-            for entry in self._in_state(AdapterState.TRAINED)
+            for entry in self._in_state(EntryState.TRAINED)
             if self._pauses.is_over(entry.version) and self._fits(entry)
         ]
         if waiting:
             first = self.arms.adapters.versions[min(waiting, key=version_key)]
             self._validation = asyncio.create_task(self._validate(first))
 
-    def _in_state(self, *states: AdapterState) -> list[AdapterEntry]:
+    def _in_state(self, *states: EntryState) -> list[AdapterEntry]:
         return [entry for entry in self.arms.adapters.versions.values() if entry.state in states]
 
     def _fits(self, entry: AdapterEntry) -> bool:
-        """Whether the agent runs its model, as far as is known."""
+        """True if the agent runs its model, as far as is known."""
         return self._gate.other_model(entry) is None
 
     @property
@@ -346,7 +335,7 @@ class Promoter:
         not_tried = [
             HeldUp(name=entry.version, reason=why, tries=0, again_at=None) for entry, why in others if why is not None
         ]
-        tried = [entry.version for entry, why in others if why is None and entry.state is AdapterState.TRAINED]
+        tried = [entry.version for entry, why in others if why is None and entry.state is EntryState.TRAINED]
         asked = self.arms.adapters.programs.asked
         return [*not_tried, *self._pauses.among([*tried, *([asked] if asked else ())])]
 
@@ -355,8 +344,7 @@ class Promoter:
             verdict = await self._gate.validate(entry)
             passed: Move = Validate(version=entry.version, replayed=verdict.replayed)
             move = passed if verdict.passed else RejectVersion(version=entry.version)
-            event: AdapterMove = "standing" if verdict.passed else "rejected"
-            await self._decide(move, verdict.reason, event=event, evidence=verdict.evidence)
+            await self._decide(move, verdict.reason, evidence=verdict.evidence)
             self._pauses.forget(entry.version)
         except OtherModel as error:
             log.warning("other-model", f"{entry.version} is not tried: {error}", agent_id=self._agent_id)
@@ -367,12 +355,10 @@ class Promoter:
 
     async def _start_watch(self) -> None:
         agent_id, adapters, where = self._agent_id, self.arms.adapters, self._where()
-        move = next_program_watch(agent_id, self._programs.watchable, adapters, self._policy, where) or next_watch(
-            agent_id, adapters, self._policy, where
-        )
+        move = next_watch(agent_id, adapters, self._policy, where, self._programs.watchable)
         if isinstance(move, StartExperiment):
             treatment, control = move.experiment.arms
-            await self._decide(move, f"{treatment} is watched beside {control}", event="experiment_started")
+            await self._decide(move, f"{treatment} is watched beside {control}")
         elif move is not None:
             reason = f"program {adapters.programs.primary} was promoted, and is watched first"
             await self._decide(move, reason, running=adapters.watch)
@@ -380,7 +366,7 @@ class Promoter:
     async def _note_what_was_learned(self) -> None:
         """From the cards of versions that passed the gate: whoever had them trained, what they read counts as read."""
         for version, entry in self.arms.adapters.versions.items():
-            new = entry.state in (AdapterState.VALIDATED, AdapterState.CANARY) and version not in self._learned
+            new = entry.state in (EntryState.VALIDATED, EntryState.CANARY) and version not in self._learned
             if not new or not entry.folder:
                 continue
             try:
@@ -401,10 +387,7 @@ class Promoter:
         if (candidate := next_candidate(adapters, self._now(), self._fits)) is None:
             return
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
-        await self._decide(move, f"{candidate} is validated", event="experiment_started")
-
-    async def _pass_gate(self, programs: ProgramArms) -> GateVerdict:
-        return await self._gate.validate_program(programs)
+        await self._decide(move, f"{candidate} is validated")
 
     def _may_train(self) -> bool:
         adapters = self.arms.adapters
@@ -414,9 +397,9 @@ class Promoter:
     async def _retire(self) -> None:
         adapters = self.arms.adapters
         for version in to_archive(adapters, self._keep):
-            await self._decide(Archive(version=version), f"older than the newest {self._keep}", event="retired")
+            await self._decide(Archive(version=version), f"older than the newest {self._keep}")
         for version, entry in self.arms.adapters.versions.items():
-            if entry.state is AdapterState.ARCHIVED and entry.folder and self._is_drained(version):
+            if entry.state is EntryState.ARCHIVED and entry.folder and self._is_drained(version):
                 await asyncio.to_thread(
                     remove_version_folder, self._store, self._agent_id, version, who=WHO, at=self._clock()
                 )
@@ -439,7 +422,6 @@ class Promoter:
         move: Move,
         reason: str,
         *,
-        event: AdapterMove = "standing",
         evidence: object = None,
         verdict: ExperimentDecision | None = None,
         running: RunningExperiment | None = None,
@@ -469,7 +451,7 @@ class Promoter:
         registry = await asyncio.to_thread(self._store.update, still_right)
         metrics.decisions.labels(self._agent_id, move.kind).inc(decided)
         self._follow(registry, self._experiments_of(registry))
-        await self._announce(event, getattr(move, "version", None), reason)
+        await self._announce(event_of(move, running), getattr(move, "version", None), reason)
 
     async def _announce(
         self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None
@@ -480,8 +462,8 @@ class Promoter:
 
 
 def _is_open(entry: AdapterEntry | None, move: Validate | RejectVersion) -> bool:
-    """Whether nobody has decided about the version; one that never became known can only be rejected."""
-    return isinstance(move, RejectVersion) if entry is None else entry.state is AdapterState.TRAINED
+    """True if nobody has decided about the version; one that never became known can only be rejected."""
+    return isinstance(move, RejectVersion) if entry is None else entry.state is EntryState.TRAINED
 
 
 def _reason(verdict: ExperimentDecision) -> str:
@@ -492,6 +474,6 @@ def _reason(verdict: ExperimentDecision) -> str:
 
 
 def _kept(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """What a trainer tells goes into a ledger that can't be cut, so only within bounds."""
+    """Return what a trainer tells, within bounds: the ledger that it goes into can't be cut."""
     size = len(json.dumps(metrics))
     return metrics if size <= LARGEST_EVIDENCE else {"left_out": f"metrics of {size:,} bytes"}

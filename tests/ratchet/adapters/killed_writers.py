@@ -18,8 +18,8 @@ from itertools import count
 from pathlib import Path
 
 from ratchet.adapters.registry import RegistryStore
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import DecisionDraft, Promote, RollBack
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import Registry
 from tests.ratchet.adapters.making_decisions import decided, draft, to_canary
 
@@ -62,7 +62,7 @@ def look_until(enough: Callable[[], bool], store: RegistryStore, revision: int) 
     while True:
         registry = store.read()
         entries = registry.agent("small").versions.values()
-        assert sum(entry.state is AdapterState.STABLE for entry in entries) == 1, registry
+        assert sum(entry.state is EntryState.STABLE for entry in entries) == 1, registry
         assert registry.revision >= revision, f"from {revision} back to {registry.revision}"
         revision = registry.revision
         if enough():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.adapters.agent_view import agent_view
-from schemas.records.adapter_state import AdapterState
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
 VERSIONS = [f"v1.0.{number}" for number in range(10)]
@@ -16,7 +16,7 @@ def registry(primary: str = "v1.0.0") -> Registry:
     entries = {
         version: AdapterEntry(
             version=version,
-            state=AdapterState.STABLE if version == primary else AdapterState.SUPERSEDED,
+            state=EntryState.STABLE if version == primary else EntryState.SUPERSEDED,
             folder=version,
             parent=parent,
         )

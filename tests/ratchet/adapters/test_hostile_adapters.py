@@ -17,7 +17,7 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.verification import entry_faults
 from ratchet.service.errors import LONGEST_REASON, AdapterError
-from schemas.records.adapter_state import AdapterState
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import AdapterEntry
 from tests.quick import rounds
 from tests.ratchet.adapters.hostile_adapters import HOSTILE_ADAPTERS, Hostile, many_tensors, spoiled_config
@@ -36,7 +36,7 @@ def refusal(hostile: Hostile, adapters_dir: Path) -> str:
         move = registration(folder, adapters_dir)
     except (AdapterError, OSError) as error:
         return str(error)
-    entry = AdapterEntry(version=move.version, state=AdapterState.TRAINED, sha256=move.sha256, folder=move.folder)
+    entry = AdapterEntry(version=move.version, state=EntryState.TRAINED, sha256=move.sha256, folder=move.folder)
     assert bool(entry_faults(folder, entry, LIMITS)) == bool(faults := adapter_faults(folder, LIMITS))
     assert process_time() - began < SOON_S, hostile
     assert len("; ".join(faults)) <= LONGEST_REASON

@@ -15,8 +15,8 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.files.folder_lock import FolderLock
 from ratchet.service.errors import NotAllowed, RegistryConflict, RegistryError
 from ratchet.service.failpoint import REGISTRY_STEPS
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import DecisionDraft, Freeze, Promote, RollBack, Unfreeze
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import Registry
 from tests.quick import rounds
 from tests.ratchet.adapters.making_decisions import decided, draft, register, to_canary, to_primary
@@ -24,7 +24,7 @@ from tests.ratchet.adapters.making_decisions import decided, draft, register, to
 
 def primaries(registry: Registry, agent_id: str = "small") -> list[str]:
     entries = registry.agent(agent_id).versions.values()
-    return [entry.version for entry in entries if entry.state is AdapterState.STABLE]
+    return [entry.version for entry in entries if entry.state is EntryState.STABLE]
 
 
 def test_a_fresh_agent_runs_the_base_model(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_registry_with_two_primaries_can_not_even_be_read(tmp_path: Path) -> N
     fields = json.loads(store.path.read_text())
     fields["agents"]["small"]["versions"]["v1.0.0"]["state"] = "stable"
     store.path.write_text(json.dumps(fields))
-    with pytest.raises(RegistryError, match="but stable are"):
+    with pytest.raises(RegistryError, match="in the state stable are"):
         store.read()
 
 

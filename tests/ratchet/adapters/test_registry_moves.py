@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratchet.adapters.contest import MOVES as TABLE
+from ratchet.adapters.contest import allowed_moves
 from ratchet.adapters.decisions import Mark, chain_decision
 from ratchet.adapters.registry_moves import apply, fold
 from ratchet.adapters.retention import to_archive
-from ratchet.adapters.traffic_moves import ALLOWED_MOVES
 from ratchet.service.errors import NotAllowed
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import (
     Archive,
     Conclude,
@@ -34,6 +34,7 @@ from schemas.records.decision import (
     Unfreeze,
     Validate,
 )
+from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change
 from schemas.records.registry import AgentAdapters, Registry
 from tests.quick import rounds
@@ -63,10 +64,15 @@ def refused(agent: AgentAdapters, move: Move, who: str = "orchestrator", at: dat
 
 
 def test_every_state_has_a_sentence_and_its_moves() -> None:
-    assert set(ALLOWED_MOVES) == set(AdapterState)
-    assert all(state.sentence.endswith(".") for state in AdapterState)
-    final = [state for state, moves in ALLOWED_MOVES.items() if not moves]
-    assert final == [AdapterState.ARCHIVED]
+    assert set(TABLE) == {None, *EntryState}
+    assert all(state.sentence.endswith(".") for state in EntryState)
+    final = [state for state, row in TABLE.items() if not any(row)]
+    assert final == [EntryState.ARCHIVED]
+
+
+def test_a_refused_version_stays_refused_and_a_refused_program_may_be_another_by_now() -> None:
+    assert allowed_moves("adapters", EntryState.REJECTED) == {EntryState.ARCHIVED}
+    assert allowed_moves("programs", EntryState.REJECTED) == {EntryState.ASKED, EntryState.STABLE}
 
 
 def test_the_whole_life_of_a_better_adapter() -> None:
@@ -334,7 +340,7 @@ def test_no_order_of_moves_breaks_the_registry(moves: list[tuple[Move, str]]) ->
         except NotAllowed:
             continue
         agent = registry.agent("small")
-        primaries = [entry for entry in agent.versions.values() if entry.state is AdapterState.STABLE]
+        primaries = [entry for entry in agent.versions.values() if entry.state is EntryState.STABLE]
         assert [entry.version for entry in primaries] == [agent.primary]
         assert agent.candidate is None or agent.candidate not in (agent.primary, agent.previous)
         assert all(agent.versions[version].can_serve for version in agent.in_traffic)

@@ -17,9 +17,9 @@ from ratchet.models.toy.tools.recipe import FLAWLESS
 from ratchet.models.toy.tools.task import ToolTask, Workspace, tool_task
 from ratchet.models.toy.tools.teacher import demonstration
 from ratchet.models.toy.tools.tokenizer import END, READ, TEXT_CALLED, tool_tokenizer
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import Reject
 from schemas.messages.response import Sample
 from schemas.messages.work import Arm, Sampling, Work

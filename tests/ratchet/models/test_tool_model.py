@@ -24,7 +24,7 @@ from ratchet.models.toy.tools.recipe import FLAWLESS, TOOL_USER, ToolRecipe
 from ratchet.models.toy.tools.task import TOOLS, Workspace, outcome, tool_task
 from ratchet.models.toy.tools.teacher import demonstration
 from ratchet.models.toy.tools.tokenizer import ASSISTANT, END, VOCABULARY, tool_tokenizer
-from ratchet.recorder.parsing import parser_for, parser_name
+from ratchet.rollouts.parsing import parser_for, parser_name
 
 TOKENIZER = tool_tokenizer(1024)
 QUICK: ToolRecipe = replace(

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from ratchet.dialects.body import Refused, read_body
 from ratchet.openai.chat import ChatRequest
 from ratchet.openai.honoured import DIFFERENT, HARMLESS, HONOURED, REFUSED, WISHES
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.rollout import RecordedRollout
 from services.orchestrator.api.dialects import MESSAGES_FRONT, RESPONSES_FRONT, Front, chat_request
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 

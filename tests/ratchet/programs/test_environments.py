@@ -20,7 +20,7 @@ from ratchet.files.folder_lock import FolderLock
 from ratchet.programs.declared import Program, declared_programs, read_programs
 from ratchet.programs.environments import READY, Environments, make_movable, put_in_place
 from ratchet.programs.images.installing import NotInstalled
-from ratchet.recorder.shipped import inside
+from ratchet.programs.shipped import inside
 from ratchet.service.errors import SettingsError
 
 FILE = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.programs.declared import Program, agents_with_programs, read_programs
-from ratchet.recorder.shipped.declared import shell
+from ratchet.programs.shipped.declared import shell
 from ratchet.service.errors import SettingsError
 from tests.programs import REPOSITORY
 from workbench.sandbox.limits import MIB

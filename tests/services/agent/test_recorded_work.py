@@ -16,10 +16,11 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.http.server.application import application
-from ratchet.recorder.agent import agent_client, served_model
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.order import LONGEST_ARGUMENT, RecordOrder, queue_name, unfit_argument
-from ratchet.recorder.work import RecordedWork, program_of, time_for
+from ratchet.programs.task_input import LONGEST_ARGUMENT, unfit_argument
+from ratchet.rollouts.agent import agent_client, served_model
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.order import RecordOrder, queue_name
+from ratchet.rollouts.work import RecordedWork, program_of, time_for
 from ratchet.service.errors import EngineError
 from schemas.messages.response import Response
 from schemas.messages.result import Result

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ratchet.adapters.program_service import ProgramService
+from ratchet.adapters.operator_service import OperatorService
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import REWARDS, ROLLOUTS_TOPIC
 from schemas import Response, Work
 from schemas.messages.runner_rollouts import DeclaredProgram, RunnerRollouts
+from schemas.records.decision import TryProgram
 from schemas.records.registry import AgentPrograms
 from tests.services.orchestrator.house import answered, scored
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse
@@ -33,7 +34,7 @@ class ProgramHouse(LearningHouse):
         self.means = dict(programs)
         self.has = {name: revision(name) for name in programs}
         self.refused = 0
-        self.by_hand = ProgramService(self.store, AGENT, "ann")
+        self.by_hand = OperatorService(self.store, AGENT, max_rank=64, operator="ann")
 
     async def tell(self, runner: str = "runner-1", has: Mapping[str, str] | None = None) -> None:
         """What a runner says every few seconds."""
@@ -89,8 +90,11 @@ class ProgramHouse(LearningHouse):
 
     async def chosen(self, name: str) -> None:
         """It answers by default, as an operator said."""
-        self.by_hand.promote(name, "it is what there is")
+        self.by_hand.promote("programs", name, "it is what there is")
         await self.becomes(name, "stable")
+
+    def try_program(self, name: str, reason: str) -> None:
+        self.by_hand.decide(TryProgram(program=name), reason)
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ def replays(house: ProgramHouse) -> list[bool]:
 async def test_a_better_program_is_promoted_by_live_traffic_and_watched_from_then_on(tmp_path: Path) -> None:
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}, watch_share=0.05) as house:
         await house.chosen("old")
-        house.by_hand.try_("new", "it thinks twice")
+        house.try_program("new", "it thinks twice")
         await house.becomes("new", "canary")
 
         await house.traffic(stop_when=lambda: house.adapters.watch is not None)
@@ -59,10 +59,10 @@ async def test_a_better_program_is_promoted_by_live_traffic_and_watched_from_the
 async def test_a_worse_program_is_rolled_back_and_the_next_one_has_less_to_get_wrong(tmp_path: Path) -> None:
     async with program_house(tmp_path, {"old": 0.8, "new": 0.2, "third": 0.8}) as house:
         await house.chosen("old")
-        house.by_hand.try_("new", "why not")
+        house.try_program("new", "why not")
         await house.becomes("new", "canary")
         await house.traffic(stop_when=lambda: house.standing("new") == "rolled_back")
-        house.by_hand.try_("third", "why not")
+        house.try_program("third", "why not")
         await house.becomes("third", "canary")
 
         assert house.programs.primary == "old"
@@ -76,7 +76,7 @@ async def test_a_worse_program_is_rolled_back_and_the_next_one_has_less_to_get_w
 async def test_a_program_that_gets_worse_once_it_was_promoted_is_rolled_back_by_its_watch(tmp_path: Path) -> None:
     async with program_house(tmp_path, {"old": 0.5, "new": 0.9}, watch_share=0.2) as house:
         await house.chosen("old")
-        house.by_hand.try_("new", "it thinks twice")
+        house.try_program("new", "it thinks twice")
         await house.becomes("new", "canary")
         await house.traffic(stop_when=lambda: house.adapters.watch is not None)
         house.means["new"] = 0.1
@@ -90,13 +90,13 @@ async def test_a_program_that_gets_worse_once_it_was_promoted_is_rolled_back_by_
 async def test_an_operator_calls_an_experiment_off_and_a_restart_goes_on_with_the_next(tmp_path: Path) -> None:
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
         await house.chosen("old")
-        house.by_hand.try_("new", "it thinks twice")
+        house.try_program("new", "it thinks twice")
         await house.becomes("new", "canary")
         await house.traffic(stop_when=lambda: house.submitted >= 40)
-        house.by_hand.roll_back("new", "not today")
+        house.by_hand.roll_back("programs", "new", "not today")
         await until(lambda: house.orchestrator._promoters[AGENT].arms.experiment is None)
         assert (house.standing("new"), house.programs.primary) == ("rolled_back", "old")
-        house.by_hand.try_("new", "today")
+        house.try_program("new", "today")
         await house.becomes("new", "canary")
         await house.traffic(stop_when=lambda: house.submitted >= 80)
         live = house.orchestrator._promoters[AGENT].arms.experiment
@@ -112,7 +112,7 @@ async def test_an_operator_calls_an_experiment_off_and_a_restart_goes_on_with_th
 async def test_an_experiment_about_a_program_that_was_changed_ends_without_a_winner(tmp_path: Path) -> None:
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
         await house.chosen("old")
-        house.by_hand.try_("new", "it thinks twice")
+        house.try_program("new", "it thinks twice")
         await house.becomes("new", "canary")
         await house.traffic(stop_when=lambda: house.submitted >= 20)
         house.has["new"] = revision("new", 2)
@@ -122,7 +122,7 @@ async def test_an_experiment_about_a_program_that_was_changed_ends_without_a_win
         reason = [line.decision.reason for line in house.store.ledger.read()][-1]
         assert "program new was changed" in reason
         # and it may be tried again as it is now
-        house.by_hand.try_("new", "as it is now")
+        house.try_program("new", "as it is now")
         await house.becomes("new", "canary")
         assert house.programs.entries["new"].revision == revision("new", 2)
 
@@ -131,7 +131,7 @@ async def test_a_program_that_fails_on_users_first_tasks_sees_no_traffic(tmp_pat
     async with program_house(tmp_path, {"old": 0.8, "broken": 0.0}) as house:
         await house.chosen("old")
         await house.traffic(stop_when=lambda: house.submitted >= 40)
-        house.by_hand.try_("broken", "by mistake")
+        house.try_program("broken", "by mistake")
 
         await house.becomes("broken", "rejected")
 
@@ -145,7 +145,7 @@ async def test_a_program_that_fails_on_users_first_tasks_sees_no_traffic(tmp_pat
 async def test_tasks_that_say_who_answers_are_in_no_experiment_of_programs(tmp_path: Path) -> None:
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
         await house.chosen("old")
-        house.by_hand.try_("new", "it thinks twice")
+        house.try_program("new", "it thinks twice")
         await house.becomes("new", "canary")
 
         await house.submit(Task(task_id="names-one", input="x", programs=("new",)))
@@ -162,7 +162,7 @@ async def test_tasks_that_say_who_answers_are_in_no_experiment_of_programs(tmp_p
 async def test_after_a_restart_nothing_is_decided_before_runners_have_told(tmp_path: Path) -> None:
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
         await house.chosen("old")
-        house.by_hand.try_("new", "it thinks twice")
+        house.try_program("new", "it thinks twice")
         await house.becomes("new", "canary")
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
         for _ in range(10):

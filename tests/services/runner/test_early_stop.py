@@ -15,7 +15,7 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.http.server.application import application
 from ratchet.logs.best_answer import result_of
-from ratchet.recorder.rollout import Budget
+from ratchet.rollouts.rollout import Budget
 from schemas.messages.response import Response, Sample, Usage
 from schemas.messages.reward import SampleScore
 from schemas.messages.task import Task

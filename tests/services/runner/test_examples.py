@@ -18,7 +18,7 @@ import pytest
 
 from ratchet.models.toy.tools.tokenizer import tool_tokenizer
 from ratchet.programs.declared import Program, declared_programs
-from ratchet.recorder.shipped import inside
+from ratchet.programs.shipped import inside
 from schemas.messages.response import Sample
 from schemas.messages.task import Task
 from schemas.messages.work import Sampling, Work

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ratchet.recorder.command import run_recorded
-from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.rollouts.command import run_recorded
+from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.tools.agent import AgentFailed, Message, ToolAgent
 from tests.workbench.tools.world import World
 from workbench.tools.operation import Decision

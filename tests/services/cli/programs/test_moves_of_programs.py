@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.adapters.program_service import programs_standing
+from ratchet.adapters.agent_view import programs_standing
 from ratchet.adapters.registry import RegistryStore
 from ratchet.service.settings import FleetSettings
 from schemas.records.decision import SettleProgram

@@ -12,7 +12,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.memory import MemoryBus
 from ratchet.http.work import THREADS
 from schemas.messages.task import Task
-from schemas.records.adapter_state import AdapterState
+from schemas.records.entry_state import EntryState
 from schemas.records.registry import AdapterEntry
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.calling import api_of
@@ -121,6 +121,6 @@ def add_versions(adapters_dir: Path, count: int) -> None:
     registry = store.read()
     small = registry.agent("small")
     names = [f"v1.0.{number}" for number in range(1, count + 1)]
-    added = {name: AdapterEntry(version=name, state=AdapterState.SUPERSEDED, parent="v1.0.0") for name in names}
+    added = {name: AdapterEntry(version=name, state=EntryState.SUPERSEDED, parent="v1.0.0") for name in names}
     agents = {**registry.agents, "small": small.model_copy(update={"versions": small.versions | added})}
     store.path.write_bytes(registry.model_copy(update={"agents": agents}).encode())

@@ -118,7 +118,18 @@ async def test_what_messages_can_not_have_is_refused_in_anthropics_shape(tmp_pat
         assert chat.works == []
         threaded = MESSAGES | {"thread": {"type": "continue", "previous_message_id": "msg_1"}}
         error = (await chat.http.post("/v1/messages", json=threaded)).json()["error"]
-        assert error["details"] == {"error_code": "thread_unsupported_request"}
+        assert error["details"] == {"error_code": "thread_not_found"}
+
+
+async def test_a_thread_of_anthropics_goes_on_with_new_messages_alone(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        first = (await chat.http.post("/v1/messages", json=MESSAGES | {"thread": {"type": "create"}})).json()
+        thread = {"type": "continue", "previous_message_id": first["id"]}
+        more = {"messages": [{"role": "user", "content": "And in Rome?"}], "thread": thread}
+        await chat.http.post("/v1/messages", json={"model": "small", "max_tokens": 50} | more)
+
+        before, after = ([turn.content for turn in work.input if isinstance(turn, ChatMessage)] for work in chat.works)
+        assert after == [*before, "the best one", "And in Rome?"]
 
 
 async def test_a_response_may_be_named_instead_of_sent(tmp_path: Path) -> None:

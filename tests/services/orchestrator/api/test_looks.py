@@ -19,7 +19,7 @@ from ratchet.http.server.application import application
 from schemas.api.experiments import ExperimentDetail
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.reward import ScorerIdentity
-from schemas.records.adapter_state import AdapterState
+from schemas.records.entry_state import EntryState
 from tests.ratchet.adapters.making_adapters import BASE
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, house
@@ -160,7 +160,7 @@ async def test_an_operator_promotes_rolls_back_and_freezes_under_his_name_and_is
             assert (await api.post(f"{at}/promote", json=body)).status_code == 422
 
         shown = await got(api, f"{at}/{version}")
-        assert (shown["state"], shown["aliases"], shown["parent"]) == (AdapterState.ROLLED_BACK, [], "v1.0.0")
+        assert (shown["state"], shown["aliases"], shown["parent"]) == (EntryState.ROLLED_BACK, [], "v1.0.0")
         assert shown["card"]["parent"] == "v1.0.0"
         assert [one["move"]["kind"] for one in shown["decisions"]][:3] == ["register", "validate", "start_experiment"]
         by_hand = [one for one in await decisions(api) if one["who"] == "operator:local"]

@@ -12,8 +12,8 @@ from ratchet.logs.names import is_own, is_rescoring
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Sampling, Work
-from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import RunningExperiment
+from schemas.records.entry_state import EntryState
 from schemas.records.evidence import ExperimentPlan
 from schemas.records.registry import AdapterEntry, AgentAdapters
 from services.orchestrator.promotion.arms import Arms
@@ -24,10 +24,10 @@ SHA = "a" * 64
 
 def arms() -> Arms:
     states = {
-        "v1.0.0": AdapterState.SUPERSEDED,
-        "v1.0.1": AdapterState.SUPERSEDED,
-        "v1.0.2": AdapterState.STABLE,
-        "v1.0.3": AdapterState.REJECTED,
+        "v1.0.0": EntryState.SUPERSEDED,
+        "v1.0.1": EntryState.SUPERSEDED,
+        "v1.0.2": EntryState.STABLE,
+        "v1.0.3": EntryState.REJECTED,
     }
     versions = {
         version: AdapterEntry(version=version, state=state, sha256=SHA, folder=f"small/{version}")
@@ -76,7 +76,7 @@ def watched(*, canary: bool) -> Arms:
     found = arms()
     watching, watch = trial("watch", "v1.0.2", "v1.0.1", 0.95)
     running, experiment = trial("canary", "v1.0.4", "v1.0.2", 0.5) if canary else (None, None)
-    entry = AdapterEntry(version="v1.0.4", state=AdapterState.CANARY, sha256=SHA, folder="small/v1.0.4")
+    entry = AdapterEntry(version="v1.0.4", state=EntryState.CANARY, sha256=SHA, folder="small/v1.0.4")
     changed = {"watch": watching, "experiment": running}
     if canary:
         changed |= {"candidate": "v1.0.4", "versions": {**found.adapters.versions, "v1.0.4": entry}}

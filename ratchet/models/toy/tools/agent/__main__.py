@@ -21,12 +21,12 @@ from ratchet.models.toy.tools.agent.conversing import converse
 from ratchet.models.toy.tools.agent.order import AgentOrder
 from ratchet.models.toy.tools.task import Workspace, outcome, task_of
 from ratchet.models.without_torch import keep_torch_out
-from ratchet.recorder.agent import agent_client, served_by, template_for
-from ratchet.recorder.answers import RecordedAnswers
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.connecting import delete_queue, own_bus
-from ratchet.recorder.order import as_text
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.programs.task_input import as_text
+from ratchet.rollouts.agent import agent_client, served_by, template_for
+from ratchet.rollouts.answers import RecordedAnswers
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.connecting import delete_queue, own_bus
+from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import Reject
 from schemas.messages.response import Sample, SampleStatus
 from schemas.messages.work import Work

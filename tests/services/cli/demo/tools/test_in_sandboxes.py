@@ -21,8 +21,8 @@ from ratchet.models.toy.tools.task import ToolTask, outcome, tool_task
 from ratchet.models.toy.tools.teacher import demonstration
 from ratchet.models.toy.tools.tokenizer import END, READ, TEXT_CALLED
 from ratchet.programs.declared import read_programs
-from ratchet.recorder.application import Recorder
-from ratchet.recorder.command import Program, run_with
+from ratchet.rollouts.application import Recorder
+from ratchet.rollouts.command import Program, run_with
 from schemas.messages.response import Sample
 from schemas.messages.workspace import Artifact
 from services.cli.demo.tools.in_sandboxes import SCORER, changed_by, message_fields, outcome_of, programs

@@ -1,0 +1,297 @@
+"""One rollout that is being recorded: its conversation and the answers of the engine, one at a time or several."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from ratchet.concurrency.gathered import gathered
+from ratchet.concurrency.threads import off_loop
+from ratchet.conversation.conversation import Call, Conversation
+from ratchet.conversation.stops import Decoding, count_held_back, cut_at_stop, find_stops, select_for_engine
+from ratchet.conversation.template import ChatTemplate
+from ratchet.dialects.chat import write_message
+from ratchet.dialects.dialect import ModelRequest, Parsed
+from ratchet.dialects.kept_turns import KeptTurns
+from ratchet.openai.errors import ContextTooLong, ServerUnavailable
+from ratchet.rollouts.engine import Token, TokenEngine
+from ratchet.rollouts.parsing import Parser, PlainParser, parser_for
+from ratchet.service.errors import EngineError
+from schemas.messages.response import FinishReason
+from schemas.messages.work import Sampling
+
+MOST_TOKENS = 4096
+"""Of an answer, where a client names no limit."""
+MOST_OVERRULED = 8
+COUNTS_OF_A_CALL = 4
+"""Of tokens, for each call that a rollout may make."""
+CHARACTERS_A_TOKEN = 16
+"""In the mean of a prompt, at most: what has more is too long before it is tokenized."""
+MOST_BODIES = 4
+"""Of requests that are read at once."""
+
+
+class Budget:
+    """Bound of what a rollout may take: calls of the model, and tokens that are sampled for it. None: any number.
+
+    `spent` is set with the first call that is one too many, or with the last token; `says` which limit it was.
+    """
+
+    def __init__(self, calls: int | None = None, tokens: int | None = None) -> None:
+        self.spent = asyncio.Event()
+        self.says: str | None = None
+        self._calls, self._calls_left = calls, calls
+        self._tokens, self._tokens_left = tokens, tokens
+        self._counts_left = None if calls is None else calls * COUNTS_OF_A_CALL
+
+    def take_call(self) -> None:
+        """Raises BudgetSpent."""
+        if self._calls_left == 0:
+            self.end(f"it called the model more than {self._calls:,} times")
+        self._check_open()
+        if self._calls_left is not None:
+            self._calls_left -= 1
+
+    def take_count(self) -> None:
+        """Count one count of a prompt's tokens, which asks the model nothing and takes time. Raises BudgetSpent."""
+        if self._counts_left == 0:
+            raise BudgetSpent(f"this rollout counted tokens {COUNTS_OF_A_CALL} times for each call that it may make")
+        self._check_open()
+        if self._counts_left is not None:
+            self._counts_left -= 1
+
+    def _check_open(self) -> None:
+        if self.says is not None:
+            raise BudgetSpent(f"this rollout is over: {self.says}")
+
+    @property
+    def tokens_left(self) -> int | None:
+        return self._tokens_left
+
+    def take_token(self) -> None:
+        """After it was sampled."""
+        if self._tokens_left is not None:
+            self._tokens_left -= 1
+            if self._tokens_left <= 0:
+                self.end(f"the model sampled {self._tokens:,} tokens for it, as many as it may have")
+
+    def end(self, says: str) -> None:
+        """No call is answered any more, for that reason; the first reason stays."""
+        self.says = self.says or says
+        self.spent.set()
+
+
+class BudgetSpent(EngineError):
+    """The rollout may not ask any more."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """Answer so far; `parsed` grows and never takes back. `finish` is there once it is whole, `stopped_at` is
+    the stop string that ended it."""
+
+    call: Call
+    text_of: Callable[[Sequence[int]], str]
+    parsed: Parsed = field(default_factory=Parsed)
+    tokens: list[Token] = field(default_factory=list)
+    call_ids: list[str] = field(default_factory=list)
+    finish: FinishReason | None = None
+    stopped_at: str | None = None
+    failed: bool = False
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.call.prompt_ids)
+
+    @property
+    def sampled_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def token_logprobs(self) -> list[tuple[str, float]]:
+        return [(self.text_of([token.id]), token.logprob) for token in self.tokens]
+
+
+class RecordedRollout:
+    """`answers` of a rollout's calls by their numbers; those that were aborted are not kept."""
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        engine: TokenEngine,
+        *,
+        model: str,
+        parser: Parser | None = None,
+        strict: bool = False,
+        sampling: Sampling | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for. `sampling`: the
+        Work's; what a client asks for besides is kept in `overruled`, the first values of each parameter."""
+        self.conversation = Conversation(
+            template, strict=strict, most_characters=CHARACTERS_A_TOKEN * max(1, engine.context)
+        )
+        self.model = model
+        self._template = template
+        self._engine = engine
+        self._parser = parser or parser_for(template.source)
+        self._answers: dict[int, Answer] = {}
+        self._sampling = sampling or Sampling()
+        self.budget = budget or Budget()
+        self.overruled: dict[str, list[float | str]] = {}
+        self.offered_tools = False
+        self.turns = KeptTurns()
+        self.reading = asyncio.Semaphore(MOST_BODIES)
+        self._asking = asyncio.Lock()
+        self._at_work = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def engine_trouble(self) -> str | None:
+        """Reason why the engine does not answer, if it said so."""
+        return self._engine.trouble
+
+    async def wait_idle(self) -> None:
+        """Until no answer is under way: then all that was sampled is in the conversation."""
+        await self._idle.wait()
+
+    async def prompt_tokens(self, asked: ModelRequest) -> int:
+        """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""
+        async with self._asking:
+            return await off_loop(
+                lambda: self.conversation.prompt_tokens(asked.messages, asked.tools), is_large=asked.is_large
+            )
+
+    async def answer(self, asked: ModelRequest) -> AsyncGenerator[Answer, None]:
+        """The answer each time it has grown, until it is whole. Closed before, it is aborted.
+
+        Raises PromptRefused, ContextTooLong, EngineError.
+        """
+        self._note_overruled(asked.wants)
+        self.offered_tools = self.offered_tools or bool(asked.tools)
+        if self._sampling.stop:
+            asked = replace(asked, stop=tuple(dict.fromkeys((*self._sampling.stop, *asked.stop))))
+        call = await self._begin(asked)
+        known = self._answers.get(call.number)
+        async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
+            async for answer in growing:
+                yield answer
+
+    async def _begin(self, asked: ModelRequest) -> Call:
+        """One at a time. Cancelled, it ends when its thread does, and the call was not made."""
+        begun: list[Call] = []
+
+        def ask() -> None:
+            begun.append(self.conversation.ask(asked.messages, asked.tools, retry=asked.retry))
+
+        async with self._asking:
+            try:
+                await off_loop(ask, is_large=asked.is_large)
+            except asyncio.CancelledError:
+                for call in begun:
+                    if call.number not in self._answers:
+                        self.conversation.withdraw(call)
+                raise
+            return begun[0]
+
+    def _note_overruled(self, asked: Mapping[str, float | str]) -> None:
+        for name, value in asked.items():
+            if value != getattr(self._sampling, name, None):
+                kept = self.overruled.setdefault(name, [])
+                if value not in kept and len(kept) < MOST_OVERRULED:
+                    kept.append(value)
+
+    async def _replayed(self, answer: Answer) -> AsyncGenerator[Answer, None]:
+        async with answer.changed:
+            await answer.changed.wait_for(lambda: answer.finish is not None or answer.failed)
+        if answer.failed:
+            raise ServerUnavailable("the call that this one repeats was aborted: ask again")
+        yield answer
+
+    async def _sampled(self, call: Call, asked: ModelRequest) -> AsyncGenerator[Answer, None]:
+        prompt = call.prompt_ids
+        room = self._engine.context - len(prompt)
+        if room < 1:
+            self.conversation.withdraw(call)
+            raise ContextTooLong(
+                f"This model's maximum context length is {self._engine.context} tokens. However, your messages "
+                f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
+            )
+        answer, decoding = Answer(call, self._template.codec.decode), Decoding(self._template.text)
+        began = time.monotonic()
+        self._answers[call.number] = answer
+        self._at_work += 1
+        self._idle.clear()
+        try:
+            most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
+            coming = self._coming(answer, self._engine.sample(prompt, most, select_for_engine(asked.stop)))
+            told = asked.streamed and not asked.stop
+            news: AsyncGenerator[object, None] = gathered(coming) if told else coming
+            async with aclosing(news):
+                async for _ in news:
+                    if self._stopped(answer, decoding, asked):
+                        break
+                    yield answer
+            self._end(answer, asked)
+        finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._idle.set()
+            if not answer.tokens:
+                call.seconds = time.monotonic() - began
+            await self._settle(answer)
+        yield answer
+
+    async def _coming(self, answer: Answer, source: AsyncGenerator[Token, None]) -> AsyncGenerator[Token, None]:
+        """Puts each token into the answer, until the budget is spent."""
+        began = time.monotonic()
+        async with aclosing(source):
+            async for token in source:
+                answer.tokens.append(token)
+                answer.call.seconds = time.monotonic() - began
+                self.budget.take_token()
+                yield token
+                if self.budget.says is not None:
+                    break
+
+    def _stopped(self, answer: Answer, decoding: Decoding, asked: ModelRequest) -> bool:
+        """Parse the answer as far as it goes, if it is told. Return whether a stop string was said by now."""
+        if not (asked.stop or asked.streamed):
+            return False
+        stop, text = asked.stop, decoding.add(*(token.id for token in answer.tokens[decoding.count :]))
+        found = bool(find_stops(text, stop))
+        if not found:
+            answer.parsed = self._parser_for(asked).parse(text[: len(text) - count_held_back(text, stop)], whole=False)
+        return found
+
+    def _end(self, answer: Answer, asked: ModelRequest) -> None:
+        ids = [token.id for token in answer.tokens]
+        text = self._template.text(ids)
+        told, answer.stopped_at = cut_at_stop(text, asked.stop)
+        parsed = self._parser_for(asked).parse(told, whole=True)
+        if not {name for name, _ in parsed.calls} <= {tool["function"].get("name") for tool in asked.tools}:
+            parsed = PlainParser().parse(told, whole=True)  # it calls what was not offered: that is text
+        answer.parsed = replace(parsed, calls=parsed.calls[:1]) if asked.one_call else parsed
+        answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
+        answer.finish = "stop" if answer.stopped_at is not None or self._template.ends_itself(ids) else "length"
+
+    def _parser_for(self, asked: ModelRequest) -> Parser:
+        """Return the parser. Who offers no tools, or wants none called, gets text for what looks like a call."""
+        return self._parser if asked.tools and asked.calls else PlainParser()
+
+    async def _settle(self, answer: Answer) -> None:
+        ids, logprobs = [token.id for token in answer.tokens], [token.logprob for token in answer.tokens]
+        if answer.finish is not None and ids:
+            self.conversation.answer(answer.call, write_message(answer), ids, logprobs)
+        else:
+            self.conversation.abort(answer.call, ids, logprobs)
+            answer.failed = True
+            del self._answers[answer.call.number]
+        async with answer.changed:
+            answer.changed.notify_all()
