@@ -198,6 +198,7 @@ class AgentWorker:
                     work.priority,
                     tools=work.tools or (),
                     token_texts=bool(work.needs_token_texts),
+                    format=work.format,
                 )
                 answer: Generation | EngineError = await self._generate(request)
         except (PromptRefused, AdapterError) as error:
@@ -225,6 +226,7 @@ class AgentWorker:
     ) -> Response:
         """All of it but the Work."""
         samples = answer.samples if isinstance(answer, Generation) else ()
+        grammar = answer.grammar if isinstance(answer, Generation) else None
         return Response(
             task_id=work.task_id,
             response=samples[0].text if samples else "",
@@ -233,7 +235,7 @@ class AgentWorker:
             samples=samples,
             error=None if isinstance(answer, Generation) else str(answer),
             prompt_ids=answer.prompt_ids if isinstance(answer, Generation) else None,
-            sampling=work.sampling,
+            sampling=work.sampling.model_copy(update={"grammar": grammar}) if grammar else work.sampling,
             adapter_version=work.arm.adapter_version,
             adapter_sha256=adapter.sha256 if adapter else work.arm.adapter_sha256,
             engine=self._engine.identity,
