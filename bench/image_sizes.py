@@ -26,7 +26,7 @@ from infra.image_requirements import requirements
 ROOT = Path(__file__).parents[1]
 BEFORE = "ad8bfd4"
 MB = 1_000_000
-OWN = ("schemas", "workbench", "ratchet", "services")
+OWN = ("schemas", "workbench", "ratchet", "services", "demos")
 DELETED_FOLDERS = ("*/tests/*", "numpy/f2py/*", "numpy/distutils/*")
 DELETED_FILES = ("*.pyi", "*.pyx", "*.a", "*.h")
 DELETED_OF_NUMPY = ("numpy/_core/*_tests.*.so", "numpy/_core/*_simd.*.so")

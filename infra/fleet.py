@@ -299,7 +299,7 @@ def small_models(settings: StackSettings) -> Process:
             name="maker",
             image=image_name("agent", settings),
             resources=Resources(cpu="1", memory="2Gi"),
-            command=("python", "-m", "ratchet.models.toy.make"),
+            command=("python", "-m", "demos.toy.make"),
             args=("make", "--out", MODELS_AT),
             mounts=(Mount(Claim(MODELS), MODELS_AT),),
         ),

@@ -22,8 +22,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "docs" / "decisions" / "0081-the-figures-of-the-house.md"
 BEFORE = "e3645897"
-CODE = ("schemas", "ratchet", "services", "workbench", "examples")
-NO_PRODUCT = ("workbench", "examples")
+CODE = ("schemas", "ratchet", "services", "workbench", "demos", "examples")
+NO_PRODUCT = ("workbench", "demos", "examples")
 """Folders that are counted beside the product."""
 COUNTED = (*CODE, "tests")
 SLACK = 0.01
@@ -188,7 +188,7 @@ def totals(files: Mapping[str, str]) -> dict[str, int]:
     return {
         "lines of product code": sum(len(text.splitlines()) for text in product.values()),
         "lines of the workbench": lines("workbench"),
-        "lines of examples and demos": lines("examples"),
+        "lines of examples and demos": lines("examples") + lines("demos"),
         "lines of tests": lines("tests"),
         "files of product code": len(product),
         "files that one other file imports": sum(importers[path] == 1 for path in product),

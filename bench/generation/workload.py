@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ratchet.models.toy.sort_task import sort_task
+from demos.toy.sort_task import sort_task
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import GenerationRequest

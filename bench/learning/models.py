@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench.learning.tasks import training_task
-from ratchet.models.toy.make import RECIPE_FILE, read_recipe
-from ratchet.models.toy.recipe import JUDGE, SMALL, Recipe
+from demos.toy.make import RECIPE_FILE, read_recipe
+from demos.toy.recipe import JUDGE, SMALL, Recipe
 
 BASES = {
     "slips": (replace(SMALL, name="slips"), 0),
@@ -28,7 +28,7 @@ def make_models(folder: Path) -> None:
 
 
 def _make(recipe: Recipe, seed: int, folder: Path) -> None:
-    from ratchet.models.toy.pretraining import pretrain
+    from demos.toy.pretraining import pretrain
 
     folder.mkdir(parents=True, exist_ok=True)
     measured = pretrain(recipe, seed, folder, training_task)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 
-from ratchet.models.toy.sort_task import LENGTH, LETTERS, SortTask
+from demos.toy.sort_task import LENGTH, LETTERS, SortTask
 
 HELD_OUT_SHARE = 0.25
 HELD_OUT_TASKS = 1_000

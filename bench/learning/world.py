@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from bench.learning.tasks import held_out_tasks, training_task
+from demos.toy.sort_task import SortTask
 from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import prompt_ids
-from ratchet.models.toy.sort_task import SortTask
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest

@@ -1,7 +1,7 @@
 """Makes v1.0.0: a small Llama trained from nothing, at first on right demonstrations, then on careless ones.
 
 So it can do more than it does: there is something to learn from its own traffic in each family. One thread, one seed:
-the same weights. As the demo's models are made (ratchet/models/toy), but with answers of any length.
+the same weights. As the demo's models are made (demos/toy), but with answers of any length.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
 from bench.ratchet.tasks import Carelessness, demonstrated, training_problem
+from demos.toy.byte_tokenizer import byte_tokenizer
+from demos.toy.make import RECIPE_FILE, read_recipe
+from demos.toy.pretraining import MAX_POSITIONS, fit, llama_config
+from demos.toy.recipe import SMALL
 from ratchet.models.tokenization import prompt_ids
-from ratchet.models.toy.byte_tokenizer import byte_tokenizer
-from ratchet.models.toy.make import RECIPE_FILE, read_recipe
-from ratchet.models.toy.pretraining import MAX_POSITIONS, fit, llama_config
-from ratchet.models.toy.recipe import SMALL
 
 CAREFUL_STEPS = 2880
 RECIPE = replace(SMALL, name=f"base, careful for {CAREFUL_STEPS} steps", steps=3600)

@@ -28,7 +28,7 @@ from urllib.request import Request, urlopen
 import psutil
 
 from bench.long_run import EarlyEnd, Pace
-from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from demos.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import AGENT, Fleet
 from tests.programs import environment

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bench.rollouts.rig import TURNS
 from bench.rollouts.taught import taught
+from demos.toy.byte_tokenizer import byte_tokenizer
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
-from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from schemas.messages.response import Segment
 from schemas.records.interaction import Interaction
 from tests.acceptance.ledger import Ledger

@@ -20,11 +20,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from demos.toy.byte_tokenizer import byte_tokenizer
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology, work_queue
 from ratchet.http.server.application import application
-from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from ratchet.programs.declared import Program, Programs
 from schemas.messages.response import Response
 from schemas.messages.work import Sampling, Work

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.faults.supervisor import Supervisor
 from bench.long_run import EarlyEnd
-from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from demos.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import RUNNER, Fleet
 from tests.acceptance.user import User

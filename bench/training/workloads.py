@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from demos.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
 from ratchet.models.loading import load_language_model
-from ratchet.models.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
 from services.trainer.data.samples import TrainingSample
 
 GROUP = 8

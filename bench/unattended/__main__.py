@@ -25,6 +25,11 @@ import aio_pika
 
 from bench.machine import machine
 from bench.unattended.memory import Flatness, Memory
+from demos.held_out import dead_letters, measure
+from demos.performance import write_golden_set
+from demos.real.plan import MODEL, RealPlan, message, settings
+from demos.real.story import ALL, Right, gains_of, right_answers
+from demos.real.tasks import real_tasks
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.gain import Gain
 from ratchet.models.fetch import fetch
@@ -34,14 +39,9 @@ from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION
 from schemas.records.decision import Decision
-from services.cli.demo.held_out import dead_letters, measure
-from services.cli.demo.performance import write_golden_set
-from services.cli.demo.place import DemoPlace, only
-from services.cli.demo.real.plan import MODEL, RealPlan, message, settings
-from services.cli.demo.real.story import ALL, Right, gains_of, right_answers
-from services.cli.demo.real.tasks import real_tasks
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.options import FleetOptions
+from services.cli.fleet.own_fleet import FleetPlace, only
 from services.cli.fleet.start import start_fleet, stop_fleet
 
 OUT = Path(__file__).parents[1] / "out" / "unattended.json"
@@ -58,7 +58,7 @@ def main() -> None:
     options = _options()
     model, models = KNOWN[MODEL], FleetSettings.read().models_dir
     fetch(model, models, print)
-    place = DemoPlace.here("unattended")
+    place = FleetPlace.here("unattended")
     fleet = settings(options.seed) | {
         "RATCHET_MODELS_DIR": str(models),
         "RATCHET_TRAIN_AFTER_GROUPS": str(options.groups),
@@ -85,7 +85,7 @@ def main() -> None:
     sys.exit(0 if sound else 1)
 
 
-def watch(place: DemoPlace, plan: RealPlan, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
+def watch(place: FleetPlace, plan: RealPlan, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
     """What is to be written, and whether all of it holds."""
     access = FleetAccess.here()
     store = RegistryStore.from_settings(FleetSettings.read(adapters_dir=place.adapters, logs_dir=place.logs))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ratchet.models.toy.tools.tokenizer import tool_tokenizer
+from demos.toy.tools.tokenizer import tool_tokenizer
 
 folder = Path(__file__).parent
 tool_tokenizer(65_536).save_pretrained(folder)

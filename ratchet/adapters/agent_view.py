@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from schemas.api.adapters import AgentView, VersionView
 from schemas.api.programs import ProgramsStanding, ProgramView
 from schemas.messages.work import BASE_VERSION
-from schemas.records.registry import AdapterEntry, AgentAdapters, AgentPrograms, ProgramEntry, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, AgentPrograms, Entry, ProgramEntry, Registry
 
 
 def agent_view(registry: Registry, agent_id: str, most: int | None = None, before: int | None = None) -> AgentView:
@@ -58,25 +58,13 @@ def _joins(agent: AgentAdapters, shown: Iterable[AdapterEntry]) -> dict[str, str
 
 
 def version_fields(agent: AgentAdapters, entry: AdapterEntry) -> dict[str, object]:
-    return {
-        "version": entry.version,
-        "state": entry.state,
-        "sentence": entry.state.sentence,
-        "aliases": aliases_of(agent, entry.version),
-        "since": entry.since,
-        "decision": entry.decision,
-        "parent": entry.parent,
-        "replaced": entry.replaced,
-        "sha256": entry.sha256,
-        "can_serve": entry.can_serve,
-        "since_base": entry.since_base,
-        "outcomes": list(entry.outcomes),
-    }
+    return dict(entry) | _standing(agent, entry) | {"can_serve": entry.can_serve}
 
 
-def aliases_of(contest: AgentAdapters | AgentPrograms, name: str) -> list[str]:
+def _standing(contest: AgentAdapters | AgentPrograms, entry: Entry) -> dict[str, object]:
     held = {"primary": contest.primary, "candidate": contest.candidate, "previous": contest.previous}
-    return [alias for alias, holder in held.items() if holder == name]
+    aliases = [alias for alias, name in held.items() if name == entry.name]
+    return {"sentence": entry.state.sentence, "aliases": aliases}
 
 
 def programs_standing(registry: Registry, agent_id: str, told: Sequence[Mapping[str, str]] = ()) -> ProgramsStanding:
@@ -99,12 +87,8 @@ def programs_standing(registry: Registry, agent_id: str, told: Sequence[Mapping[
 
 def _program_view(programs: AgentPrograms, entry: ProgramEntry, told: Sequence[Mapping[str, str]]) -> ProgramView:
     runs = _common_revision(entry.name, told)
-    return ProgramView(
-        **dict(entry),
-        sentence=entry.state.sentence,
-        aliases=aliases_of(programs, entry.name),
-        changed=None if runs is None or entry.revision is None else runs != entry.revision,
-    )
+    changed = None if runs is None or entry.revision is None else runs != entry.revision
+    return ProgramView.model_validate(dict(entry) | _standing(programs, entry) | {"changed": changed})
 
 
 def _common_revision(name: str, told: Sequence[Mapping[str, str]]) -> str | None:

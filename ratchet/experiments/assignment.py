@@ -36,7 +36,7 @@ def assign(experiment_id: str, unit_id: str, share: float, secret: str = "") -> 
 
 
 def is_audited(experiment_id: str, unit_id: str, share: float) -> bool:
-    """Whether a unit is one of those that are audited: a draw of its own, so it says nothing about the arm."""
+    """True if a unit is one of those that are audited: a draw of its own, so it says nothing about the arm."""
     return draw(f"audit of {experiment_id}", unit_id) < share
 
 

@@ -42,11 +42,11 @@ REFERENCE_ROUNDS = 8
 SIDE_ROUNDS = 2
 """The first of them, which only say which anchors are high and which low (compared in bench/decision/anchors.py)."""
 ROUNDS_AT_ONCE = 16
-"""Of one check at most, while something is suspected."""
+"""The most rounds of one check, while something is suspected."""
 
 Kind = Literal["up", "down", "polarised", "flattened"]
 Test = tuple[Kind, str]
-"""What is tested, and of which version's answers; "" for all."""
+"""The change that is tested for, and the version whose answers are tested; "" for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Rescored:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What has moved: `size` is the mean change in its direction in the newest round."""
+    """A change of the scores that was proved: `size` is the mean change in its direction in the newest round."""
 
     kind: Kind
     version: str
@@ -88,7 +88,7 @@ class Detector:
     _logs: list[float] = field(default_factory=list)
 
     def observe(self, payoffs: Sequence[float]) -> None:
-        """Of one round; each is at least −1 and, under the null, at most 0 in expectation."""
+        """Bet on one round; each payoff is at least −1 and, under the null, at most 0 in expectation."""
         before = self._logs or [-math.inf] * len(FRACTIONS)
         self._logs = [
             max(log, 0.0) + math.log1p(math.exp(-abs(log))) + math.fsum(math.log1p(staked * one) for one in payoffs)

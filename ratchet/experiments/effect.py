@@ -246,7 +246,7 @@ class SizeTest:
 
     @property
     def factor(self) -> float:
-        """How many times as large as the primary's the candidate's mean is, estimated; 1 while nothing is known."""
+        """The estimated ratio of the candidate's mean to the primary's; 1 while nothing is known."""
         return max(0.01, 1.0 + self._difference / self._usual) if self._usual > 0.0 else 1.0
 
     def observe(self, size: float | None, *, is_candidate: bool, share: float, stratum: str) -> None:
@@ -324,7 +324,7 @@ class RelativeSizeTest:
 
     @property
     def factor(self) -> float:
-        """How many times as large as the primary's the candidate's size is, estimated."""
+        """The estimated ratio of the candidate's size to the primary's."""
         return factor_of(self._test.mean.value)
 
     def observe(self, size: float | None, *, is_candidate: bool, share: float, stratum: str) -> None:

@@ -100,11 +100,11 @@ class Experiment:
 
     @property
     def can_draw(self) -> bool:
-        """Whether the secret of its draws is at hand."""
+        """True if the secret of its draws is at hand."""
         return self._secret is not None
 
     def knows(self, session_id: str) -> bool:
-        """Whether it has given the session an arm, which the session keeps."""
+        """True if it has given the session an arm, which the session keeps."""
         return self._final is None and self._line.arm_of(session_id) is not None
 
     def arm_for(self, unit_id: str, *, in_session: bool, share: float | None = None) -> Assignment | None:
@@ -139,7 +139,7 @@ class Experiment:
         return self._fold()
 
     def audits(self, unit_id: str) -> bool:
-        """Whether the plan has the unit's answers audited, or the scorer asked once more about those users got."""
+        """True if the plan has the unit's answers audited, or the scorer asked once more about those users got."""
         rule = self.plan.audit or self.plan.served
         return rule is not None and is_audited(self.plan.experiment_id, unit_id, rule.share)
 

@@ -64,7 +64,7 @@ class Saved:
 
     group: int
     needed: int | None
-    """How many of the primary's are as good, to within the margin; None: not even the whole group is."""
+    """Return how many of the primary's are as good, to within the margin; None: not even the whole group is."""
     difference: Estimate | None
     """Best of `needed` of the primary's less best of `group` of the base model's, paired by task."""
 

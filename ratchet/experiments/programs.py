@@ -33,17 +33,19 @@ from schemas.messages.response import MOST_COUNTED
 from schemas.messages.reward import ScorerIdentity
 
 MOST_BYTES = 1024**3
-"""Of the newest log that are read, about: whole segments."""
+"""Bytes of the newest log that are read, about: whole segments."""
 FINISHED = "finished"
 
 Name = tuple[str, str, ScorerRow | None]
-"""Of an agent, its program, and who scored."""
+"""An agent, its program, and who scored."""
 
 
 @dataclass(slots=True)
 class ProgramTally:
-    """Of one program by one scorer. `score`: over tasks; the others over rollouts that told. `newest`: the line of the
-    log, counted from where reading began, that was the last of them."""
+    """Adds up one program by one scorer: `score` over tasks, the others over rollouts that told.
+
+    `newest`: the line of the log, counted from where reading began, that was the last of them.
+    """
 
     newest: int = 0
     score: Mean = field(default_factory=Mean)
@@ -101,7 +103,7 @@ class ProgramBook:
         self._begin_anew()
 
     def compared(self, agent_id: str | None = None) -> ProgramsCompared:
-        """As the log is now. Raises JournalError for a log with a part missing."""
+        """Compare programs as the log is now. Raises JournalError for a log with a part missing."""
         with self._lock:
             try:
                 self._read_on()

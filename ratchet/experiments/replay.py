@@ -71,7 +71,7 @@ def replayed_together(
 
 
 def draw_again(running: RunningExperiment, secret: str, logs_dir: Path) -> tuple[int, str | None]:
-    """How many units got the arm that the secret draws, and the first unit that did not. Raises as above."""
+    """Return how many units got the arm that the secret draws, and the first unit that did not. Raises as above."""
     state, met, right = {running.experiment_id: Experiment(plan_of(running))}, set[str](), 0
     for work in _lines_of(Work, state, logs_dir, ASSIGNMENTS, began_at(running, ASSIGNMENTS)):
         unit = enrolment_of(work)

@@ -73,7 +73,7 @@ class SizeMeans:
 
     @property
     def factor(self) -> float:
-        """How many times the other's mean it is, estimated."""
+        """The estimated ratio of its mean to the other's."""
         return self._sums[0] / self._sums[1] if min(self._sums) > 0 else 1.0
 
 
@@ -230,7 +230,7 @@ class ShadowReplay:
 
     @property
     def is_over(self) -> bool:
-        """Whether more prompts could change nothing."""
+        """True if more prompts could change nothing."""
         return self.is_harmful or self.is_proved
 
     @property

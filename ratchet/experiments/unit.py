@@ -36,7 +36,7 @@ class Enrolment:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a task ended. One that failed, expired or could not be scored has no score and did not succeed."""
+    """The end of a task. One that failed, expired or could not be scored has no score and did not succeed."""
 
     succeeded: bool
     score: float | None = None
@@ -53,12 +53,12 @@ class Outcome:
     """Calls of the model, mean of the group's rollouts."""
     turns: float | None = None
     answered: bool = True
-    """Whether there is an answer that could be audited."""
+    """True if there is an answer that could be audited."""
 
     served: float | None = None
     """Score of the answer the user got: the best of the group, where the task does not choose otherwise."""
     is_choice: bool = False
-    """Whether that answer was chosen among several, so that its score may have chosen it."""
+    """True if that answer was chosen among several, so that its score may have chosen it."""
 
     def by(self, metric: Literal["single", "served"]) -> Outcome:
         """Return the outcome as an experiment on this metric counts it.
@@ -131,7 +131,7 @@ class OpenUnit:
     first: Enrolment
     is_audited: bool
     by_auditor: bool = True
-    """Who audits: else the scorer does, once more, where the user's answer was chosen among several."""
+    """The auditor; else the scorer audits, once more, where the user's answer was chosen among several."""
     tasks: dict[int, Outcome | None] = field(default_factory=dict)
     audits: dict[int, Audit] = field(default_factory=dict)
 

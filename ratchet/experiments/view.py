@@ -85,7 +85,7 @@ def _plan(record: ExperimentRecord) -> ExperimentPlan | None:
 
 
 def _foreign(record: ExperimentRecord) -> str:
-    """Why its parameters are no plan."""
+    """The reason why its parameters are no plan."""
     try:
         plan_of(record.running)
     except ValidationError as error:

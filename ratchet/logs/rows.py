@@ -192,6 +192,19 @@ class SelectionRow(msgspec.Struct):
     reference_score: float | None = None
 
 
+class GrammarRow(msgspec.Struct):
+    """The grammar that an answer was held to; of a segment's, in which spans."""
+
+    text: str
+    spans: list[int] = []
+
+
+class HeldRow(msgspec.Struct):
+    """The part of a sampling that says what its answers were held to."""
+
+    grammar: GrammarRow | None = None
+
+
 class SegmentRow(msgspec.Struct):
     """Of a conversation: tokens, which of the completion's were sampled, and with what log-probabilities."""
 
@@ -200,6 +213,7 @@ class SegmentRow(msgspec.Struct):
     spans: list[tuple[int, int]]
     logprobs: list[float]
     broke: str | None = None
+    grammars: list[GrammarRow] = []
 
 
 class TokensRow(msgspec.Struct):
@@ -210,6 +224,7 @@ class TokensRow(msgspec.Struct):
     logprobs: list[float] | None = None
     segments: list[SegmentRow] | None = None
     trajectory: ReferenceRow | None = None
+    sampling: HeldRow = msgspec.field(default_factory=HeldRow)
 
 
 class DemonstrationRow(msgspec.Struct):

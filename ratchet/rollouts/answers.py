@@ -17,6 +17,7 @@ from ratchet.concurrency.keyed import KeyedLock
 from ratchet.service import failpoint
 from ratchet.service.telemetry import Log
 from schemas.messages.base import Metadata
+from schemas.messages.grammar import Grammar
 from schemas.messages.response import GenerationLatencies, Response, Sample
 from schemas.messages.work import Work
 from schemas.messages.workspace import Artifact
@@ -81,11 +82,13 @@ def response_of(
     source: str | None,
     engine: str | None = None,
     error: str | None = None,
-    latencies: GenerationLatencies = GenerationLatencies(),
+    latencies: GenerationLatencies | None = None,
     prompt_ids: tuple[int, ...] | None = None,
+    grammar: Grammar | None = None,
     adapter_sha256: str | None = None,
 ) -> Response:
-    """Return all of the Response but the Work. `adapter_sha256`: of the adapter that answered, if not its arm's."""
+    """Return all of the Response but the Work. `grammar`: what the answers were held to. `adapter_sha256`: of the
+    adapter that answered, if not its arm's."""
     return Response(
         task_id=work.task_id,
         response=samples[0].text if samples else "",
@@ -94,11 +97,11 @@ def response_of(
         samples=tuple(samples),
         error=error,
         prompt_ids=prompt_ids,
-        sampling=work.sampling,
+        sampling=work.sampling.model_copy(update={"grammar": grammar}) if grammar else work.sampling,
         adapter_version=work.arm.adapter_version,
         adapter_sha256=adapter_sha256 or work.arm.adapter_sha256,
         engine=engine,
-        latencies=latencies,
+        latencies=latencies or GenerationLatencies(),
     )
 
 

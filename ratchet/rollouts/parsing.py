@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from ratchet.conversation.stops import UNFINISHED
 from ratchet.dialects.dialect import Parsed
+from ratchet.grammars.grammar import CallForm
 from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import SettingsError
 
@@ -23,7 +24,10 @@ CALL, CALLED = "<tool_call>", "</tool_call>"
 
 
 class Parser(Protocol):
-    """Registered by name in the entry point group `ratchet.parsers`; made without arguments."""
+    """Registered by name in the entry point group `ratchet.parsers`; made without arguments.
+
+    One that has the attribute `call_form` says how its models write a call, so that a call can be required of them.
+    """
 
     @classmethod
     def fits(cls, source: str) -> bool:
@@ -51,6 +55,8 @@ class HermesParser:
     What is no such call stays text.
     """
 
+    call_form = CallForm(f"{CALL}\n", "arguments", f"\n{CALLED}")
+
     @classmethod
     def fits(cls, source: str) -> bool:
         return CALL in source
@@ -68,6 +74,8 @@ class HermesParser:
 
 class LlamaParser:
     """One call as `{"name": …, "parameters": {…}}`, and nothing else: Llama 3.1's template."""
+
+    call_form = CallForm("", "parameters", "")
 
     @classmethod
     def fits(cls, source: str) -> bool:
@@ -98,6 +106,11 @@ def parser_name(source: str, installed: Mapping[str, type[Parser]] | None = None
 def parser_for(source: str) -> Parser:
     parsers = installed_parsers()
     return parsers[parser_name(source, parsers)]()
+
+
+def call_form_of(source: str | None) -> CallForm | None:
+    """Return how a model with this chat template writes a call; None where that is not known."""
+    return getattr(parser_for(source), "call_form", None) if source else None
 
 
 @cache

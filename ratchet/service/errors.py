@@ -43,6 +43,10 @@ class Ambiguous(RatchetError):
     """The name may be more than one thing: name it whole."""
 
 
+class TimedOut(RatchetError):
+    """What was waited for did not happen in time; it may still happen."""
+
+
 class Retry(RatchetError):
     """The message is fine but can't be handled now: it comes back after the next rung of the retry ladder."""
 
@@ -53,6 +57,10 @@ class Reject(RatchetError):
 
 class BusError(RatchetError):
     """The broker can't be reached or does not take messages. Never the message's fault: no attempt is counted."""
+
+
+class FleetError(RatchetError):
+    """The fleet does not take what a client asks; the sentence says why and what to do."""
 
 
 class PublishTimeout(BusError):

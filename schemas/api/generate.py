@@ -9,6 +9,7 @@ from pydantic import Field
 from schemas.api.numbers import JSON_NUMBER
 from schemas.api.page import Page
 from schemas.messages.base import AdapterVersion, AgentId, Record, Seconds, Sha256, StopStrings
+from schemas.messages.grammar import Grammar
 from schemas.messages.response import FinishReason
 from schemas.messages.task import Prompt
 
@@ -64,6 +65,8 @@ class IdsGiven(Record):
     adapter_version: AdapterVersion = Field(description="v1.0.0 for the base model. Loaded if it is not.")
     adapter_sha256: Sha256 | None = Field(None, description="Of its content; what has another one does not answer.")
     priority: int = Field(0, ge=0, le=9)
+    grammar: Grammar | None = Field(None, description="What the answer is held to.")
+    begun: int = Field(0, ge=0, description="So many ids at the end of the prompt are the answer's beginning under it.")
 
 
 class TokensTold(Record):

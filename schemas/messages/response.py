@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds, Sha256, Timestamp, absent
+from schemas.messages.grammar import SpanGrammar
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Artifact
 
@@ -54,6 +55,11 @@ class Segment(Record):
     )
     broke: BreakKind | None = Field(
         None, exclude_if=absent, description="Why it does not go on from what came before; absent for the first."
+    )
+    grammars: tuple[SpanGrammar, ...] = Field(
+        (),
+        exclude_if=lambda grammars: not grammars,
+        description="Those that spans were sampled under; a span that none of them names was free.",
     )
     turns: tuple[Turn, ...] = Field(
         (), exclude_if=lambda turns: not turns, description="Its messages, without those an earlier segment has."

@@ -63,6 +63,18 @@ class Tool(Record):
     function: ToolFunction
 
 
+class AnswerFormat(Record):
+    """The form that an answer must have: any JSON object, JSON of a schema, or a call of one of the task's tools."""
+
+    type: Literal["json_object", "json_schema", "tool_call"]
+    json_schema: dict[str, Any] | None = Field(
+        None, exclude_if=absent, description="Of json_schema: the JSON Schema that the answer fits."
+    )
+    tool: str | None = Field(
+        None, exclude_if=absent, description="Of tool_call: the tool that is called; any of them if absent."
+    )
+
+
 Prompt = str | Annotated[tuple[ChatMessage, ...], Field(min_length=1)]
 
 
@@ -138,6 +150,11 @@ class Task(Message):
         None,
         exclude_if=absent,
         description="Functions the model is told of through its chat template; its answer holds the calls as text.",
+    )
+    format: AnswerFormat | None = Field(
+        None,
+        exclude_if=absent,
+        description="The form that answers must have. Tokens that would leave it can't be sampled.",
     )
     needs_token_texts: bool | None = Field(
         None, exclude_if=absent, description="Have each sample say the text of each of its tokens."

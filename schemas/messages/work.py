@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from schemas.messages.base import AgentId, Identifier, LogEpoch, Record, Sha256, StopStrings, Timestamp, absent
+from schemas.messages.grammar import Grammar
 from schemas.messages.task import Task
 
 BASE_VERSION = "v1.0.0"
@@ -48,6 +49,11 @@ class Sampling(Record):
     max_tokens: int = Field(256, ge=1)
     stop: StopStrings | None = Field(
         None, exclude_if=absent, description="Answers end before any of these; the tokens that wrote it are kept."
+    )
+    grammar: Grammar | None = Field(
+        None,
+        exclude_if=absent,
+        description="Answers were sampled under it, and the log-probabilities are those among the tokens it allowed.",
     )
 
 

@@ -45,11 +45,11 @@ class ConversationCalls:
         """
         if self.model().context is None or not isinstance(self._engine, StreamsIds):
             raise Problem(409, "No token ids", f"{self._engine.identity} can't be asked with token ids", "no-ids")
-        sampling = Sampling.model_validate(given.sampling.model_dump())
+        sampling = Sampling.model_validate(given.sampling.model_dump() | {"grammar": given.grammar})
         arm = Arm(adapter_version=given.adapter_version, adapter_sha256=given.adapter_sha256, sequence=0)
         async with self._cache.acquire(arm) as adapter:
             name = adapter.name if adapter else None
-            request = IdsRequest(given.prompt_ids, sampling, name, given.priority, keep=True)
+            request = IdsRequest(given.prompt_ids, sampling, name, given.priority, True, given.begun)
             async with aclosing(self._engine.generate_ids(request)) as pieces:
                 async for piece in pieces:
                     yield TokensTold(ids=piece.ids, logprobs=piece.logprobs, finish_reason=piece.finish_reason)

@@ -158,6 +158,7 @@ class AgentWorker:
                     work.priority,
                     tools=work.tools or (),
                     token_texts=bool(work.needs_token_texts),
+                    format=work.format,
                 )
                 answer: Generation | EngineError = await self._generate(request)
         except (PromptRefused, AdapterError) as error:
@@ -177,6 +178,7 @@ class AgentWorker:
             error=None if generation else str(answer),
             latencies=latencies,
             prompt_ids=generation.prompt_ids if generation else None,
+            grammar=generation.grammar if generation else None,
             adapter_sha256=adapter.sha256 if adapter else None,
         )
 

@@ -79,8 +79,8 @@ COMMANDS = {
 """By name: what it is for. It is the function, or the group of commands, of that name in services/cli/<name>.py,
 or in services/cli/<name>/command.py where it has more files."""
 
-WORDS_OF_PYTHON = {"try": "trying"}
-"""Commands that no module can be called after, and what theirs is called."""
+ELSEWHERE = {"try": ("services.cli.trying", "trying"), "demo": ("demos", "demo")}
+"""Module and function of commands that are named otherwise, or that lie elsewhere."""
 MARKUP: Final = "markdown"
 EPILOG = (
     "Exit codes: 0 all well · 1 a task failed, or something is not healthy · 2 what was typed makes no sense · "
@@ -90,9 +90,10 @@ EPILOG = (
 
 def command(name: str) -> Any:
     """With all its options, or the commands of its group."""
-    word = WORDS_OF_PYTHON.get(name, name.replace("-", "_"))
-    module = import_module(f"services.cli.{word}")
-    found = getattr(import_module(f"{module.__name__}.command") if hasattr(module, "__path__") else module, word)
+    word = name.replace("-", "_")
+    path, attribute = ELSEWHERE.get(name, (f"services.cli.{word}", word))
+    module = import_module(path)
+    found = getattr(import_module(f"{path}.command") if hasattr(module, "__path__") else module, attribute)
     parent = typer.Typer(rich_markup_mode=MARKUP)
     if isinstance(found, typer.Typer):
         parent.add_typer(found, name=name, help=COMMANDS[name], no_args_is_help=True)

@@ -163,7 +163,7 @@ def make_models(out: Path, say: Callable[[str], None], *, only: str | None = Non
         [
             sys.executable,
             "-m",
-            "ratchet.models.toy.make",
+            "demos.toy.make",
             "make",
             "--out",
             str(out),

@@ -18,10 +18,11 @@ from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import AnswerRow
 from ratchet.logs.segments import sealed_end, sealed_segments
+from ratchet.service.errors import TimedOut
 from schemas.messages.result import RolloutEnd
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from services.cli.task_id import whole_id
-from services.cli.terminal import CommandError, TimedOut, print_answer, print_json, say
+from services.cli.terminal import CommandError, print_answer, print_json, say
 
 
 def result(

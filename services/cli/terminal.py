@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from ratchet.service.errors import FAULTS, Ambiguous, BusError, NotFound, RatchetError, SettingsError
+from ratchet.service.errors import FAULTS, Ambiguous, BusError, NotFound, RatchetError, SettingsError, TimedOut
 from workbench.errors import PolicyError
 
 
@@ -35,10 +35,6 @@ class CommandError(RatchetError):
 
 class UsageError(CommandError):
     """What was typed contradicts itself or names something that does not exist."""
-
-
-class TimedOut(CommandError):
-    """What was waited for did not happen in time; it may still happen."""
 
 
 def exit_code(error: Exception) -> ExitCode:

@@ -20,20 +20,20 @@ from pathlib import Path
 
 from pika.spec import BasicProperties
 
+from demos.tasks import users_tasks
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import EXCHANGE
+from ratchet.client import Fleet
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log
 from schemas.messages.base import Metadata
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.train_request import TrainRequest
-from services.cli.demo.place import DemoPlace, only
-from services.cli.demo.tasks import users_tasks
 from services.cli.feedback import new_feedback, publish_feedback
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.local_broker import free_port
-from services.cli.submit.client import FleetClient
+from services.cli.fleet.own_fleet import FleetPlace, only
 from services.cli.train.run import publish_train_request
 from tests.acceptance.fleet import REPOSITORY
 from tests.infra.measured_broker import MeasuredBroker
@@ -57,8 +57,8 @@ class EventfulFleet:
     port: int
 
     @property
-    def place(self) -> DemoPlace:
-        return DemoPlace(self.folder / "demo")
+    def place(self) -> FleetPlace:
+        return FleetPlace(self.folder / "demo")
 
     @property
     def targets(self) -> Mapping[str, Sequence[str]]:
@@ -104,8 +104,8 @@ class EventfulFleet:
 
     def _users(self, access: FleetAccess, asked: Iterator[Task], seconds: float) -> None:
         end = time.monotonic() + seconds
-        with FleetClient(access.amqp_url, access.namespace) as client:
-            for number, result in enumerate(client.submit(_slowly(asked, end), stall_s=STALL_S)):
+        with Fleet(access.amqp_url, namespace=access.namespace, stall_s=STALL_S) as client:
+            for number, result in enumerate(client.batch(_slowly(asked, end))):
                 if number % FEEDBACK_EVERY == 0:
                     _thank(access, result)
 
@@ -142,9 +142,9 @@ def _training(name: str, since: int) -> TrainRequest:
 def _mishaps(access: FleetAccess, asked: Iterator[Task]) -> None:
     """A few of each: not JSON, of an agent that is not there, under a name no queue has, and asked twice."""
     tasks = list(islice(asked, MISHAPS))
-    with FleetClient(access.amqp_url, access.namespace) as client:
+    with Fleet(access.amqp_url, namespace=access.namespace, stall_s=STALL_S) as client:
         for _ in range(2):
-            list(client.submit(tasks, stall_s=STALL_S))
+            list(client.batch(tasks))
     stray = Task(task_id=f"stray-{uuid.uuid4().hex}", input="sort: cba", agent_id="nobody")
     exchange, queue = access.namespace + EXCHANGE, f"{access.namespace}tasks"
     with open_connection(access.amqp_url) as connection:

@@ -8,17 +8,17 @@ from typing import Any
 
 from rich.console import Console
 
+from demos.adapter_status import AdapterStatusReader
+from demos.books import Users
+from demos.loop import Loop, LoopPlan
+from demos.tasks import users_tasks
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.topology import fleet_topology
 from ratchet.service.settings import FleetSettings
 from schemas.messages.task import Task
-from services.cli.demo.adapter_status import AdapterStatusReader
-from services.cli.demo.books import Users
-from services.cli.demo.loop import Loop, LoopPlan
-from services.cli.demo.narrator import Narrator
-from services.cli.demo.tasks import users_tasks
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.options import FleetOptions
+from services.cli.narrator import Narrator
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.scoring import scored
 from tests.services.cli.started import started

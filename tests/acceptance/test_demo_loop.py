@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from demos.books import Account, account
 from ratchet.logs.reader import read_json
-from services.cli.demo.books import Account, account
 from services.cli.terminal import CommandError
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from demos.toy.byte_tokenizer import byte_tokenizer
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import verify_registry
 from ratchet.experiments.records import experiments
-from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from schemas.records.registry import AgentAdapters
 from services.cli.experiment.replay_check import check
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet

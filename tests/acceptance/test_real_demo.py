@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from services.cli.demo.loop import LoopPlan
-from services.cli.demo.narrator import Narrator
-from services.cli.demo.place import DemoPlace
-from services.cli.demo.real.performance import RealPerformance
-from services.cli.demo.real.plan import RealPlan, stages
-from services.cli.demo.real.time_left import TimeLeft
+from demos.loop import LoopPlan
+from demos.real.performance import RealPerformance
+from demos.real.plan import RealPlan, stages
+from demos.real.time_left import TimeLeft
+from services.cli.fleet.own_fleet import FleetPlace
+from services.cli.narrator import Narrator
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
 from tests.acceptance.loops import access_to
@@ -39,7 +39,7 @@ def test_the_same_held_out_tasks_are_measured_by_the_hidden_verifier_alone(fleet
     plan, told = RealPlan(tasks=6, samples=2, group=2, seed=1, stall_s=60.0), io.StringIO()
     left = TimeLeft(stages(plan, turns=1, groups=20), time.monotonic)
     narrator = Narrator(Console(file=told, width=200), left=left.seconds)
-    place = DemoPlace(fleet.folder)
+    place = FleetPlace(fleet.folder)
     loop = LoopPlan(turns=1, groups=20, patience_s=60.0)
 
     with foreign_trainer(fleet) as requests:

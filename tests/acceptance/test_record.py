@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from demos.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, Fleet
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.processes import is_gone

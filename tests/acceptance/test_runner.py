@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from demos.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER, Fleet
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.packages import copy_packages

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ratchet import client
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.amqp.short_connection import open_connection
@@ -16,7 +17,6 @@ from ratchet.logs.reader import end_of_log, read
 from ratchet.service.settings import FleetSettings
 from schemas import Interaction, Task
 from schemas.messages.base import Metadata
-from services.cli.submit.client import FleetClient
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.scoring import scored
 from tests.ratchet.adapters.making_adapters import published
@@ -36,8 +36,8 @@ def test_a_candidate_gets_through_its_gate_while_users_tasks_never_end(start_fle
     (adapters / "small").mkdir(parents=True)
     asked = [json.dumps({"task_id": f"g{n}", "input": f"golden {n}"}) for n in range(GOLDEN)]
     (adapters / "small" / "golden.jsonl").write_text("\n".join(asked))
-    with FleetClient(fleet.amqp_url, fleet.namespace, replies=False) as users:
-        users.publish(_task(n) for n in range(BACKLOG))
+    with client.Fleet(fleet.amqp_url, namespace=fleet.namespace, replies=False) as users:
+        users.submit_all(_task(n) for n in range(BACKLOG))
     wait_until(lambda: _waiting(fleet) > BACKLOG / 2, "the backlog before the agent")
 
     # when a candidate is registered

@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
+from demos.toy.tools.task import task_of
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read_json
-from ratchet.models.toy.tools.task import task_of
 from tests.acceptance.ratchet_command import Ran, Ratchet
 from tests.acceptance.test_up_down import free_base
 from tests.programs import REPOSITORY

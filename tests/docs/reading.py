@@ -11,7 +11,7 @@ DOCUMENTS = (
     *sorted(ROOT.glob("*.md")),
     *(page for top in ("docs", "examples") for page in sorted((ROOT / top).rglob("*.md"))),
 )
-TOP_FOLDERS = ("bench", "docs", "examples", "infra", "ratchet", "schemas", "services", "tests", "workbench")
+TOP_FOLDERS = ("bench", "demos", "docs", "examples", "infra", "ratchet", "schemas", "services", "tests", "workbench")
 
 _FENCED = re.compile(r"^```.*?^```|(?:^(?: {4}|\t)[^\n]*\n)+", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")

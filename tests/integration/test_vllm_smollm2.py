@@ -13,12 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from demos.real.plan import message
+from demos.real.tasks import distinct_tasks
 from ratchet.service.errors import EngineError
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.vllm_engine import VllmEngine
-from services.cli.demo.real.plan import message
-from services.cli.demo.real.tasks import distinct_tasks
 from tests.acceptance.ratchet_command import REPOSITORY, Ratchet
 from tests.acceptance.test_up_down import free_amqp_port, free_base
 

@@ -70,12 +70,18 @@ def parameters(url: str) -> pika.URLParameters:
 
 
 def unreachable(url: str, error: BaseException) -> BrokerUnreachable:
-    if isinstance(error, AMQPConnectorStackTimeout):
+    """Return the error to raise for what pika raised."""
+    hangs = isinstance(error, AMQPConnectorStackTimeout)
+    return broker_unreachable(url, hangs=hangs, refused=isinstance(error, ProbableAuthenticationError))
+
+
+def broker_unreachable(url: str, *, hangs: bool, refused: bool) -> BrokerUnreachable:
+    """`hangs`: a connection was made, and nothing came. `refused`: the user or the password was."""
+    if hangs:
         return BrokerUnreachable(
             f"the broker at {without_password(url)} takes a connection and says nothing: it hangs, or has too much "
             f"to do. Look at its log and its machine; if it does not come back, restart it: it loses nothing"
         )
-    refused = isinstance(error, ProbableAuthenticationError)
     why = "it refuses the user or password" if refused else "nobody answers"
     return BrokerUnreachable(
         f"no broker at {without_password(url)}: {why}. `ratchet up` starts one; or set RATCHET_AMQP_URL to yours"

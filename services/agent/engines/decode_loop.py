@@ -16,13 +16,14 @@ import torch
 from torch.nn.functional import pad
 
 from ratchet.conversation.stops import Stops
+from ratchet.grammars.masks import GrammarRow
 from ratchet.models.batcher import WaitingLine
 from ratchet.service.errors import EngineError
 from services.agent.engines.cached_forward import forward
 from services.agent.engines.prompt_beginnings import PromptBeginnings
 from services.agent.engines.row_adapters import RowAdapters
 from services.agent.engines.row_cache import BLOCK, CacheShape, RowCache
-from services.agent.engines.sampling import RowSampler, RowSampling, RowTensors, rows_not_finite
+from services.agent.engines.sampling import RowSampler, RowSampling, RowTensors, advance, constrain, rows_not_finite
 from services.agent.engines.tokens import Answer, Completion, TokenRequest, cut, failure, not_finite
 
 PREFILL = 4096
@@ -78,6 +79,7 @@ class _Row:
     made: int = 0
     told: int = 0
     stops: Stops | None = None
+    grammar: GrammarRow | None = None
 
     @property
     def full(self) -> bool:
@@ -251,7 +253,13 @@ class DecodeLoop:
         self._spread(groups, first)
         sampled = {id(group): iter(range(group.samples)) for group in groups}
         rows = [
-            _Row(group, next(sampled[id(group)]), len(group.request.ids), stops=group.request.stops())
+            _Row(
+                group,
+                next(sampled[id(group)]),
+                len(group.request.ids),
+                stops=group.request.stops(),
+                grammar=group.request.grammar(),
+            )
             for group in owners
         ]
         samplings = [group.request.sampling for group in owners]
@@ -304,8 +312,14 @@ class DecodeLoop:
         self._sample(self._rows, self._tokens, self._sampler, logits)
 
     def _sample(self, rows: Sequence[_Row], tokens: _Tokens, sampler: RowSampler, logits: torch.Tensor) -> None:
-        logprobs = sampler.logprobs(logits.float())
-        tokens.add(sampler.draw(logprobs), logprobs, self._ends)
+        grammars = [row.grammar for row in rows]
+        allowed, faults = constrain(logits.float(), grammars)
+        for place, error in faults.items():
+            rows[place].group.fault = error
+        logprobs = sampler.logprobs(allowed)
+        drawn = sampler.draw(logprobs)
+        advance(grammars, drawn)
+        tokens.add(drawn, logprobs, self._ends)
         for row in rows:
             row.made += 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from ratchet.conversation.stops import cut_at_stop
-from ratchet.service.errors import AdapterError, EngineError
+from ratchet.service.errors import AdapterError, EngineError, PromptRefused
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
 from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenPiece
@@ -42,6 +42,8 @@ class EchoEngine:
     def _answer(self, request: GenerationRequest) -> Generation | EngineError:
         if request.adapter is not None and request.adapter not in self._adapters:
             return AdapterError(f"the echo engine has no adapter {request.adapter!r}: load it first")
+        if request.format is not None:
+            return PromptRefused(f"the engine {self.identity} can't hold its answers to a form: ask it without one")
         text = request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content
         if request.adapter is not None:
             text = f"{request.adapter}: {text}"

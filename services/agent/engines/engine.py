@@ -14,8 +14,9 @@ from typing import Protocol, Self, runtime_checkable
 
 from ratchet.service.errors import EngineError
 from schemas.messages.base import BaseModelIdentity
+from schemas.messages.grammar import Grammar
 from schemas.messages.response import FinishReason, Sample
-from schemas.messages.task import Prompt, Tool
+from schemas.messages.task import AnswerFormat, Prompt, Tool
 from schemas.messages.work import Sampling
 from services.agent.settings import AgentSettings
 
@@ -25,7 +26,7 @@ class GenerationRequest:
     """A prompt, how often and how to sample it, and the adapter to answer with (None: the base model).
 
     Where requests wait, the higher priority goes first. `tools`: what the model is told it may ask for.
-    `token_texts`: each sample says the text of each of its tokens.
+    `token_texts`: each sample says the text of each of its tokens. `format`: the form that answers must have.
     """
 
     prompt: Prompt
@@ -34,20 +35,23 @@ class GenerationRequest:
     priority: int = 0
     tools: tuple[Tool, ...] = ()
     token_texts: bool = False
+    format: AnswerFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """`samples` has `sampling.n` entries. `prompt_ids` is None for an engine without tokens."""
+    """`samples` has `sampling.n` entries. `prompt_ids` is None for an engine without tokens. `grammar`: that samples
+    were held to."""
 
     samples: tuple[Sample, ...]
     prompt_ids: tuple[int, ...] | None = None
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class IdsRequest:
     """A prompt as token ids. `keep`: the next prompt is likely to begin with this one and its answer, as the turns of a
-    conversation do.
+    conversation do. `begun`: so many ids at its end are the beginning of the answer under `sampling.grammar`.
     """
 
     prompt_ids: tuple[int, ...]
@@ -55,6 +59,7 @@ class IdsRequest:
     adapter: str | None = None
     priority: int = 0
     keep: bool = False
+    begun: int = 0
 
 
 @dataclass(frozen=True, slots=True)

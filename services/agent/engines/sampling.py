@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 from transformers import LogitsProcessor, StoppingCriteria
 
 from ratchet.conversation.stops import Stops
+from ratchet.grammars.masks import GrammarRow, free_masks, unpack_masks
+from ratchet.service.errors import PromptRefused
 from schemas.messages.work import Sampling
 
 NEVER = float("-inf")
@@ -82,6 +85,36 @@ class RowSampler:
         return torch.where(self._rows.greedy, logprobs.argmax(-1), drawn) if self._greedy else drawn
 
 
+def constrain(
+    logits: torch.Tensor, grammars: Sequence[GrammarRow | None]
+) -> tuple[torch.Tensor, dict[int, PromptRefused]]:
+    """Return logits with -inf for what the rows' grammars do not allow, and the errors of those that can't be followed
+    any further, by row."""
+    held = [row for row, grammar in enumerate(grammars) if grammar is not None]
+    faults: dict[int, PromptRefused] = {}
+    if not held:
+        return logits, faults
+    masks = free_masks(len(held), logits.shape[-1])
+    for place, row in enumerate(held):
+        try:
+            grammars[row].fill(masks, place)  # type: ignore[union-attr]
+        except PromptRefused as error:
+            masks[place], faults[row] = -1, error
+    refused = torch.from_numpy(np.logical_not(unpack_masks(masks, logits.shape[-1]))).to(logits.device)
+    if len(held) == len(logits):
+        return logits.masked_fill(refused, NEVER), faults
+    rows = torch.tensor(held, device=logits.device)
+    return logits.index_copy(0, rows, logits[rows].masked_fill(refused, NEVER)), faults
+
+
+def advance(grammars: Sequence[GrammarRow | None], drawn: torch.Tensor) -> None:
+    """Go on behind the tokens that were drawn."""
+    if any(grammar is not None for grammar in grammars):
+        for grammar, token in zip(grammars, drawn.tolist(), strict=True):
+            if grammar is not None:
+                grammar.take(token)
+
+
 def rows_not_finite(logprobs: torch.Tensor) -> torch.Tensor:
     """(rows,): one infinite number or NaN makes all of its row's log-probabilities NaN, the first among them."""
     return logprobs[:, 0].isnan()
@@ -117,9 +150,19 @@ class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
     """The last logits processor of `generate(do_sample=True, temperature=1, top_k=0, top_p=1)`, which then draws.
 
     `end_id`: what a row is ended with that has nothing to sample from. Of each step the sampled token's value is kept.
+    `faults`: of rows whose grammar could not be followed.
     """
 
-    def __init__(self, samplings: Sequence[Sampling], device: torch.device, *, end_id: int) -> None:
+    def __init__(
+        self,
+        samplings: Sequence[Sampling],
+        device: torch.device,
+        *,
+        end_id: int,
+        grammars: Sequence[GrammarRow | None] = (),
+    ) -> None:
+        self._grammars = grammars
+        self.faults: dict[int, PromptRefused] = {}
         self._rows = RowSampling.from_samplings(samplings, device)
         self._sampler = RowSampler(self._rows)
         self._end_id = end_id
@@ -130,7 +173,11 @@ class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """(rows, vocabulary) logits → log-probabilities to sample from."""
         self._record(input_ids[:, -1])
-        logprobs = self._sampler.logprobs(scores)
+        if self._pending is not None:
+            advance(self._grammars, input_ids[:, -1])
+        allowed, faults = constrain(scores, self._grammars)
+        self.faults |= faults
+        logprobs = self._sampler.logprobs(allowed)
         ended = torch.full_like(logprobs[:1], NEVER)
         ended[0, self._end_id] = 0.0
         self._broken |= rows_not_finite(logprobs)

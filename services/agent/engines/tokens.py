@@ -9,6 +9,7 @@ from typing import Self
 import torch
 
 from ratchet.conversation.stops import Stops, watch_for
+from ratchet.grammars.masks import GrammarRow
 from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
@@ -21,7 +22,7 @@ class TokenRequest:
 
     `on_tokens` gets the number of the sample, its new ids and their log-probabilities as they are sampled, where the
     model is generated with step by step. `keep`: the next prompt is likely to begin with this one and its answer.
-    `text_of`: of tokens, where the strings of `sampling.stop` are looked for.
+    `text_of`: of tokens, where the strings of `sampling.stop` are looked for. `begin_grammar`: of one of its answers.
     """
 
     ids: Sequence[int]
@@ -31,6 +32,11 @@ class TokenRequest:
     on_tokens: TokenListener | None = None
     keep: bool = False
     text_of: Callable[[Sequence[int]], str] | None = None
+    begin_grammar: Callable[[], GrammarRow] | None = None
+
+    def grammar(self) -> GrammarRow | None:
+        """Return the grammar of one of its answers, at its beginning; None where any answer may be given."""
+        return self.begin_grammar() if self.begin_grammar else None
 
     def stops(self) -> Stops | None:
         """Return the stops of one of its answers; None where it ends at no strings."""

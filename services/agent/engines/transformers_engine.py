@@ -13,10 +13,13 @@ from typing import Protocol, Self
 import torch
 
 from ratchet.conversation.stops import cut_at_stop
+from ratchet.grammars.grammar import grammar_for
+from ratchet.grammars.masks import GrammarRow, Grammars
 from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.tokenization import TokenizerCodec, completion_text, prompt_ids, token_texts
-from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
+from ratchet.rollouts.parsing import call_form_of
+from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
 from services.agent.engines.cached_forward import cache_shape, misfit
@@ -77,6 +80,8 @@ class TransformersEngine:
         self._loaded: tuple[LanguageModel, RowAdapters, Loop] | None = None
         self._refused: list[tuple[int, EngineError]] = []
         self._asked: dict[int, IdsRequest] = {}
+        self._grammars: Grammars | None = None
+        """None until the first is asked for: a large vocabulary takes a second."""
         self._wants_texts: set[int] = set()
         self._unwanted: set[str] = set()
         """Adapters that go as soon as no request runs with them."""
@@ -185,13 +190,17 @@ class TransformersEngine:
 
     def submit(self, number: int, request: GenerationRequest) -> None:
         try:
-            ids = prompt_ids(self._parts[0].tokenizer, request.prompt, request.tools)
+            tokenizer, sampling = self._parts[0].tokenizer, request.sampling
+            ids = prompt_ids(tokenizer, request.prompt, request.tools)
+            if request.format is not None:
+                grammar = grammar_for(request.format, request.tools, call_form_of(tokenizer.chat_template))
+                sampling = sampling.model_copy(update={"grammar": grammar})
         except EngineError as error:
             self._refused.append((number, error))
             return
         if request.token_texts:
             self._wants_texts.add(number)
-        sampled = IdsRequest(tuple(ids), request.sampling, request.adapter, request.priority)
+        sampled = IdsRequest(tuple(ids), sampling, request.adapter, request.priority)
         self._submit(number, sampled, lambda ids: completion_text(self._parts[0].tokenizer, list(ids)))
 
     def submit_ids(self, number: int, request: IdsRequest, on_tokens: TokenListener | None = None) -> None:
@@ -214,10 +223,29 @@ class TransformersEngine:
             long = f"the prompt has {count} tokens; {lm.identity} holds {lm.max_positions}, the answer included"
             self._refused.append((number, PromptTooLong(f"{long}: shorten it")))
         else:
+            try:
+                begin_grammar = self._grammar_start(request)
+            except PromptRefused as error:
+                self._refused.append((number, error))
+                return
             self._asked[number] = request
             limited = sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, room)})
             prompt, priority, keep = request.prompt_ids, request.priority, request.keep
-            loop.submit(number, TokenRequest(prompt, limited, adapter, priority, on_tokens, keep, text_of))
+            loop.submit(
+                number, TokenRequest(prompt, limited, adapter, priority, on_tokens, keep, text_of, begin_grammar)
+            )
+
+    def _grammar_start(self, request: IdsRequest) -> Callable[[], GrammarRow] | None:
+        """Return what begins an answer under its grammar, known to work. Raises PromptRefused."""
+        if (grammar := request.sampling.grammar) is None:
+            return None
+        if self._grammars is None:
+            lm = self._parts[0]
+            self._grammars = Grammars(lm.tokenizer, lm.model.config.get_text_config().vocab_size, lm.end_ids)
+        begun = request.prompt_ids[len(request.prompt_ids) - request.begun :]
+        begin = partial(self._grammars.begin, grammar.text, begun)
+        begin()
+        return begin
 
     def cancel(self, number: int) -> None:
         self._asked.pop(number, None)
@@ -260,4 +288,4 @@ class TransformersEngine:
             )
             for one, (text, word) in zip(answer, told, strict=True)
         )
-        return Generation(tuple(samples), asked.prompt_ids)
+        return Generation(tuple(samples), asked.prompt_ids, asked.sampling.grammar)

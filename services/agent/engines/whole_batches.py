@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ratchet.models.batcher import WaitingLine
+from ratchet.service.errors import EngineError
 from services.agent.engines.row_adapters import RowAdapters
 from services.agent.engines.sampling import RowLimits, RowStops, SamplingOfGenerate
 from services.agent.engines.tokens import Answer, Completion, TokenRequest, cut, failure, not_finite
@@ -81,7 +82,12 @@ class WholeBatches:
         inputs = inputs.to(self._model.device)
         length = inputs["input_ids"].shape[1]
         limits = [row.sampling.max_tokens for row in rows]
-        sampler = SamplingOfGenerate([row.sampling for row in rows], self._model.device, end_id=min(self._end_ids))
+        sampler = SamplingOfGenerate(
+            [row.sampling for row in rows],
+            self._model.device,
+            end_id=min(self._end_ids),
+            grammars=[row.grammar() for row in rows],
+        )
         self._adapters.use([row.adapter for row in rows])
         sequences = self._model.generate(
             input_ids=inputs["input_ids"],
@@ -105,7 +111,8 @@ class WholeBatches:
             cut(ids[:limit], logprobs[:limit], self._end_ids).ended_by(row.stops())
             for row, (ids, logprobs, limit) in zip(rows, columns, strict=True)
         ]
-        rows_left = iter(zip(samples, sampler.broken, strict=True))
+        faults = [sampler.faults.get(row) for row in range(len(rows))]
+        rows_left = iter(zip(samples, sampler.broken, faults, strict=True))
         return [_answer(request, list(islice(rows_left, request.sampling.n))) for request in requests]
 
 
@@ -115,7 +122,7 @@ def _stopping_criteria(rows: Sequence[TokenRequest], prompt_length: int) -> list
     return [RowStops(prompt_length, stops)] if any(stops) else []
 
 
-def _answer(request: TokenRequest, rows: Sequence[tuple[Completion, bool]]) -> Answer:
-    if any(bad for _, bad in rows):
+def _answer(request: TokenRequest, rows: Sequence[tuple[Completion, bool, EngineError | None]]) -> Answer:
+    if any(bad for _, bad, _ in rows):
         return not_finite(request.adapter)
-    return [completion for completion, _ in rows]
+    return next((fault for *_, fault in rows if fault), None) or [completion for completion, *_ in rows]

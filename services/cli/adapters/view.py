@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 STYLES = {
     EntryState.STABLE: "bold green",
     EntryState.CANARY: "yellow",
+    EntryState.ASKED: "yellow",
     EntryState.ROLLED_BACK: "red",
     EntryState.REJECTED: "red",
     EntryState.ARCHIVED: "dim",

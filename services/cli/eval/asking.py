@@ -23,11 +23,12 @@ from ratchet.logs.groups import Groups
 from ratchet.logs.names import EVALUATION_TASKS, INTERACTIONS
 from ratchet.logs.reader import LogReader, end_of_log
 from ratchet.logs.rows import EvaluatedRow
+from ratchet.service.errors import TimedOut
 from schemas.messages.base import Metadata
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from services.cli.eval.task_set import SetTask
-from services.cli.terminal import CommandError, TimedOut
+from services.cli.terminal import CommandError
 
 MOST_OPEN = 32
 TOP_UP_AT = 16
@@ -36,9 +37,9 @@ LAST_LINES = 5
 
 
 class Fleet(Protocol):
-    """As FleetClient."""
+    """The part of `ratchet.client.Fleet` that is used here."""
 
-    def publish(self, tasks: Iterable[Task], *, stall_s: float | None = None) -> int: ...
+    def submit_all(self, tasks: Iterable[Task]) -> int: ...
     def listen(self, seconds: float) -> list[Result]: ...
 
 
@@ -89,7 +90,7 @@ def answers(
     while waiting or open_:
         if waiting and len(open_) <= TOP_UP_AT:
             some = [waiting.popleft() for _ in range(min(MOST_OPEN - len(open_), len(waiting)))]
-            fleet.publish([asked[task_id]() for task_id in some], stall_s=stall_s)
+            fleet.submit_all([asked[task_id]() for task_id in some])
             open_.update(some)
         came = 0
         for row in (record.value for record in reader.records(EvaluatedRow)):

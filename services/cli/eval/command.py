@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ratchet.adapters.evaluations import register_set, registered_sets, write_evaluation
 from ratchet.adapters.registry import RegistryStore
+from ratchet.client import Fleet
 from ratchet.experiments.gain import Answered
 from ratchet.logs.names import EVALUATION_TASKS
 from ratchet.logs.rows import EvaluatedRow
@@ -29,7 +30,6 @@ from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, read_set, sin
 from services.cli.eval.trackers import give_to_trackers
 from services.cli.eval.view import picture, render_evaluation
 from services.cli.fleet.folder import FleetAccess
-from services.cli.submit.client import FleetClient
 from services.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, say
 from services.cli.train.run import trainer_environment
 
@@ -148,7 +148,7 @@ def _ask(
 
     with (
         Progress(*columns, console=err, disable=not err.is_terminal) as progress,
-        FleetClient(access.amqp_url, access.namespace) as fleet,
+        Fleet(access.amqp_url, namespace=access.namespace, stall_s=asking.stall_s) as fleet,
     ):
         bar = progress.add_task("answered", total=len(asked))
         found = answers(

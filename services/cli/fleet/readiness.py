@@ -16,9 +16,10 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
+from ratchet.service.errors import TimedOut
 from services.cli.fleet.service_http import readiness
 from services.cli.fleet.supervisord import ProcessState, Program
-from services.cli.terminal import CommandError, TimedOut
+from services.cli.terminal import CommandError
 
 HOPELESS_STARTS = 3
 """A program that had so many pids within one wait ends again each time it is started."""

@@ -1,4 +1,4 @@
-"""Where an agent's programs stand: a line, and a table of those that were tried or chosen. Pure."""
+"""Shows where an agent's programs stand: a line, and a table of those that were tried or chosen. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,8 @@ from rich.console import Group
 from rich.text import Text
 
 from schemas.api.programs import ProgramsStanding, ProgramView
-from schemas.records.entry_state import EntryState
+from services.cli.adapters.view import STYLES
 from services.cli.terminal import table
-
-STYLES = {
-    EntryState.STABLE: "bold green",
-    EntryState.CANARY: "yellow",
-    EntryState.ASKED: "yellow",
-    EntryState.ROLLED_BACK: "red",
-    EntryState.REJECTED: "red",
-}
 
 
 def render_standing(found: ProgramsStanding) -> Group:

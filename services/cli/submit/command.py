@@ -18,13 +18,13 @@ import typer
 from pydantic import ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ratchet.client import Fleet
 from ratchet.logs.best_answer import FIRST_PASSING, ends_told
 from schemas.messages.base import DecodeError, Metadata, explain
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.references import noting_references
-from services.cli.submit.client import FleetClient
 from services.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_answer, print_raw, say, say_error
 
 LINES_NAMED = 5
@@ -202,8 +202,8 @@ def submit_one(text: str, fields: dict[str, Any], how: Submission) -> None:
         _publish(tasks, how)
         print_raw(task.task_id)
         return
-    with _client() as client, _interruptible(client):
-        result = next(client.submit(tasks, stall_s=how.timeout_s))
+    with _client(how) as client, _interruptible(client):
+        result = next(client.batch(tasks))
     _print_one(result, how)
     if result.status != "ok":
         raise typer.Exit(ExitCode.FAILED)
@@ -233,8 +233,8 @@ def _submitted(tasks: Iterator[Task], out: Path | None, how: Submission, total: 
         return
     tally = Tally()
     target = nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8")
-    with target as stream, _client() as client, _interruptible(client):
-        _write_results(client.submit(tasks, stall_s=how.timeout_s), stream, tally, total)
+    with target as stream, _client(how) as client, _interruptible(client):
+        _write_results(client.batch(tasks), stream, tally, total)
     say(str(tally))
     if tally.failed:
         raise typer.Exit(ExitCode.FAILED)
@@ -251,14 +251,14 @@ def _tasks(file: Path, fields: dict[str, Any], overruled: Overruled) -> Iterator
         raise UsageError(f"{file} can't be read: {error}") from None
 
 
-def _client(*, replies: bool = True) -> FleetClient:
+def _client(how: Submission, *, replies: bool = True) -> Fleet:
     access = FleetAccess.here()
-    return FleetClient(access.amqp_url, access.namespace, replies=replies)
+    return Fleet(access.amqp_url, namespace=access.namespace, stall_s=how.timeout_s, replies=replies)
 
 
 def _publish(tasks: Iterable[Task], how: Submission) -> int:
-    with _client(replies=False) as client:
-        return client.publish(tasks, stall_s=how.timeout_s)
+    with _client(how, replies=False) as client:
+        return client.submit_all(tasks)
 
 
 def _write_results(results: Iterator[Result], stream: TextIO, tally: Tally, total: int | None) -> None:
@@ -288,7 +288,7 @@ def _print_one(result: Result, how: Submission) -> None:
 
 
 @contextmanager
-def _interruptible(client: FleetClient) -> Iterator[None]:
+def _interruptible(client: Fleet) -> Iterator[None]:
     """Ctrl-C stops the waiting, not the tasks."""
     try:
         yield

@@ -23,11 +23,11 @@ from rich.text import Text
 from ratchet.runs.progress import ProgressTracker, RunProgressRecord, is_number
 from ratchet.runs.run import NOTHING_AGAINST_IT
 from ratchet.runs.store import RunFolder, RunStore
-from ratchet.service.errors import NotFound
+from ratchet.service.errors import NotFound, TimedOut
 from schemas.api.runs import RunProgress, RunView
 from schemas.records.entry_state import EntryState
 from schemas.records.registry import AgentAdapters
-from services.cli.terminal import TimedOut, say, table
+from services.cli.terminal import say, table
 
 FIGURES = (("loss", "loss", "+.4f"), ("clip_fraction", "clipped", ".1%"), ("gap", "drift", ".3f"), ("kl", "kl", ".4f"))
 ON_ITS_WAY = (EntryState.TRAINED, EntryState.VALIDATED, EntryState.CANARY)

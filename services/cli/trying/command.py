@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,22 +17,22 @@ import typer
 from ratchet.adapters.evaluations import register_set
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.taught import ANCHORS
+from ratchet.client import Fleet
 from ratchet.models.fetch import fetch
 from ratchet.models.known import KNOWN
+from ratchet.service.errors import TimedOut
 from ratchet.service.settings import FleetSettings
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from schemas.messages.work import BASE_VERSION
-from services.cli.demo.narrator import Narrator
-from services.cli.demo.place import DemoPlace, delete_queues, only
 from services.cli.eval.asking import Asking, answers, score_apart
 from services.cli.eval.results import worth
 from services.cli.eval.task_set import SetTask, TaskSet, read_set
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.options import SMALL_MAX_TOKENS, SMALL_MODEL, FleetOptions
-from services.cli.fleet.start import make_way, start_fleet, stop_fleet
-from services.cli.submit.client import FleetClient
-from services.cli.terminal import AsJson, CommandError, ExitCode, TimedOut, UsageError, err, out, print_json, say
+from services.cli.fleet.own_fleet import FleetPlace, fleet_of_its_own, require_place
+from services.cli.narrator import Narrator
+from services.cli.terminal import AsJson, CommandError, ExitCode, UsageError, err, out, print_json, say
 from services.cli.train.run import OnInterrupt, TrainingHere
 from services.cli.train.view import TrainView
 from services.cli.trying.report import TrialReport, render_trial
@@ -95,11 +93,12 @@ def trying(
     options = FleetOptions(
         agents=(AGENT,), model=model, scorer=chosen, trainer=False, port_base=port_base, amqp_port=amqp_port
     )
-    place = DemoPlace.here("try")
+    place = FleetPlace.here("try")
     _require_room(place.root)
+    require_place(place, options)
     if model in KNOWN:
         fetch(KNOWN[model], FleetSettings.read().models_dir, say)
-    with _fleet_of_its_own(place, options, tokens, narrator, clock, timeout):
+    with _fleet(place, options, tokens, narrator, clock, timeout):
         access = FleetAccess.here()
         asking = _Asking(access, tasks.name, trial, samples, timeout, narrator)
         register_set(place.adapters, AGENT, TaskSet(tasks.name, trial.held_out).registration(datetime.now(UTC)))
@@ -167,32 +166,25 @@ def _grade_references(scorer: str, tasks: Sequence[SetTask]) -> Grading:
     return grading_of(scorer, tasks, identity["grades_references"], scores)
 
 
-@contextmanager
-def _fleet_of_its_own(
-    place: DemoPlace, options: FleetOptions, max_tokens: int, narrator: Narrator, clock: _Clock, timeout_s: float
-) -> Iterator[None]:
-    """Run the fleet within the block, in a folder made anew, with no settings but these."""
-    amqp_url, models = os.environ.get("RATCHET_AMQP_URL"), FleetSettings.read().models_dir.absolute()
-    namespace = f"try-{uuid.uuid4().hex[:8]}." if amqp_url else ""
-    settings = place.settings(namespace) | {
-        "RATCHET_MODELS_DIR": str(models),
+def _settings(max_tokens: int) -> dict[str, str]:
+    return {
+        "RATCHET_MODELS_DIR": str(FleetSettings.read().models_dir.absolute()),
         "RATCHET_MAX_TOKENS": str(max_tokens),
         "RATCHET_TRAIN_AFTER_GROUPS": "0",
         "RATCHET_GOLDEN_FROM_TRAFFIC": "false",
         "RATCHET_REPLAY_SHARE": "0",  # the held-out part measures, so none is kept for a replay
     }
-    with only(settings):
-        make_way(options, amqp_url)
-        place.make_anew(namespace)
-        narrator.heading("The fleet")
+
+
+@contextmanager
+def _fleet(
+    place: FleetPlace, options: FleetOptions, max_tokens: int, narrator: Narrator, clock: _Clock, timeout_s: float
+) -> Iterator[None]:
+    narrator.heading("The fleet")
+    with ExitStack() as stack:
         with clock.part("starting the fleet"):
-            start_fleet(options, amqp_url, timeout_s, insist=False)
-        try:
-            yield
-        finally:
-            stop_fleet()
-            if amqp_url:
-                delete_queues(amqp_url, namespace, (AGENT,))
+            stack.enter_context(fleet_of_its_own(place, options, _settings(max_tokens), timeout_s))
+        yield
 
 
 class _Asking:
@@ -226,11 +218,11 @@ class _Asking:
         tasks = [one.task.model_copy(update=given) for one in self._trial.taught]
         what = f"{len(tasks)} tasks that teach are answered, {self._trial.samples} answers each"
         with self._advancing(what, len(tasks)) as advance, self._client() as fleet:
-            for _ in fleet.submit(tasks, stall_s=self._timeout_s):
+            for _ in fleet.batch(tasks):
                 advance()
 
-    def _client(self) -> FleetClient:
-        return FleetClient(self._access.amqp_url, self._access.namespace)
+    def _client(self) -> Fleet:
+        return Fleet(self._access.amqp_url, namespace=self._access.namespace, stall_s=self._timeout_s)
 
     @contextmanager
     def _advancing(self, what: str, count: int) -> Iterator[Callable[[], None]]:

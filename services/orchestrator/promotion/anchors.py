@@ -66,7 +66,7 @@ class Anchor(msgspec.Struct, frozen=True):
 
 
 class Trust(Protocol):
-    """Who decides what follows. All three raise RegistryError."""
+    """The one that decides what follows. All three raise RegistryError."""
 
     @property
     def adapters(self) -> AgentAdapters: ...
@@ -120,7 +120,7 @@ class Anchors:
         return [Task.decode(anchor.task) for anchor in self._anchors[:COUNT]]
 
     def closed(self, lines: Sequence[Interaction], task: Task) -> None:
-        """Of a task of the fleet: its first answer becomes an anchor while its version has too few.
+        """Take the first answer to a task of the fleet as an anchor while its version has too few.
 
         Raises nothing for a disk that fails: that is no fault of the task, and the next one tries again.
         """
@@ -157,7 +157,7 @@ class Anchors:
         return version_key(version) <= max(version_key(one.version) for one in self._anchors)
 
     def _take(self, fresh: list[Anchor]) -> None:
-        """Beside the first version's, the newest ones'."""
+        """Keep the anchors of the first version and those of the newest ones."""
         versions = list(dict.fromkeys(one.version for one in self._anchors))
         gone = set(versions[1 : len(versions) - VERSIONS + 2])
         self._anchors = [*(one for one in self._anchors if one.version not in gone), *fresh]
@@ -200,7 +200,7 @@ class Anchors:
             self._save()
 
     async def _round(self) -> bool:
-        """Whether another one at once may tell more."""
+        """True if another one at once may tell more."""
         anchors = [one for one in self._anchors if one.has_reference]
         again = [(old, new) for old, new in zip(anchors, await self._again(anchors), strict=True) if new is not None]
         if 2 * len(again) <= len(anchors):
@@ -276,7 +276,7 @@ class Anchors:
 
 
 def described(drift: Drift, rescored: Sequence[Rescored]) -> str:
-    """What has moved, and by how much, in a sentence for an operator."""
+    """Say what has moved, and by how much, in a sentence for an operator."""
     of_version = [one for one in rescored if drift.version in ("", one.version)]
     whose = f"answers of {drift.version}" if drift.version else "answers"
     if drift.kind in ("up", "down"):

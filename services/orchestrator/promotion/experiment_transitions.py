@@ -26,11 +26,13 @@ from ratchet.experiments.shadow import ShadowRule
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.work import BASE_VERSION
 from schemas.records.decision import (
+    Archive,
     Conclude,
     Move,
     ProgramArms,
     Promote,
     PromoteProgram,
+    RejectVersion,
     RollBack,
     RollBackProgram,
     RunningExperiment,
@@ -135,7 +137,8 @@ def program_canary(
     present = adapters.programs.entries[arms.control.name]
     fleet_s = _plan_of_programs(f"{agent_id}-program-{arms.treatment.name[:NAMED]}-{where.sequence}", policy)
     plan = limited(fleet_s, nth=next_number(adapters), since_base=present.since_first or Change())
-    return StartExperiment(experiment=_running_of_programs(plan, arms, adapters.primary, where))
+    primary = adapters.primary
+    return StartExperiment(experiment=running_of(plan, treatment=primary, control=primary, where=where, programs=arms))
 
 
 def shadow_rule(adapters: AgentAdapters, policy: ExperimentPolicy, *, of_program: bool = False) -> ShadowRule:
@@ -162,50 +165,46 @@ def next_number(adapters: AgentAdapters) -> int:
 
 
 def next_watch(
-    agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
-) -> StartExperiment | None:
-    """Over the primary, where no watch runs: two turns beside the version before it, then one beside v1.0.0."""
-    primary = adapters.primary
-    if adapters.watch or adapters.frozen or not policy.watch_share or primary == BASE_VERSION:
-        return None
-    nth = next_turn(adapters.versions[primary])
-    control = adapters.previous if nth % 3 and adapters.previous else BASE_VERSION
-    plan = watch_plan(
-        f"{agent_id}-{primary}-{where.sequence}-watch",
-        policy.canary,
-        share=policy.watch_share,
-        nth=nth,
-        against_base=control == BASE_VERSION,
-        audit_share=policy.audit_share,
-    )
-    return StartExperiment(experiment=running_of(plan, treatment=primary, control=control, where=where))
-
-
-def next_program_watch(
-    agent_id: str, arms: ProgramArms | None, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
+    agent_id: str,
+    adapters: AgentAdapters,
+    policy: ExperimentPolicy,
+    where: Where,
+    programs: ProgramArms | None = None,
 ) -> StartExperiment | Conclude | None:
-    """Over the program that answers by default beside the one before it, in turns with the watch over the primary.
+    """Begin the next watch where none runs: over the primary or, in turns with it, the program that answers by default.
 
-    A program that was promoted while that watch runs ends it: what is new is watched first. `arms`: both programs.
+    A primary is watched two turns beside the version before it, then one beside v1.0.0. A program that was promoted
+    while a watch over the primary runs ends that one: what is new is watched first. `programs`: the present one and the
+    one before it, where runners have both.
     """
-    if arms is None or adapters.frozen or not policy.watch_share:
+    version = adapters.versions[adapters.primary]
+    program = adapters.programs.entries[programs.treatment.name] if programs else None
+    if adapters.frozen or not policy.watch_share:
         return None
-    program, primary = adapters.programs.entries[arms.treatment.name], adapters.versions[adapters.primary]
-    watched = last_watch(program)
     if (watch := adapters.watch) is not None:
-        is_new = watch.contest == "adapters" and watched < program.decision
+        is_new = program is not None and watch.contest == "adapters" and last_watch(program) < program.decision
         return Conclude(experiment_id=watch.experiment_id, verdict="unharmed") if is_new else None
-    if watched > last_watch(primary) and primary.version != BASE_VERSION:
+    if program and (version.version == BASE_VERSION or last_watch(program) <= last_watch(version)):
+        nth, control, against_base = next_turn(program), version.version, False
+        experiment_id = f"{agent_id}-program-{program.name[:NAMED]}-{where.sequence}-watch"
+        fleet_s = _plan_of_programs(experiment_id, policy)
+    elif version.version != BASE_VERSION:
+        nth, programs, fleet_s = next_turn(version), None, policy.canary
+        control = adapters.previous if nth % 3 and adapters.previous else BASE_VERSION
+        against_base = control == BASE_VERSION
+        experiment_id = f"{agent_id}-{version.version}-{where.sequence}-watch"
+    else:
         return None
-    experiment_id = f"{agent_id}-program-{program.name[:NAMED]}-{where.sequence}-watch"
     plan = watch_plan(
         experiment_id,
-        _plan_of_programs(experiment_id, policy),
+        fleet_s,
         share=policy.watch_share,
-        nth=next_turn(program),
+        nth=nth,
+        against_base=against_base,
         audit_share=policy.audit_share,
     )
-    return StartExperiment(experiment=_running_of_programs(plan, arms, adapters.primary, where))
+    running = running_of(plan, treatment=version.version, control=control, where=where, programs=programs)
+    return StartExperiment(experiment=running)
 
 
 def next_turn(entry: Entry) -> int:
@@ -218,69 +217,78 @@ def last_watch(entry: Entry) -> int:
     return max((outcome.decision for outcome in entry.outcomes if outcome.kind == "watch"), default=0)
 
 
-def carried_out(
+def move_after_verdict(
     running: RunningExperiment,
     verdict: Verdict,
     policy: ExperimentPolicy,
     where: Where,
     evidence: Evidence | None = None,
-) -> tuple[Move, AdapterMove]:
-    """Return what a final verdict does, and the event it is announced by: to replicas, which know no programs."""
-    if running.kind == "canary":
-        cool_down_until = where.at + policy.cool_down if policy.cool_down else None
-        move, event = _end_of_canary(running, verdict, cool_down_until, evidence)
-    else:
-        move, event = _end_of_watch(running, verdict, evidence)
-    return move, event if running.contest == "adapters" else "standing"
-
-
-def _end_of_canary(
-    running: RunningExperiment, verdict: Verdict, cool_down_until: datetime | None, evidence: Evidence | None
-) -> tuple[Move, AdapterMove]:
+) -> Move:
+    """Return what a final verdict does."""
+    if running.kind != "canary":
+        return _end_of_watch(running, verdict, evidence)
+    cool_down_until = where.at + policy.cool_down if policy.cool_down else None
     of_programs, treatment = running.contest == "programs", running.arms[0]
     match verdict:
         case Verdict.PROMOTE:
-            proof, change = (
-                running.experiment_id,
-                changed_since(plan_of(running), evidence.change if evidence else None),
-            )
+            proof, change = running.experiment_id, changed_since(plan_of(running), evidence)
             if of_programs:
-                return PromoteProgram(program=treatment, experiment_id=proof, since_first=change), "promoted"
-            return Promote(version=treatment, experiment_id=proof, since_base=change), "promoted"
+                return PromoteProgram(program=treatment, experiment_id=proof, since_first=change)
+            return Promote(version=treatment, experiment_id=proof, since_base=change)
         case Verdict.ROLL_BACK if of_programs:
-            return RollBackProgram(program=treatment, cool_down_until=cool_down_until), "rolled_back"
+            return RollBackProgram(program=treatment, cool_down_until=cool_down_until)
         case Verdict.ROLL_BACK:
-            return RollBack(version=treatment, cool_down_until=cool_down_until), "rolled_back"
+            return RollBack(version=treatment, cool_down_until=cool_down_until)
         case Verdict.ABORT:
-            return _conclude(running, "aborted", cool_down_until), "aborted"
+            return _conclude(running, "aborted", cool_down_until)
         case Verdict.INCONCLUSIVE:
-            return _conclude(running, "inconclusive", cool_down_until), "inconclusive"
+            return _conclude(running, "inconclusive", cool_down_until)
         case _:
             raise ValueError(f"a canary has no verdict {verdict} to carry out")
 
 
-def _end_of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence | None) -> tuple[Move, AdapterMove]:
+def _end_of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence | None) -> Move:
     """A primary that is worse in score gives way to what it is worse than; one beyond a limit to the one before it.
 
     A probation that an older version began ends as a watch does.
     """
     of_programs, treatment = running.contest == "programs", running.arms[0]
     if verdict is Verdict.ROLL_BACK and of_programs:
-        return RollBackProgram(program=treatment), "rolled_back"
+        return RollBackProgram(program=treatment)
     if verdict is Verdict.ROLL_BACK:
         by_score = evidence is not None and max(evidence.harm_score, evidence.harm_audit or 0.0) >= max(
             evidence.harm_success, evidence.harm_length, evidence.harm_latency, evidence.harm_refused or 0.0
         )
-        return RollBack(version=treatment, to=running.control if by_score else None), "rolled_back"
+        return RollBack(version=treatment, to=running.control if by_score else None)
     if verdict is Verdict.ABORT:
-        return _conclude(running, "aborted"), "standing"
+        return _conclude(running, "aborted")
     beside_base = not of_programs and running.control == BASE_VERSION
     since_base = evidence.change if evidence and beside_base else None
-    return Conclude(experiment_id=running.experiment_id, verdict="unharmed", since_base=since_base), "standing"
+    return Conclude(experiment_id=running.experiment_id, verdict="unharmed", since_base=since_base)
 
 
-def changed_since(plan: ExperimentPlan, change: Change | None) -> Change | None:
+def event_of(move: Move, running: RunningExperiment | None) -> AdapterMove:
+    """Return what replicas are told of a move, which know no programs. `running`: the experiment that it ends."""
+    match move:
+        case RejectVersion():
+            return "rejected"
+        case Archive():
+            return "retired"
+        case StartExperiment(experiment=experiment) if experiment.contest == "adapters":
+            return "experiment_started"
+        case Promote():
+            return "promoted"
+        case RollBack():
+            return "rolled_back"
+        case Conclude(verdict="aborted" | "inconclusive" as verdict) if running is not None:
+            return verdict if (running.contest, running.kind) == ("adapters", "canary") else "standing"
+        case _:
+            return "standing"
+
+
+def changed_since(plan: ExperimentPlan, evidence: Evidence | None) -> Change | None:
     """Return what the treatment has changed: what its control had changed, and what it has changed itself."""
+    change = evidence.change if evidence else None
     return plan.limits.since_base.and_then(change) if plan.limits and change else None
 
 
@@ -297,10 +305,6 @@ def _plan_of_programs(experiment_id: str, policy: ExperimentPolicy) -> Experimen
         return plan
     tolerances = {"length_tolerance": loss_of(limits.length), "latency_tolerance": loss_of(limits.latency)}
     return plan.model_copy(update={"limits": limits, **tolerances})
-
-
-def _running_of_programs(plan: ExperimentPlan, arms: ProgramArms, primary: str, where: Where) -> RunningExperiment:
-    return running_of(plan, treatment=primary, control=primary, where=where, programs=arms)
 
 
 def running_of(

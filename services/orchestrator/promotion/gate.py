@@ -80,7 +80,7 @@ class Gate:
             self._announcer.validating = None
 
     def other_model(self, entry: AdapterEntry) -> str | None:
-        """Why the version is none for this agent, of which all replicas, or some, run another model than its own."""
+        """Say why the version is none for this agent: all its replicas, or some, run another model than its own."""
         return next(filter(None, (base_fault(entry.base, base) for base in self._bases)), None)
 
     def _check_model(self, entry: AdapterEntry) -> None:
@@ -89,7 +89,7 @@ class Gate:
 
     @property
     def _bases(self) -> Sequence[BaseModelIdentity | None]:
-        """What the replicas run; where they can't tell (a vllm server can't), what the primary was trained on."""
+        """Return what replicas run; where they can't tell (a vllm server can't), what the primary was trained on."""
         adapters = self._arms.adapters
         return self._replicas.bases or [adapters.versions[adapters.primary].base]
 
@@ -124,7 +124,7 @@ class Gate:
             await asyncio.sleep(POLL_EVERY_S)
 
     async def _count(self) -> int:
-        """Of the replicas: who takes the agent's tasks, or, where those are runners, who was heard lately."""
+        """Count the replicas: who takes the agent's tasks, or, where those are runners, who was heard lately."""
         if self._programs_answer():
             return len(self._replicas.reports(self._seconds()))
         return (await self._bus.state(work_queue(self._arms.agent_id))).consumers

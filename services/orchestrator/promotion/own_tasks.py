@@ -19,7 +19,7 @@ from schemas.records.interaction import Interaction
 Ask = Callable[[Task, Callable[[int], Arm]], Awaitable[None]]
 """Admit a task with the arm made for its sequence number."""
 ANSWERS_AT_ONCE = 8
-"""Of each version that is asked; a task that asks for more of them is asked alone."""
+"""Answers of each version that is asked; a task that asks for more of them is asked alone."""
 
 
 class OwnTasks:

@@ -1,4 +1,4 @@
-"""What the gate could not judge: why, and when it is tried again, after pauses that grow. Pure; the clocks are given.
+"""Remembers what the gate could not judge: why, and when it is tried again. Pauses grow. Pure; the clocks are given.
 
 In memory alone: after a start of the orchestrator everything that waits is tried at once.
 """

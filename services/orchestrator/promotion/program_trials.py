@@ -18,8 +18,8 @@ from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
     Where,
-    carried_out,
     may_begin,
+    move_after_verdict,
     program_canary,
 )
 from services.orchestrator.promotion.pauses import Pauses
@@ -83,7 +83,7 @@ class ProgramTrials:
         for running in self._adapters.running:
             if running.programs is None or (reason := difference(running.programs, self._told())) is None:
                 continue
-            move, _ = carried_out(running, Verdict.ABORT, self._policy, self._where())
+            move = move_after_verdict(running, Verdict.ABORT, self._policy, self._where())
             await self._decide(move, reason, running=running)
 
     @property
@@ -92,7 +92,7 @@ class ProgramTrials:
         programs = self._adapters.programs
         if programs.primary is None or programs.previous is None:
             return None
-        found = agreed((programs.primary, programs.previous), self._told())
+        found = find_arms((programs.primary, programs.previous), self._told())
         return found if isinstance(found, ProgramArms) else None
 
     async def _begin(self) -> None:
@@ -105,7 +105,7 @@ class ProgramTrials:
             return
         if not may_begin(adapters, where.at):
             return
-        found = self._agreed(adapters.programs.entries[asked].decision, (asked, primary))
+        found = self._find_arms(adapters.programs.entries[asked].decision, (asked, primary))
         if isinstance(found, ProgramArms):
             verdict = self._verdict(adapters.programs.entries[asked].decision, found)
             if verdict is not None and not verdict.passed:
@@ -144,9 +144,9 @@ class ProgramTrials:
             self._at_gate[2].cancel()
             self._at_gate = None
 
-    def _agreed(self, decision: int, names: tuple[str, str]) -> ProgramArms | str | None:
+    def _find_arms(self, decision: int, names: tuple[str, str]) -> ProgramArms | str | None:
         """None: wait on. A sentence: it was waited for long enough."""
-        found = agreed(names, self._told())
+        found = find_arms(names, self._told())
         if isinstance(found, ProgramArms):
             self._waits = None
             return found
@@ -155,7 +155,7 @@ class ProgramTrials:
         return found if self._seconds() - self._waits[1] >= PATIENCE_S else None
 
 
-def agreed(names: tuple[str, str], told: Sequence[Declared]) -> ProgramArms | str:
+def find_arms(names: tuple[str, str], told: Sequence[Declared]) -> ProgramArms | str:
     """Return treatment and control as all runners have them; else a sentence that says what is in the way."""
     if not told:
         return "no runner tells of its programs"

@@ -54,7 +54,7 @@ from schemas.records.decision import (
     Validate,
 )
 from schemas.records.entry_state import BEFORE_TRAFFIC, EntryState
-from schemas.records.evidence import Evidence, ExperimentDecision, Verdict
+from schemas.records.evidence import ExperimentDecision, Verdict
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 from services.orchestrator import metrics
@@ -66,9 +66,9 @@ from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
     Where,
     canary,
-    carried_out,
+    event_of,
+    move_after_verdict,
     next_candidate,
-    next_program_watch,
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
@@ -178,7 +178,7 @@ class Promoter:
         reason = one_line(message.reason or message.status)
         log.warning("not-trained" if version is None else "not-registered", reason, agent_id=self._agent_id)
         if version is not None and VERSION.fullmatch(version):
-            await self._decide(RejectVersion(version=version), reason, event="rejected")
+            await self._decide(RejectVersion(version=version), reason)
 
     def _registration(self, message: AdapterTrained) -> tuple[Register | None, str | None]:
         """The move that makes a trained adapter known, or why it can't be. Blocks; raises StorageUnavailable."""
@@ -197,20 +197,16 @@ class Promoter:
     async def abort(self, reason: str) -> None:
         """End what runs without a winner: its measure can't be trusted. Raises RegistryError."""
         for running in self.arms.adapters.running:
-            move, event = self._follows(running, Verdict.ABORT)
-            self._give_back(running, move)
-            await self._decide(move, reason, event=event, running=running)
+            await self._end(running, Verdict.ABORT, reason)
 
-    def _follows(
-        self, running: RunningExperiment, verdict: Verdict, evidence: Evidence | None = None
-    ) -> tuple[Move, AdapterMove]:
-        """Return what a verdict does, and the event it is announced by."""
-        return carried_out(running, verdict, self._policy, self._where(), evidence)
-
-    def _give_back(self, running: RunningExperiment, move: Move) -> None:
+    async def _end(
+        self, running: RunningExperiment, verdict: Verdict, reason: str, proof: ExperimentDecision | None = None
+    ) -> None:
         """A canary without a winner is nobody's fault: its data may be learnt from again."""
+        move = move_after_verdict(running, verdict, self._policy, self._where(), proof.evidence if proof else None)
         if running.kind == "canary" and running.contest == "adapters" and isinstance(move, Conclude):
             self.training.give_back(running.treatment)
+        await self._decide(move, reason, verdict=proof, running=running)
 
     @property
     def adapters(self) -> AgentAdapters:
@@ -300,10 +296,8 @@ class Promoter:
         return self._store.draws.secret(running) if self._store.draws else ""
 
     async def _carry_out(self, running: RunningExperiment, verdict: ExperimentDecision) -> None:
-        move, event = self._follows(running, verdict.verdict, verdict.evidence)
-        self._give_back(running, move)
         try:
-            await self._decide(move, _reason(verdict), event=event, verdict=verdict, running=running)
+            await self._end(running, verdict.verdict, _reason(verdict), verdict)
         except NotAllowed as error:
             self._hold_back(
                 f"{running.experiment_id} ended with {verdict.verdict}, which can't be carried out: {error}"
@@ -350,8 +344,7 @@ class Promoter:
             verdict = await self._gate.validate(entry)
             passed: Move = Validate(version=entry.version, replayed=verdict.replayed)
             move = passed if verdict.passed else RejectVersion(version=entry.version)
-            event: AdapterMove = "standing" if verdict.passed else "rejected"
-            await self._decide(move, verdict.reason, event=event, evidence=verdict.evidence)
+            await self._decide(move, verdict.reason, evidence=verdict.evidence)
             self._pauses.forget(entry.version)
         except OtherModel as error:
             log.warning("other-model", f"{entry.version} is not tried: {error}", agent_id=self._agent_id)
@@ -362,12 +355,10 @@ class Promoter:
 
     async def _start_watch(self) -> None:
         agent_id, adapters, where = self._agent_id, self.arms.adapters, self._where()
-        move = next_program_watch(agent_id, self._programs.watchable, adapters, self._policy, where) or next_watch(
-            agent_id, adapters, self._policy, where
-        )
+        move = next_watch(agent_id, adapters, self._policy, where, self._programs.watchable)
         if isinstance(move, StartExperiment):
             treatment, control = move.experiment.arms
-            await self._decide(move, f"{treatment} is watched beside {control}", event="experiment_started")
+            await self._decide(move, f"{treatment} is watched beside {control}")
         elif move is not None:
             reason = f"program {adapters.programs.primary} was promoted, and is watched first"
             await self._decide(move, reason, running=adapters.watch)
@@ -396,7 +387,7 @@ class Promoter:
         if (candidate := next_candidate(adapters, self._now(), self._fits)) is None:
             return
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
-        await self._decide(move, f"{candidate} is validated", event="experiment_started")
+        await self._decide(move, f"{candidate} is validated")
 
     def _may_train(self) -> bool:
         adapters = self.arms.adapters
@@ -406,7 +397,7 @@ class Promoter:
     async def _retire(self) -> None:
         adapters = self.arms.adapters
         for version in to_archive(adapters, self._keep):
-            await self._decide(Archive(version=version), f"older than the newest {self._keep}", event="retired")
+            await self._decide(Archive(version=version), f"older than the newest {self._keep}")
         for version, entry in self.arms.adapters.versions.items():
             if entry.state is EntryState.ARCHIVED and entry.folder and self._is_drained(version):
                 await asyncio.to_thread(
@@ -431,7 +422,6 @@ class Promoter:
         move: Move,
         reason: str,
         *,
-        event: AdapterMove = "standing",
         evidence: object = None,
         verdict: ExperimentDecision | None = None,
         running: RunningExperiment | None = None,
@@ -461,7 +451,7 @@ class Promoter:
         registry = await asyncio.to_thread(self._store.update, still_right)
         metrics.decisions.labels(self._agent_id, move.kind).inc(decided)
         self._follow(registry, self._experiments_of(registry))
-        await self._announce(event, getattr(move, "version", None), reason)
+        await self._announce(event_of(move, running), getattr(move, "version", None), reason)
 
     async def _announce(
         self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None

@@ -1,4 +1,4 @@
-"""Which replicas of an agent there are and what each has loaded, from their reports. The clock is the caller's."""
+"""Keeps track of an agent's replicas and of what each has loaded, from their reports. The clock is the caller's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RollCall:
     at: float
 
     def answered(self, report: AdapterReport, heard_at: float) -> bool:
-        """By this report. One that does not say what it answers counts if it came since."""
+        """True if this report answers it. One that does not say what it answers counts if it came since."""
         if report.announced_at is None:
             return heard_at >= self.at
         return report.announced_at >= self.announced_at
@@ -27,7 +27,7 @@ class RollCall:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How far a version is on all replicas."""
+    """The progress of loading a version on all replicas."""
 
     loaded: int
     refused: dict[str, str]

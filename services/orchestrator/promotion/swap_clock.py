@@ -1,4 +1,4 @@
-"""How long a swap takes: from the decision for a new primary to the first answer that it gave."""
+"""Measures how long a swap takes: from the decision for a new primary to the first answer that it gave."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ratchet.grammars.grammar import FormatRefused, check_format
 from ratchet.logs.best_answer import FIRST_PASSING, is_best
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
@@ -53,6 +54,15 @@ class AdmissionPolicy:
             )
         if task.pass_score is not None and task.select != FIRST_PASSING:
             raise Reject("pass_score is the score that passes, of select: first-passing: name both, or neither")
+
+    def check_form(self, task: Task) -> None:
+        """Raises Reject for a form that no answer can have."""
+        if task.format is None:
+            return
+        try:
+            check_format(task.format, task.tools or ())
+        except FormatRefused as error:
+            raise Reject(f"format: {error}") from None
 
     def check_deadline(self, task: Task, now: datetime) -> None:
         """Raises Reject for a deadline too far ahead: until then its logs are kept, and an experiment waits for it."""

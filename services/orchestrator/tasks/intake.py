@@ -97,6 +97,7 @@ class Intake:
             raise Reject("task_id has a character that is not printed, or that turns text around: name another")
         self._policy.check_size(task, size)
         self._policy.check_select(task)
+        self._policy.check_form(task)
         if task.deadline is not None:
             self._policy.check_deadline(task, self._clock())
 

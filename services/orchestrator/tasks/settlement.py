@@ -26,6 +26,7 @@ NOT_LOGGED = frozenset(
         "top_p",
         "max_tokens",
         "stop",
+        "format",
         "priority",
         "deadline",
         "evaluation",
@@ -35,7 +36,7 @@ NOT_LOGGED = frozenset(
         "programs",
     }
 )
-"""Fields of a Task that no line repeats: `sampling` has what came of the first five, the Work's own line the others,
+"""Fields of a Task that no line repeats: `sampling` has what came of the first six, the Work's own line the others,
 the arm the evaluation, and each sample the texts, its artifact and its program."""
 OF_ANSWERS = frozenset({"reference", "criteria"})
 """What a task without an answer was not judged by."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ratchet.grammars.masks import Grammars
 from ratchet.logs.peers import Baseline, peers
 from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.hyperparameters import Hyperparameters
@@ -40,13 +41,21 @@ class TrainerInputs:
     """To be learned from beside the samples, by algorithms whose hyperparameters have `demonstrations`."""
     held_out: Sequence[TrainingSample] = ()
     """Not to be learned from: the run looks at them."""
+    grammars: Grammars | None = None
+    """Grammars for the tokenizer, where samples were held to any."""
 
     @property
     def groups(self) -> list[list[TrainingSample]]:
         """The samples of each task, for what compares whole answers.
 
-        Raises TrainingRefused where some are conversations, of which only a part was sampled.
+        Raises TrainingRefused where some are conversations, of which only a part was sampled, or were held to
+        a grammar.
         """
+        if count := sum(bool(sample.grammars) for sample in self.samples):
+            raise TrainingRefused(
+                f"this algorithm replays no grammars, and {count:,} samples of the window were held to one: take grpo, "
+                "masked-grpo, weighted-sft or best-of-group-sft"
+            )
         if count := sum(sample.sampled is not None for sample in self.samples):
             raise TrainingRefused(
                 f"this algorithm compares whole answers, and the window has {count:,} segments of conversations, in "

@@ -27,6 +27,7 @@ from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.plan import MicroBatch, Plan, TrainingTargets
 from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of, step_rows
 from services.trainer.algorithms.policy import separate_head
+from services.trainer.algorithms.replayed_masks import masked_logps, stacked_masks
 from services.trainer.algorithms.shared_prompts import IGNORED, SharedPrompts, is_cheaper, share_prompts
 
 PER_TOKEN_LOSSES = ("dapo", "cispo", "vespo")
@@ -57,6 +58,9 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         )
         self.targets = replace(shown, used=targets.used + shown.used)
         self._rollout = {row: number for number, rows in enumerate(rollouts) for row in rows}
+        self._grammars = inputs.grammars if any(sample.grammars for sample in samples) else None
+        self._masks: torch.Tensor | None = None
+        """Masks of the rows at work, where one of them was held to a grammar."""
         self._has_given = any(sample.sampled is not None for sample in samples)
         tokens = [sample.tokens for sample in samples]
         sizes = [sample.size for sample in samples]
@@ -151,6 +155,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         if self._has_given:
             sampled = [sample.sampled or [1] * len(sample.completion) for sample in samples]
             tensors["tool_mask"] = _pad(sampled, 0, torch.long)
+        if self._grammars is not None and any(sample.grammars for sample in samples):
+            tensors["masks"] = stacked_masks(self._grammars, samples)
         tensors["completion_mask"][len(numbers) :] = 0
         if tensors["old_per_token_logps"].shape != tensors["completion_ids"].shape:
             raise TrainingError("log-probabilities and tokens do not align: the log is not what the trainer expects")
@@ -160,6 +166,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         """Log-probabilities of the completions' tokens under the policy as it is; (rows, tokens), no gradient."""
         ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
         mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
+        self._masks = tensors.get("masks")
         with torch.no_grad():
             found, _, _ = self._get_per_token_logps_and_entropies(
                 self.model, ids, mask, tensors["completion_ids"].size(1)
@@ -175,15 +182,31 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **options: Any
     ) -> Any:
-        """TRL's, or cheaper: with each prompt once, where the model takes it and it saves something."""
+        """TRL's, or cheaper: with each prompt once, where the model takes it and it saves something.
+
+        Of rows that were held to grammars, those among the tokens that were allowed.
+        """
         found = None
-        if self._shares_prompts and not options.get("compute_aux_loss"):
+        if self._masks is not None:
+            found = self._under_grammars(model, input_ids, attention_mask, logits_to_keep, self._masks)
+        elif self._shares_prompts and not options.get("compute_aux_loss"):
             found = self._with_shared_prompts(model, input_ids, attention_mask, logits_to_keep)
         if found is None:
             plain = super()._get_per_token_logps_and_entropies
             found = plain(model, input_ids, attention_mask, logits_to_keep, **options)
         self._seen_logps = found[0].detach()
         return found
+
+    def _under_grammars(
+        self, model: Any, ids: torch.Tensor, mask: torch.Tensor, completion: int, masks: torch.Tensor
+    ) -> Any:
+        """Log-probabilities, entropies and no router loss. All logits of the completions are in memory at once."""
+        with self.accelerator.autocast():
+            output = model(input_ids=ids, attention_mask=mask, logits_to_keep=completion + 1, use_cache=False)
+        logps = masked_logps(output.logits[:, :-1].float() / self.temperature, masks)
+        plain = logps.detach()
+        entropies = -(plain.exp() * plain.masked_fill(plain.isinf(), 0.0)).sum(-1)
+        return logps.gather(-1, ids[:, -completion:, None])[..., 0], entropies, None
 
     def _with_shared_prompts(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, completion: int) -> Any:
         """Log-probabilities, entropies and no router loss; None where TRL's own way is as cheap."""
@@ -247,6 +270,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         return bool(gap <= tolerance)
 
     def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
+        self._masks = inputs.get("masks")
         if self._micro_batch.is_demonstrations:
             return self._supervised_loss(model, inputs)
         loss = torch.as_tensor(super()._compute_loss(model, inputs))
@@ -258,6 +282,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
 
         No ratio to logged log-probabilities, and no clipping.
         """
+        self._masks = inputs.get("masks")
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         completions = loss_mask(inputs)

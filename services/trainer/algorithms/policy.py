@@ -21,6 +21,7 @@ from transformers.cache_utils import DynamicLayer
 from ratchet.adapters.check import check_lora, other_base
 from ratchet.adapters.folder import CONFIG_NAME, CONTENT_FILES
 from ratchet.adapters.limits import LINEAR_LAYERS, AdapterLimits
+from ratchet.grammars.masks import Grammars
 from ratchet.models.loading import LanguageModel, half_precision
 from ratchet.models.lora import peft_config
 from ratchet.service.errors import AdapterError, TrainingRefused, one_line
@@ -28,6 +29,7 @@ from schemas.messages.base import BaseModelIdentity
 from schemas.messages.work import BASE_VERSION
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.plan import bucket, cut_to_fit
+from services.trainer.algorithms.replayed_masks import masked_logps, masks_of
 from services.trainer.algorithms.shared_prompts import FEWEST_SAVED
 from services.trainer.data.samples import TrainingSample
 from services.trainer.data.support import SampleRatio, ratio_of
@@ -38,8 +40,8 @@ ADAPTER = "default"
 TOKENS_AT_ONCE = 2_048
 """Through the model when samples are held against it: bounds the memory of the logits."""
 
-Answer = tuple[tuple[int, ...], tuple[int, ...]]
-"""The tokens of a prompt, and of an answer to it."""
+Answer = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int, str], ...]]
+"""The tokens of a prompt, and of an answer to it, and the grammars that it was held to."""
 
 
 def make_policy(
@@ -108,9 +110,10 @@ def sample_ratios(
     *,
     temperature: float,
     on_share: Callable[[float], None] = lambda share: None,
+    grammars: Grammars | None = None,
 ) -> list[SampleRatio]:
     """Return how the policy's probabilities of some samples relate to the logged ones, in their order."""
-    logps = token_logps(policy, samples, temperature, on_share)
+    logps = token_logps(policy, samples, temperature, on_share, grammars)
     return [_ratio(sample, of_one) for sample, of_one in zip(samples, logps, strict=True)]
 
 
@@ -120,8 +123,10 @@ def token_logps(
     samples: Sequence[TrainingSample],
     temperature: float,
     on_share: Callable[[float], None] = lambda share: None,
+    grammars: Grammars | None = None,
 ) -> list[torch.Tensor]:
-    """The policy's log-probabilities of each sample's completion. In 16 bits on a GPU, as in training.
+    """The policy's log-probabilities of each sample's completion. In 16 bits on a GPU, as in training. With `grammars`,
+    those among the tokens that each sample's grammar allowed.
 
     In their order. Samples of like lengths and prompts go through together: equal answers to a prompt once, and so what
     all prompts of a part begin with. `on_share` is told how much of the tokens is done.
@@ -134,7 +139,7 @@ def token_logps(
     done, tokens = 0, sum(sample.length for sample in answers.values())
     for part in cut_to_fit([(0, answers[key].length) for key in keys], TOKENS_AT_ONCE):
         together = [answers[key] for key in keys[part]]
-        logps |= zip(keys[part], _logps(policy, together, temperature), strict=True)
+        logps |= zip(keys[part], _logps(policy, together, temperature, grammars), strict=True)
         done += sum(sample.length for sample in together)
         on_share(done / tokens)
     policy.train(was_training)
@@ -142,10 +147,12 @@ def token_logps(
 
 
 def _key(sample: TrainingSample) -> Answer:
-    return tuple(sample.prompt), tuple(sample.completion)
+    return tuple(sample.prompt), tuple(sample.completion), sample.grammars
 
 
-def _logps(policy: Any, samples: Sequence[TrainingSample], temperature: float) -> Iterator[torch.Tensor]:
+def _logps(
+    policy: Any, samples: Sequence[TrainingSample], temperature: float, grammars: Grammars | None
+) -> Iterator[torch.Tensor]:
     """Yield the log-probabilities of each sample's completion, token by token."""
     begun = _begin_alike([sample.prompt for sample in samples])
     rows = [torch.tensor([*sample.prompt, *sample.completion], device=policy.device) for sample in samples]
@@ -164,7 +171,11 @@ def _logps(policy: Any, samples: Sequence[TrainingSample], temperature: float) -
     begun = mask.size(1) - logits.size(1)
     for sample, ids, row in zip(samples, rows, logits, strict=True):
         begin = len(sample.prompt)
-        predicted = torch.log_softmax(row[begin - 1 - begun : len(ids) - 1 - begun].float() / temperature, -1)
+        scaled = row[begin - 1 - begun : len(ids) - 1 - begun].float() / temperature
+        if grammars is not None and sample.grammars:
+            predicted = masked_logps(scaled, torch.from_numpy(masks_of(grammars, sample)))
+        else:
+            predicted = torch.log_softmax(scaled, -1)
         yield predicted.gather(1, ids[begin:, None])[:, 0].cpu()
 
 

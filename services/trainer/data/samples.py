@@ -15,7 +15,7 @@ import msgspec
 
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import LogReader
-from ratchet.logs.rows import SegmentRow, TokensRow
+from ratchet.logs.rows import GrammarRow, SegmentRow, TokensRow
 from ratchet.logs.trajectories import segments_at
 from ratchet.service.errors import JournalError
 from schemas.records.demonstration import DemonstrationSource
@@ -31,7 +31,8 @@ class TrainingSample:
     whether it was sampled (1) or given (0, its `logprobs` entry is 0); None where all were. Neighbours with the same
     `rollout` are segments of one sample of their group; None is a sample of one segment. `broke`: why a segment does
     not go on from what came before. `program`: what made the rollout, where its group has several. `demonstration`: the
-    source of one, which no policy sampled: its `logprobs` say nothing.
+    source of one, which no policy sampled: its `logprobs` say nothing. `grammars`: from and to before which tokens of
+    the completion were sampled under one, and its text.
     """
 
     group: int
@@ -45,6 +46,7 @@ class TrainingSample:
     broke: str | None = None
     program: str | None = None
     demonstration: DemonstrationSource | None = None
+    grammars: tuple[tuple[int, int, str], ...] = ()
 
     @property
     def length(self) -> int:
@@ -125,6 +127,9 @@ def _samples(number: int, group: KeptGroup, found: dict[int, TokensRow]) -> Iter
                 rollout=rollout if given else None,
                 broke=segment.broke,
                 program=program,
+                grammars=tuple(
+                    (*segment.spans[span], grammar.text) for grammar in segment.grammars for span in grammar.spans
+                ),
             )
 
 
@@ -133,7 +138,9 @@ def _whole(line: TokensRow, asked: list[int] | None) -> SegmentRow:
     ids, logprobs = line.completion_ids or [], line.logprobs or []
     if len(ids) != len(logprobs) or asked is None or line.prompt_ids != asked:
         raise JournalError("a group's samples differ in their prompts, or tokens and log-probabilities in number")
-    return SegmentRow(asked, ids, [(0, len(ids))], logprobs)
+    grammar = line.sampling.grammar
+    held = [GrammarRow(grammar.text, [0])] if grammar is not None and ids else []
+    return SegmentRow(asked, ids, [(0, len(ids))], logprobs, grammars=held)
 
 
 def _align(segment: SegmentRow) -> tuple[array[float], array[int]]:

@@ -9,7 +9,7 @@ Under `accelerate launch` every process runs this; the first one writes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -22,10 +22,11 @@ from pydantic import JsonValue
 from ratchet.adapters.evaluations import held_out_inputs, inputs_written_at, read_inputs, write_inputs
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.taught import asked_by_the_gate
+from ratchet.grammars.masks import Grammars
 from ratchet.logs.names import FEEDBACK, INTERACTIONS, SEALS
 from ratchet.logs.seals import read_seals
 from ratchet.models.cpu_threads import CpuThreads
-from ratchet.models.loading import identify, load_language_model
+from ratchet.models.loading import LanguageModel, identify, load_language_model
 from ratchet.models.tokenization import answers_of, model_folder
 from ratchet.runs.progress import ProgressTracker
 from ratchet.runs.run import NOTHING_AGAINST_IT
@@ -43,7 +44,7 @@ from services.trainer.data.demonstrations import load_demonstrations
 from services.trainer.data.doubts import Doubt, doubtful
 from services.trainer.data.feedback_scores import read_feedback
 from services.trainer.data.journal_scan import JournalScan, Scan
-from services.trainer.data.samples import load_samples
+from services.trainer.data.samples import TrainingSample, load_samples
 from services.trainer.data.selection import Selection, select
 from services.trainer.data.support import (
     PolicyMatch,
@@ -302,6 +303,7 @@ class RunExecution:
             learning_rate=knobs.learning_rate or share * of_size,
             on_gpu=self._on_gpu,
             processes=self._process.num_processes,
+            grammars=_grammars_for(samples, language_model),
         )
 
     def _match(
@@ -319,7 +321,11 @@ class RunExecution:
         samples = [inputs.samples[number] for number in chosen]
         self._emit({"stage": "comparing"})
         ratios = sample_ratios(
-            inputs.policy, samples, temperature=inputs.temperature, on_share=self._shares("comparing")
+            inputs.policy,
+            samples,
+            temperature=inputs.temperature,
+            on_share=self._shares("comparing"),
+            grammars=inputs.grammars,
         )
         (strangers,) = broadcast_object_list([too_different(ratios, choices.parent, choices.limits)])
         left = selection.without(strangers)
@@ -356,6 +362,14 @@ class RunExecution:
             reason=reason,
             **account,
         )
+
+
+def _grammars_for(samples: Sequence[TrainingSample], language_model: LanguageModel) -> Grammars | None:
+    """Return None where no sample was held to one."""
+    if not any(sample.grammars for sample in samples):
+        return None
+    vocabulary = language_model.model.config.get_text_config().vocab_size
+    return Grammars(language_model.tokenizer, vocabulary, language_model.end_ids)
 
 
 def _explain_no_gain(held_out: HeldOutResult) -> str:

@@ -14,7 +14,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ratchet.models.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
+from demos.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
 
 MAX_POSITIONS = 128
 

@@ -68,7 +68,7 @@ MakeHouse = Callable[..., AbstractAsyncContextManager[House]]
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+    from demos.toy.byte_tokenizer import byte_tokenizer
 
     folder = tmp_path_factory.mktemp("tokenizer")
     byte_tokenizer(8192).save_pretrained(folder)

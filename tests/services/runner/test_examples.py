@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.models.toy.tools.tokenizer import tool_tokenizer
+from demos.toy.tools.tokenizer import tool_tokenizer
 from ratchet.programs.declared import Program, declared_programs
 from ratchet.programs.shipped import inside
 from schemas.messages.response import Sample

@@ -24,7 +24,7 @@ from ratchet.adapters.evaluations import (
     write_evaluation,
     write_inputs,
 )
-from ratchet.service.errors import AdapterError, StorageUnavailable
+from ratchet.service.errors import AdapterError, StorageUnavailable, TimedOut
 from schemas.messages.result import Result
 from schemas.messages.task import ChatMessage, Task
 from schemas.messages.work import Arm
@@ -35,7 +35,7 @@ from services.cli.eval.asking import Asking, answers
 from services.cli.eval.results import results, worth
 from services.cli.eval.task_set import Window, find_leaks, read_set, since_when, windows_of
 from services.cli.eval.view import drawn_interval, picture, render_evaluation
-from services.cli.terminal import TimedOut, UsageError
+from services.cli.terminal import UsageError
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.disks import MayNotMount, run_where_mounting_is_allowed, unreadable
 from tests.ratchet.adapters.making_adapters import NOON, published
@@ -195,7 +195,7 @@ class Fleet:
         self._silent = silent
         self._refused = refused
 
-    def publish(self, tasks: Iterable[Task], *, stall_s: float | None = None) -> int:
+    def submit_all(self, tasks: Iterable[Task]) -> int:
         new = list(tasks)
         self.published += new
         for task in new:

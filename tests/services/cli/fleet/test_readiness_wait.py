@@ -10,10 +10,11 @@ from threading import Thread
 
 import pytest
 
+from ratchet.service.errors import TimedOut
 from services.cli.fleet.readiness import Waiting, last_words
 from services.cli.fleet.service_http import metrics_text, readiness
 from services.cli.fleet.supervisord import ProcessState, Program
-from services.cli.terminal import CommandError, TimedOut
+from services.cli.terminal import CommandError
 
 
 class Service(BaseHTTPRequestHandler):

@@ -12,11 +12,10 @@ from rich.console import Console
 from ratchet.adapters.registry import RegistryStore
 from ratchet.runs.progress import ProgressFile
 from ratchet.runs.store import RunFolder, RunStore
-from ratchet.service.errors import NotFound
+from ratchet.service.errors import NotFound, TimedOut
 from schemas.api.runs import RunProgress
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
-from services.cli.terminal import TimedOut
 from services.cli.train.view import (
     CANCEL_WAIT_S,
     TrainingsHere,

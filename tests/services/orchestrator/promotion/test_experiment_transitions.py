@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from ratchet.experiments.replay import plan_of
-from schemas.records.decision import Conclude, Promote, RollBack
+from schemas.records.decision import Conclude, Promote, RollBack, StartExperiment
 from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change, Evidence, ExperimentPlan, ReplayedEvidence, ReplayRecord, Verdict
 from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome, FrozenBy
@@ -15,11 +15,13 @@ from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
     Where,
     canary,
-    carried_out,
+    event_of,
+    move_after_verdict,
     next_watch,
 )
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.adapters.making_adapters import NOON
+from tests.ratchet.adapters.test_program_moves import starts
 from tests.ratchet.experiments.test_promotion_rule import evidence
 
 WHERE = Where(100, {"interactions": 7}, NOON)
@@ -94,9 +96,8 @@ def test_a_promotion_carries_what_was_changed_since_the_base() -> None:
     running = canary("small", "v1.0.3", adapters(), POLICY, WHERE).experiment
     measured = evidence().model_copy(update={"change": Change(score=0.05, length=1.05)})
 
-    move, event = carried_out(running, Verdict.PROMOTE, POLICY, WHERE, measured)
+    move = move_after_verdict(running, Verdict.PROMOTE, POLICY, WHERE, measured)
 
-    assert (type(move), event) == (Promote, "promoted")
     assert isinstance(move, Promote) and move.since_base is not None
     assert move.since_base.score == pytest.approx(0.15)
     assert move.since_base.length == pytest.approx(1.26)
@@ -104,7 +105,7 @@ def test_a_promotion_carries_what_was_changed_since_the_base() -> None:
 
 def test_a_primary_is_watched_twice_beside_the_one_before_it_and_then_beside_the_base() -> None:
     found = [next_watch("small", adapters(*[UNHARMED] * turn), POLICY, WHERE) for turn in range(4)]
-    turns = [move.experiment for move in found if move is not None]
+    turns = [move.experiment for move in found if isinstance(move, StartExperiment)]
 
     assert [one.control for one in turns] == ["v1.0.1", "v1.0.1", "v1.0.0", "v1.0.1"]
     assert [plan_of(one).roll_back_at for one in turns] == pytest.approx([50, 150, 300, 500])
@@ -137,12 +138,12 @@ HARMS = [
 @pytest.mark.parametrize(("harm", "to"), HARMS)
 def test_a_watch_demotes_to_the_base_only_where_that_scores_better(harm: dict[str, float], to: str | None) -> None:
     watch = next_watch("small", adapters(UNHARMED, UNHARMED), POLICY, WHERE)
-    assert watch is not None
+    assert isinstance(watch, StartExperiment)
     proved: Evidence = evidence(harm=60.0, **harm)
 
-    move, event = carried_out(watch.experiment, Verdict.ROLL_BACK, POLICY, WHERE, proved)
+    move = move_after_verdict(watch.experiment, Verdict.ROLL_BACK, POLICY, WHERE, proved)
 
-    assert (move, event) == (RollBack(version="v1.0.2", to=to), "rolled_back")
+    assert move == RollBack(version="v1.0.2", to=to)
 
 
 def test_a_watch_beside_the_base_ends_with_what_it_measured() -> None:
@@ -150,8 +151,25 @@ def test_a_watch_beside_the_base_ends_with_what_it_measured() -> None:
     measured = evidence().model_copy(update={"change": change})
     for outcomes, since_base in (((), None), ((UNHARMED, UNHARMED), change)):
         watch = next_watch("small", adapters(*outcomes), POLICY, WHERE)
-        assert watch is not None
+        assert isinstance(watch, StartExperiment)
 
-        move, _ = carried_out(watch.experiment, Verdict.STABLE, POLICY, WHERE, measured)
+        move = move_after_verdict(watch.experiment, Verdict.STABLE, POLICY, WHERE, measured)
 
         assert move == Conclude(experiment_id=watch.experiment.experiment_id, verdict="unharmed", since_base=since_base)
+
+
+def test_replicas_are_told_of_versions_alone() -> None:
+    version = canary("small", "v1.0.3", adapters(), POLICY, WHERE)
+    watch = next_watch("small", adapters(), POLICY, WHERE)
+    program = starts()
+    assert isinstance(watch, StartExperiment)
+    ends = Conclude(experiment_id="x", verdict="aborted")
+
+    events = [
+        event_of(move, None)
+        for move in (version, watch, program, Promote(version="v1.0.3"), RollBack(version="v1.0.3"))
+    ]
+
+    assert events == ["experiment_started", "experiment_started", "standing", "promoted", "rolled_back"]
+    ended = [event_of(ends, one.experiment) for one in (version, watch, program)]
+    assert ended == ["aborted", "standing", "standing"]

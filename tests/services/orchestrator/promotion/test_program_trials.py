@@ -23,12 +23,12 @@ from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import (
     canary,
-    carried_out,
-    next_program_watch,
+    move_after_verdict,
+    next_watch,
     program_canary,
 )
 from services.orchestrator.promotion.pauses import Pauses
-from services.orchestrator.promotion.program_trials import PATIENCE_S, Declared, ProgramTrials, agreed, difference
+from services.orchestrator.promotion.program_trials import PATIENCE_S, Declared, ProgramTrials, difference, find_arms
 from services.orchestrator.promotion.shadow_gate import GateVerdict
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import experiment, to_primary
@@ -143,7 +143,7 @@ async def test_what_was_promoted_by_hand_is_watched_beside_the_one_before_it() -
     by_hand = after(*CHOSEN, PromoteProgram(program="new"))
 
     arms = Trials(by_hand, BOTH)._trials.watchable
-    move = next_program_watch("small", arms, by_hand, POLICY, WHERE)
+    move = next_watch("small", by_hand, POLICY, WHERE, arms)
     assert isinstance(move, StartExperiment)
     assert (move.experiment.kind, move.experiment.arms) == ("watch", ("new", "old"))
     assert plan_of(move.experiment).length_tolerance > POLICY.canary.length_tolerance
@@ -155,7 +155,7 @@ async def test_what_was_promoted_by_hand_is_watched_beside_the_one_before_it() -
 
 async def test_a_program_and_the_primary_version_are_watched_in_turns_the_one_that_is_new_first() -> None:
     def next_move(agent: AgentAdapters) -> object:
-        return next_program_watch("small", of_arms(), agent, POLICY, WHERE)
+        return next_watch("small", agent, POLICY, WHERE, of_arms())
 
     version = StartExperiment(experiment=experiment("v1.0.1", kind="watch"))
     before = after(*to_primary("v1.0.1"), version, *CHOSEN)
@@ -170,7 +170,8 @@ async def test_a_program_and_the_primary_version_are_watched_in_turns_the_one_th
 
     # then it is the version's turn, and nothing ends that one early
     watched = after(began, Conclude(experiment_id=began.experiment.experiment_id, verdict="unharmed"), start=free)
-    assert next_move(watched) is None
+    turn = next_move(watched)
+    assert isinstance(turn, StartExperiment) and turn.experiment.arms[0] == "v1.0.1"
     assert next_move(after(version, start=watched)) is None
 
 
@@ -195,7 +196,7 @@ async def test_runners_that_are_silent_end_nothing() -> None:
 
 
 def of_arms() -> ProgramArms:
-    found = agreed(("new", "old"), [BOTH])
+    found = find_arms(("new", "old"), [BOTH])
     assert isinstance(found, ProgramArms)
     return found
 
@@ -228,16 +229,14 @@ def test_adapters_and_programs_share_the_errors_of_a_lifetime() -> None:
 )
 def test_a_verdict_becomes_a_move(verdict: Verdict, kind: type) -> None:
     running = program_canary("small", of_arms(), after(*ASKED), POLICY, WHERE).experiment
-    move, event = carried_out(running, verdict, POLICY, WHERE)
-    assert isinstance(move, kind)
-    assert event == "standing"  # to replicas, which know no programs
+    assert isinstance(move_after_verdict(running, verdict, POLICY, WHERE), kind)
 
 
 def test_a_promotion_says_what_was_changed() -> None:
     running = program_canary("small", of_arms(), after(*ASKED), POLICY, WHERE).experiment
     measured = evidence().model_copy(update={"change": Change(length=1.4)})
 
-    move, _ = carried_out(running, Verdict.PROMOTE, POLICY, WHERE, measured)
+    move = move_after_verdict(running, Verdict.PROMOTE, POLICY, WHERE, measured)
 
     assert isinstance(move, PromoteProgram)
     assert move.since_first == Change(length=1.4)

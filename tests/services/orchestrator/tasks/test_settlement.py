@@ -15,7 +15,7 @@ from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
-from schemas.messages.task import ChatMessage, Task, Tool, ToolFunction
+from schemas.messages.task import AnswerFormat, ChatMessage, Task, Tool, ToolFunction
 from schemas.messages.work import Arm, Sampling, Work
 from schemas.messages.workspace import Artifact, Workspace
 from schemas.records.interaction import Interaction
@@ -231,7 +231,7 @@ def test_what_a_line_says_of_its_task_is_what_the_task_says() -> None:
     # given a task that says something in every field
     looking = Tool(function=ToolFunction(name="look", description="Into a file."))
     more = {"tools": (looking,), "needs_token_texts": True, "programs": ("aider",), "workspace": Workspace(files={})}
-    more |= {"select": "first-passing", "pass_score": 0.75, "stop": ("\n",)}
+    more |= {"select": "first-passing", "pass_score": 0.75, "stop": ("\n",), "format": AnswerFormat(type="json_object")}
     work = WORK.model_copy(update=more)
     assert [name for name, field in Task.model_fields.items() if getattr(work, name) == field.default] == []
 

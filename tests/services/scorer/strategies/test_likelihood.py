@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from demos.toy.byte_tokenizer import END, PAD, VOCABULARY, byte_tokenizer
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.tokenization import prompt_ids
-from ratchet.models.toy.byte_tokenizer import END, PAD, VOCABULARY, byte_tokenizer
 from ratchet.service.errors import EngineError, ScorerError
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.likelihood import FLOOR, Likelihood, TokenRow, buckets, rows_of

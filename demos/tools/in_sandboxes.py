@@ -1,0 +1,97 @@
+"""The tools demo where the fleet's runner runs the agent: its program, its tasks' files and checks, what it left. Pure.
+
+A task brings its files, and the agent's tools work on a copy of them inside a sandbox. What it left there, as the
+runner saw it from outside, is what is scored: by hidden cases on the patched files, and by what was said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from demos.toy.tools.agent import in_sandbox
+from demos.toy.tools.agent.conversing import MOST_CALLS
+from demos.toy.tools.task import TOOLS, ToolTask, outcome
+from ratchet.logs.rows import AnswerRow
+from schemas.messages.workspace import Workspace
+
+PROGRAM = "tool-agent"
+PROGRAMS = "programs.toml"
+"""The name of the runner's file of programs in the demo's folder."""
+AT = "/program"
+SCORER = "2*tests + 1*verifier:exact"
+"""A third for the right file and no other, a third for what it holds, a third for what was said: as `verifier:json`
+gives them where the agent tells its own outcome."""
+RUNS_AT_ONCE = 8
+ROLLOUT_S = 0.3
+"""Seconds of two idle cores that a rollout takes, from its start to its score."""
+_FILE = re.compile(r"""^diff --git .* "?b/(.+?)"?$""", re.MULTILINE)
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Beside those of the demo; `folder` is its own."""
+    return {"RATCHET_SANDBOX_RUNS_AT_ONCE": str(RUNS_AT_ONCE), "RATCHET_RUNNER_DIR": str(folder / "runner")}
+
+
+def programs(agent_id: str) -> str:
+    """The file that declares the agent's program, in TOML: what it needs is in it as text."""
+    source = Path(in_sandbox.__file__).read_text(encoding="utf-8")
+    offered = json.dumps({"tools": TOOLS, "most_calls": MOST_CALLS})
+    command = ["python3", "-I", "-S", f"{AT}/agent.py", f"{AT}/offered.json"]
+    # a string or a list of strings in JSON, of ASCII alone, is one in TOML
+    return f"""\
+[agents.{agent_id}]
+programs = ["{PROGRAM}"]
+
+[programs.{PROGRAM}]
+command = {json.dumps(command)}
+
+[programs.{PROGRAM}.data]
+"{AT}/agent.py" = {json.dumps(source)}
+"{AT}/offered.json" = {json.dumps(offered)}
+
+[programs.{PROGRAM}.limits]
+seconds = 60
+calls = {MOST_CALLS}
+"""
+
+
+def message_fields(task: ToolTask) -> dict[str, Any]:
+    """Of a Task: its files, and what only the scorer sees."""
+    return {"workspace": Workspace(files=task.files), "reference": task.sum, "criteria": criteria(task)}
+
+
+def criteria(task: ToolTask) -> str:
+    """Two cases on the files as they were left: which there are, the ten unchanged, and what the new one holds."""
+    names = sorted([*task.files, task.target])
+    as_it_was = "".join(task.files[name] for name in sorted(task.files))
+    which = {
+        "name": "the right file and no other",
+        "command": ["sh", "-c", "ls && cat [a-j]"],
+        "expected_text": "\n".join([*names, as_it_was]),
+    }
+    holds = {
+        "name": "what was written",
+        "command": ["sh", "-c", "cat [!a-j]*"],
+        "expected_text": task.sum,
+    }
+    return json.dumps({"tests": {"cases": [which, holds]}})
+
+
+def outcome_of(row: AnswerRow) -> str:
+    """Of a rollout, in the form of the agent that tells it itself: by the files that its sandbox held in the end."""
+    said = row.response or ""
+    return said if row.artifact is None else outcome(changed_by(row.artifact.patch), said)
+
+
+def changed_by(patch: str) -> dict[str, str]:
+    """By name, what files hold that a patch changes or makes; each had a line at most, so all of it is in the patch."""
+    _, *parts = _FILE.split(patch)
+    return {name: _now(diff) for name, diff in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _now(diff: str) -> str:
+    _, _, hunks = diff.partition("\n@@ ")
+    return "\n".join(line[1:] for line in hunks.split("\n") if line.startswith("+"))

@@ -1,0 +1,71 @@
+"""Recipes of the two models that need no download. Pure: numbers only; pretraining.py follows them.
+
+`small` is mediocre on purpose: its demonstrator is careless, so there is something to learn from traffic. `judge` is
+bigger and saw only right answers. Both have attention heads of 32, the smallest size vLLM takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+FORMAT = 1
+"""Raise it when pretraining or the tokenizer change what a recipe gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A Llama by its sizes, and how long it is trained on demonstrations, by the module PRETRAINING names."""
+
+    PRETRAINING: ClassVar[str]
+
+    name: str
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    steps: int
+    batch: int
+    learning_rate: float
+
+    def sha256(self, seed: int) -> str:
+        """Two recipes with the same sum give the same model."""
+        content = {"format": FORMAT, "seed": seed} | asdict(self)
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe(Network):
+    """And its demonstrations: the share that is right, that has the last two letters swapped, else any two."""
+
+    PRETRAINING = "demos.toy.pretraining"
+
+    right_share: float
+    last_two_swapped_share: float = 0.0
+
+
+SMALL = Recipe(
+    name="small",
+    hidden=96,
+    intermediate=192,
+    layers=2,
+    heads=3,
+    steps=450,
+    batch=64,
+    learning_rate=3e-3,
+    right_share=0.32,
+    last_two_swapped_share=0.55,
+)
+JUDGE = Recipe(
+    name="judge",
+    hidden=160,
+    intermediate=256,
+    layers=3,
+    heads=5,
+    steps=400,
+    batch=64,
+    learning_rate=3e-3,
+    right_share=1.0,
+)

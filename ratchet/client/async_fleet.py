@@ -1,0 +1,242 @@
+"""The client for asyncio. It knows which tasks are open, and gives each of their Results once, by `task_id`.
+
+It keeps nothing on disk. A task that the fleet has is answered and logged whether or not anybody waits, and the same
+`task_id` sent again gets the same Result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, NamedTuple, Self
+
+from pydantic import ValidationError
+
+from ratchet.service.errors import FleetError, RatchetError, TimedOut
+from schemas.messages.base import explain
+from schemas.messages.feedback import Feedback
+from schemas.messages.result import Result
+from schemas.messages.task import Task
+
+CONFIRM_WINDOW = 256
+MOST_OPEN, MOST_OPEN_OVER_HTTP = 4096, 64
+CLOSE_S = 5.0
+
+Asked = Task | str | Mapping[str, Any]
+"""A task, what it asks, or the fields of one; a `task_id` is made up where there is none."""
+
+
+class Progress(NamedTuple):
+    """Counts of tasks since the client was made. Those that are neither answered nor failed are open."""
+
+    submitted: int = 0
+    answered: int = 0
+    failed: int = 0
+
+
+class Source:
+    """Tasks that are read as there is room for them; `more` until they have ended."""
+
+    def __init__(self, tasks: Iterable[Asked]) -> None:
+        self._tasks = iter(tasks)
+        self.more = True
+
+    def read(self, room: int) -> list[Asked]:
+        some = list(islice(self._tasks, max(0, room))) if self.more else []
+        self.more = self.more and len(some) >= room
+        return some
+
+
+class AsyncFleet:
+    """Make it within a running loop, and use it as a context manager.
+
+    `url`: amqp(s):// of the broker, with the fleet's `namespace` where it has one, or http(s):// of the orchestrator,
+    with the API's `token` where it asks for one. `most_open`: how many tasks of a batch are open at once. `stall_s`:
+    TimedOut is raised where nothing came for so long. `replies`: whether tasks ask for their Result.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "",
+        token: str | None = None,
+        most_open: int | None = None,
+        stall_s: float | None = None,
+        replies: bool = True,
+    ) -> None:
+        over_http = url.startswith(("http://", "https://"))
+        self.progress = Progress()
+        self._most_open = most_open or (MOST_OPEN_OVER_HTTP if over_http else MOST_OPEN)
+        self._stall_s = stall_s
+        self._replies = replies
+        self._open: dict[str, Task] = {}
+        self._arrived: list[Result] = []
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._fault: RatchetError | None = None
+        if over_http:
+            from ratchet.client.http_link import HttpLink
+
+            self._link: Any = HttpLink(url, token, self._on_result, self._on_fault, replies=replies)
+        else:
+            from ratchet.client.amqp_link import AmqpLink
+
+            calls = (self._on_result, self._on_fault, self._send_open_again)
+            self._link = AmqpLink(url, namespace, *calls, replies=replies)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def open_tasks(self) -> tuple[str, ...]:
+        """Ids of tasks that are not answered yet, in the order in which they were submitted."""
+        return tuple(self._open)
+
+    @property
+    def room(self) -> int:
+        """How many more tasks `step` may be given now."""
+        return min(CONFIRM_WINDOW - len(self._sending), self._most_open - len(self._open))
+
+    async def submit(self, asked: Asked, **fields: Any) -> str:
+        """Submit one task, and return its id once the fleet has it. `fields` are those of a Task."""
+        task = as_task(asked, **fields)
+        await self.submit_all([task])
+        return task.task_id
+
+    async def submit_all(self, tasks: Iterable[Asked]) -> int:
+        """Submit them, and return how many, once the fleet has all. `results` gives their Results."""
+        source, count = iter(tasks), 0
+        while some := list(islice(source, CONFIRM_WINDOW)):
+            self._send(some)
+            while self._sending:
+                await self._wait_for_change(f"{len(self._sending)} not confirmed")
+            count += len(some)
+        return count
+
+    def results(self) -> AsyncIterator[Result]:
+        """Yield the Result of each open task as it comes; end when none is open."""
+        return self.batch(())
+
+    async def batch(self, tasks: Iterable[Asked]) -> AsyncIterator[Result]:
+        """Submit the tasks, reading them as there is room, and yield Results as they come; end when no task is open.
+
+        Tasks with the same id get one Result. Raises BusError, FleetError, TimedOut.
+        """
+        source = Source(tasks)
+        while (came := await self.step(source.read(self.room), more=source.more)) is not None:
+            for result in came:
+                yield result
+
+    async def step(self, tasks: Sequence[Asked], *, more: bool) -> list[Result] | None:
+        """Submit the tasks, wait for Results or, with `more` to come, for room. Returns what came: None at the end."""
+        self._send(tasks)
+        enough = max(1, min(CONFIRM_WINDOW, self._most_open) // 4)
+        while not self._arrived and self._open and not (more and self.room >= enough):
+            await self._wait_for_change(f"{len(self._open)} open, the oldest {next(iter(self._open))}")
+        return self._take() if more or self._open or self._arrived else None
+
+    async def listen(self, seconds: float) -> list[Result]:
+        """Return the Results that came, waiting at most so long for the first. Raises BusError, FleetError."""
+        if not self._arrived:
+            await self._is_changed_within(seconds)
+        return self._take()
+
+    async def feedback(self, task_id: str, score: float, **fields: Any) -> str:
+        """Say how good an answer was, from 0 to 1. Returns the feedback's id once the fleet has it.
+
+        `fields` are those of a Feedback: `sample`, `correction`, `reason`, `feedback_id`.
+        """
+        try:
+            feedback = Feedback(
+                **{"task_id": task_id, "score": score, "feedback_id": f"feedback-{uuid.uuid4().hex}", **fields}
+            )
+        except ValidationError as error:
+            raise FleetError(explain(Feedback.TYPE, error)) from None
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await self._link.give(feedback)
+        except TimeoutError:
+            raise TimedOut(f"the fleet did not take it within {self._stall_s:g} s: see `ratchet status`") from None
+        return str(feedback.feedback_id)
+
+    async def close(self) -> None:
+        """Disconnect. Open tasks go on; `ratchet result`, or the same `task_id` again, gets their answers."""
+        for sending in self._sending.values():
+            sending.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._link.close()
+
+    def _send(self, tasks: Iterable[Asked]) -> None:
+        for task in map(as_task, tasks):
+            if task.task_id not in self._open:
+                self.progress = self.progress._replace(submitted=self.progress.submitted + 1)
+                if self._replies:
+                    self._open[task.task_id] = task
+                self._start_sending(task)
+
+    def _start_sending(self, task: Task) -> None:
+        sending = asyncio.create_task(self._link.submit(task), name=task.task_id)
+        self._sending[task.task_id] = sending
+        sending.add_done_callback(self._on_sent)
+
+    def _on_sent(self, sending: asyncio.Task[None]) -> None:
+        self._sending.pop(sending.get_name(), None)
+        self._changed.set()
+        if not sending.cancelled() and (error := sending.exception()):
+            self._on_fault(error if isinstance(error, RatchetError) else FleetError(f"a task can't be sent: {error!r}"))
+
+    def _send_open_again(self) -> None:
+        for task in tuple(self._open.values()):
+            if task.task_id not in self._sending:
+                self._start_sending(task)
+
+    def _on_result(self, result: Result) -> None:
+        if self._open.pop(result.task_id, None) is not None:
+            ok, (submitted, answered, failed) = result.status == "ok", self.progress
+            self.progress = Progress(submitted, answered + ok, failed + (not ok))
+            self._arrived.append(result)
+            self._changed.set()
+
+    def _on_fault(self, fault: RatchetError) -> None:
+        self._fault = self._fault or fault
+        self._changed.set()
+
+    def _take(self) -> list[Result]:
+        came, self._arrived = self._arrived, []
+        return came
+
+    async def _wait_for_change(self, waiting: str) -> None:
+        if not await self._is_changed_within(self._stall_s):
+            raise TimedOut(f"nothing came for {self._stall_s:g} s ({waiting}): see `ratchet status`")
+
+    async def _is_changed_within(self, seconds: float | None) -> bool:
+        """Raises what ended the connection."""
+        self._changed.clear()
+        if self._fault is None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                return False
+        if self._fault is not None:
+            raise self._fault
+        return True
+
+
+def as_task(asked: Asked, **fields: Any) -> Task:
+    """Return a Task of what is asked. Raises FleetError naming the field at fault."""
+    if isinstance(asked, Task) and not fields:
+        return asked
+    given = asked.model_dump() if isinstance(asked, Task) else {"input": asked} if isinstance(asked, str) else asked
+    try:
+        return Task(**{"task_id": f"task-{uuid.uuid4().hex}", **given, **fields})
+    except ValidationError as error:
+        raise FleetError(explain(Task.TYPE, error)) from None

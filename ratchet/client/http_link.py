@@ -1,0 +1,120 @@
+"""A link over HTTP: a task is posted, and posted again with a wait until its Result comes, for it is run only once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from ratchet.service.errors import BusError, FleetError, RatchetError
+from schemas.messages.base import DecodeError
+from schemas.messages.feedback import Feedback
+from schemas.messages.result import Result
+from schemas.messages.task import Task
+
+PATIENCE_S = 60.0
+"""How long a fleet that was lost is waited for. One that is not there at first is not waited for."""
+PAUSE_S = 0.5
+WAIT_S = 30
+TIMEOUT_S = 60.0
+"""Longer than the wait."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Never reached through the proxy that the environment may name."""
+BUSY = frozenset((408, 429))
+"""Besides 5xx: the status codes after which the same request may succeed."""
+
+
+class HttpLink:
+    """`token`: of the API, where it asks for one. `replies`: whether Results are waited for."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        on_result: Callable[[Result], None],
+        on_fault: Callable[[RatchetError], None],
+        *,
+        replies: bool,
+    ) -> None:
+        self._url = url
+        self._on_result, self._on_fault = on_result, on_fault
+        self._replies = replies
+        self._reached = False
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers={"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {}),
+            timeout=httpx.Timeout(TIMEOUT_S, connect=10.0, pool=None),
+            limits=httpx.Limits(max_connections=None),
+            trust_env=httpx.URL(url).host not in LOOPBACK,
+        )
+
+    async def submit(self, task: Task) -> None:
+        """Return once the fleet has it."""
+        if (result := await self._ask(task, 0)) is not None:
+            self._on_result(result)
+        elif self._replies:
+            waiting = asyncio.create_task(self._wait(task))
+            self._waiting.add(waiting)
+            waiting.add_done_callback(self._waiting.discard)
+
+    async def give(self, feedback: Feedback) -> None:
+        """Return once the fleet has it."""
+        answer = await self._post("/v1/feedback", feedback.encode())
+        if answer.is_error:
+            raise FleetError(f"the fleet refused feedback on {feedback.task_id}: {_detail(answer)}")
+
+    async def close(self) -> None:
+        for waiting in self._waiting:
+            waiting.cancel()
+        await self._client.aclose()
+
+    async def _wait(self, task: Task) -> None:
+        try:
+            while (result := await self._ask(task, WAIT_S)) is None:
+                pass
+            self._on_result(result)
+        except RatchetError as fault:
+            self._on_fault(fault)
+
+    async def _ask(self, task: Task, wait_s: int) -> Result | None:
+        """Return its Result, if it has one by then. A task that is refused has one that says why."""
+        answer = await self._post("/v1/tasks", task.encode(), wait_s=wait_s)
+        if answer.is_error:
+            return Result(task_id=task.task_id, status="failed", reason=_detail(answer))
+        try:
+            return Result.decode(answer.content) if answer.status_code == httpx.codes.OK else None
+        except DecodeError as error:
+            raise FleetError(f"{self._url} answered with something that is no result: {error}") from None
+
+    async def _post(self, path: str, body: bytes, **query: Any) -> httpx.Response:
+        """Ask until another try would not change the answer. Raises BusError, FleetError."""
+        loop = asyncio.get_running_loop()
+        lost_at: float | None = None
+        while True:
+            pause_s = PAUSE_S
+            try:
+                answer = await self._client.post(path, content=body, params=query)
+            except httpx.TransportError as error:
+                lost_at = lost_at or loop.time()
+                if not self._reached or loop.time() - lost_at > PATIENCE_S:
+                    raise BusError(f"nobody answers at {self._url} ({error!r}): is the fleet up? ratchet up") from None
+            else:
+                self._reached, lost_at = True, None
+                if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+                    raise FleetError(f"{self._url} does not let this token do that: {_detail(answer)}")
+                if answer.status_code not in BUSY and not answer.is_server_error:
+                    return answer
+                given = answer.headers.get("Retry-After", "")
+                pause_s = max(pause_s, float(given) if given.isdecimal() else 0.0)
+            await asyncio.sleep(pause_s)
+
+
+def _detail(answer: httpx.Response) -> str:
+    """Return the sentence of a problem document."""
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code}"
