@@ -239,13 +239,27 @@ MOVES: list[Move] = [
     *(PromoteProgram(program=name, experiment_id=f"canary-{name}") for name in "abc"),
     *(Conclude(experiment_id=f"{kind}-{name}", verdict="aborted") for name in "abc" for kind in ("canary", "watch")),
 ]
+OF_VERSIONS: list[Move] = [
+    *to_primary("v1.0.1"),
+    Promote(version="v1.0.1"),
+    RollBack(version="v1.0.1"),
+    StartExperiment(experiment=of_programs("a", "b", version="v1.0.1")),
+    StartExperiment(experiment=experiment("v1.0.1", kind="watch")),
+]
+
+HEAD_START: list[Move] = [
+    PromoteProgram(program="a"),
+    PromoteProgram(program="b"),
+    *to_primary("v1.0.1")[:2],
+    starts("b", "a", "watch"),
+]
 
 
 @settings(max_examples=rounds(150))
-@given(st.lists(st.sampled_from(MOVES), max_size=30))
+@given(st.lists(st.sampled_from(MOVES) | st.sampled_from(OF_VERSIONS), max_size=30))
 def test_no_order_of_moves_breaks_what_always_holds(moves: list[Move]) -> None:
     registry = Registry()
-    for number, move in enumerate(moves, 1):
+    for number, move in enumerate([*HEAD_START, *moves], 1):
         try:
             registry = apply(registry, decision(move, ANN, sequence=number))
         except NotAllowed:
@@ -256,8 +270,11 @@ def test_no_order_of_moves_breaks_what_always_holds(moves: list[Move]) -> None:
             assert back.programs.primary == agent.programs.previous
         serving = [name for name, entry in agent.programs.entries.items() if entry.state is EntryState.STABLE]
         assert serving == ([agent.programs.primary] if agent.programs.primary else [])
-        assert agent.experiment is None or agent.experiment.arms[1] == agent.programs.primary
-        assert agent.watch is None or agent.watch.arms == (agent.programs.primary, agent.programs.previous)
+        for running, treated in ((agent.experiment, "candidate"), (agent.watch, "primary")):
+            if running is not None:
+                contest, control = agent.contest(running.contest), "primary" if treated == "candidate" else "previous"
+                assert running.arms == (getattr(contest, treated), getattr(contest, control))
+                assert running.programs is None or running.treatment == agent.primary
         assert Registry.decode(registry.encode()) == registry
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ratchet.models.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
-
+from demos.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
 from ratchet.grammars.masks import Grammars
 
 

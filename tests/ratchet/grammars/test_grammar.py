@@ -87,8 +87,7 @@ def test_equal_forms_have_equal_sums_and_others_have_not() -> None:
 
 
 def fits(text: str, format: AnswerFormat, *tools: Tool) -> bool:
-    from ratchet.models.toy.byte_tokenizer import byte_tokenizer
-
+    from demos.toy.byte_tokenizer import byte_tokenizer
     from tests.ratchet.grammars.byte_grammars import byte_grammars
 
     ids = byte_tokenizer(512).encode(text, add_special_tokens=False)

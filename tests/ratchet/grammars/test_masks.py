@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ratchet.models.toy.byte_tokenizer import END, VOCABULARY, byte_tokenizer
 
+from demos.toy.byte_tokenizer import END, VOCABULARY, byte_tokenizer
 from ratchet.grammars.grammar import grammar_for
 from ratchet.grammars.masks import FREE, Grammars, free_masks, unpack_masks
 from ratchet.service.errors import PromptRefused
