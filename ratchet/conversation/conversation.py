@@ -21,6 +21,7 @@ from ratchet.conversation.bridge import BridgeRefused, Recorded, bridge_text
 from ratchet.conversation.messages import Message, Sameness, canonical, characters_of, sameness
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.service.errors import PromptTooLong
+from schemas.messages.grammar import Grammar
 from schemas.messages.response import BreakKind
 
 TEXTS_KEPT = 4
@@ -34,7 +35,7 @@ class Call:
     `broke`: why it does not go on from the newest call, None where it does. Open until it is answered or aborted;
     an aborted one may have sampled tokens, and no other call goes on from it. `seconds`: that it took, as whoever asked
     the model measured it. `received`: its answer came back with a later request. `tries`: how often its client had sent
-    it before, when it sent it last.
+    it before, when it sent it last. `grammar`: that its answer is held to.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Call:
     aborted: bool = False
     received: bool = False
     tries: int = 0
+    grammar: Grammar | None = None
     children: list[Call] = field(default_factory=list)
 
     @property

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.messages import Message
+from schemas.messages.grammar import SpanGrammar
 from schemas.messages.response import Sample, SampleStatus, Segment, ToolCall, Turn, Usage
 
 
@@ -79,8 +80,20 @@ def _segment(path: Sequence[Call], taken: set[int]) -> Segment:
         spans=tuple(spans),
         logprobs=tuple(logprob for call in new for logprob in call.logprobs),
         broke=new[0].broke,
+        grammars=_grammars_of(new),
         turns=tuple(turns),
     )
+
+
+def _grammars_of(calls: Sequence[Call]) -> tuple[SpanGrammar, ...]:
+    """Return each grammar once, with the numbers of the calls that were held to it."""
+    held: dict[str, list[int]] = {}
+    texts = {}
+    for number, call in enumerate(calls):
+        if call.grammar is not None and call.ids:
+            held.setdefault(call.grammar.sha256, []).append(number)
+            texts[call.grammar.sha256] = call.grammar.text
+    return tuple(SpanGrammar(text=texts[sha256], sha256=sha256, spans=tuple(of)) for sha256, of in held.items())
 
 
 def _turn(message: Message, span: int | None, seconds: float | None = None) -> Turn:

@@ -24,12 +24,13 @@ from ratchet.dialects.dialect import (
     PartialAnswer,
     TextKind,
     count_retries,
+    read_form,
     read_function,
     read_wishes,
     wants_one_call,
 )
 from ratchet.openai.honoured import DIFFERENT, REFUSED, refusal, stop_strings
-from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
+from ratchet.openai.tools import CHOICES, UNKNOWN_CHOICE, choice_of
 
 DELTAS: Mapping[TextKind, str] = {"reasoning": "reasoning_content", "content": "content"}
 """Names of the kinds of text in a message."""
@@ -46,7 +47,7 @@ def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:
         raise Refused(400, DIFFERENT["n"], param="n")
     choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
-        raise Refused(400, NOT_FORCED, param="tool_choice")
+        raise Refused(400, UNKNOWN_CHOICE, param="tool_choice")
     for tool in tools:
         if tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
             raise Refused(400, f"a tool is {tool.get('type')!r}: functions with a name are taken", param="tools")
@@ -71,6 +72,7 @@ def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:
         streamed=bool(body.get("stream")),
         one_call=wants_one_call(body),
         wants=read_wishes(body),
+        format=read_form(body, tools, "response_format"),
     )
 
 

@@ -11,11 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from ratchet.dialects.body import OBJECT, SAMPLING, TEXT, Refused
+from ratchet.dialects.body import OBJECT, SAMPLING, TEXT, Refused, find_field
 from ratchet.dialects.kept_turns import Naming
+from ratchet.grammars.grammar import FormatRefused
+from ratchet.openai.formats import read_format, read_required_call
 from ratchet.openai.honoured import wishes
-from ratchet.openai.tools import REQUIRED, choice_of
 from schemas.messages.response import FinishReason
+from schemas.messages.task import AnswerFormat
 
 TextKind = Literal["reasoning", "content"]
 Body = Mapping[str, Any]
@@ -50,7 +52,9 @@ class ModelRequest:
     is_large: bool = False
     """Whether it takes so long to tokenize that a thread has to do it."""
     wants: Mapping[str, float | str] = field(default_factory=dict)
-    """What it would have of the sampling, which is the Work's all the same: numbers, and a call of a tool."""
+    """Wishes for the sampling, which is the Work's all the same."""
+    format: AnswerFormat | None = None
+    """The form that the answer must have."""
 
 
 class PartialAnswer(Protocol):
@@ -139,13 +143,23 @@ def count_retries(headers: Mapping[str, str]) -> int:
 
 
 def read_wishes(body: Mapping[str, Any], **more: Any) -> dict[str, float | str]:
-    """Return what a request would have of the sampling. That a tool must be called is a wish, too: none can be forced.
+    """Return what a request would have of the sampling.
+
     `more`: values of a chat completion's fields that have other names in the dialect."""
     given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes({**body, **more})
-    wants: dict[str, float | str] = {
-        name: value if isinstance(value, str) else float(value) for name, value in given.items()
-    }
-    return wants | ({"tool_choice": REQUIRED} if choice_of(body.get("tool_choice")) == REQUIRED else {})
+    return {name: value if isinstance(value, str) else float(value) for name, value in given.items()}
+
+
+def read_form(body: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], name: str) -> AnswerFormat | None:
+    """Return the form that the answer must have. `name`: of the field that has the format of text. Raises Refused."""
+    where = "tool_choice"
+    try:
+        if (required := read_required_call(body.get(where), tools)) is not None:
+            return required
+        where = name
+        return read_format(find_field(body, name))
+    except FormatRefused as error:
+        raise Refused(400, f"{where}: {error}", param=where) from None
 
 
 def read_function(given: Mapping[str, Any], parameters: str = "parameters") -> dict[str, Any]:

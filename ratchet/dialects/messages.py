@@ -24,6 +24,7 @@ from ratchet.dialects.dialect import (
     PartialAnswer,
     TextKind,
     count_retries,
+    read_form,
     read_function,
     read_wishes,
     wants_one_call,
@@ -31,7 +32,7 @@ from ratchet.dialects.dialect import (
 from ratchet.dialects.kept_turns import Naming
 from ratchet.openai.errors import anthropic_details
 from ratchet.openai.honoured import stop_strings
-from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
+from ratchet.openai.tools import CHOICES, UNKNOWN_CHOICE, choice_of
 
 VERSION = "anthropic-version"
 """Its clients send this header."""
@@ -70,18 +71,17 @@ def read_prompt(body: Body, headers: Mapping[str, str]) -> ModelRequest:
             raise Refused(400, f"{name}: {why}")
     choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
-        raise Refused(400, f"tool_choice: {NOT_FORCED}")
-    if body.get("output_format") or find_field(body, "output_config.format"):
-        raise Refused(400, "output_config.format: the engine does not constrain its answers, ask for text")
+        raise Refused(400, f"tool_choice: {UNKNOWN_CHOICE}")
     system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
     thinking = body.get("thinking") or None
     if thinking is not None and not isinstance(thinking, dict):
         raise Refused(400, "thinking: an object is needed")
     if find_field(body, "thinking.type") == "disabled":
         thinking = None
+    tools = [_tool(tool) for tool in body.get("tools") or ()]
     return ModelRequest(
         messages=[*system, *(one for message in messages for one in _messages(message))],
-        tools=[_tool(tool) for tool in body.get("tools") or ()],
+        tools=tools,
         calls=choice != "none",
         max_tokens=body.get("max_tokens"),
         stop=_stop_sequences(body),
@@ -89,6 +89,7 @@ def read_prompt(body: Body, headers: Mapping[str, str]) -> ModelRequest:
         streamed=bool(body.get("stream")),
         one_call=wants_one_call(body),
         wants=read_wishes(body, reasoning_effort=find_field(body, "output_config.effort") or thinking),
+        format=read_form(body, tools, "output_format" if body.get("output_format") else "output_config.format"),
     )
 
 

@@ -27,12 +27,13 @@ from ratchet.dialects.dialect import (
     PartialAnswer,
     TextKind,
     count_retries,
+    read_form,
     read_function,
     read_wishes,
     wants_one_call,
 )
 from ratchet.dialects.kept_turns import Naming
-from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
+from ratchet.openai.tools import CHOICES, UNKNOWN_CHOICE, choice_of
 
 STATELESS = (
     ("conversation", "no conversation is kept: send the whole history as `input`"),
@@ -57,11 +58,9 @@ def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:
         raise Refused(400, "truncation: a history is never cut here, it must be disabled", param="truncation")
     if other := [name for name in body.get("include") or () if name not in INCLUDED]:
         raise Refused(400, f"include: {other[0]!r} is not known here", param="include")
-    if find_field(body, "text.format.type") not in (None, "text"):
-        raise Refused(400, "the engine does not constrain its answers: ask for text", param="text.format")
     choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
-        raise Refused(400, NOT_FORCED, param="tool_choice")
+        raise Refused(400, UNKNOWN_CHOICE, param="tool_choice")
     tools = [_tool(tool) for tool in body.get("tools") or ()]
     instructions = body.get("instructions")
     effort, verbosity = find_field(body, "reasoning.effort"), find_field(body, "text.verbosity")
@@ -75,6 +74,7 @@ def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:
         streamed=bool(body.get("stream")),
         one_call=wants_one_call(body),
         wants=read_wishes(body, reasoning_effort=effort, verbosity=verbosity),
+        format=read_form(body, tools, "text.format"),
     )
 
 
@@ -96,7 +96,7 @@ def _head(model: str, body: Body) -> dict[str, Any]:
         "previous_response_id": body.get("previous_response_id"),
         "store": body.get("store") is not False,
         "temperature": None,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": find_field(body, "text.format") or {"type": "text"}},
         "tool_choice": body.get("tool_choice") or "auto",
         "tools": body.get("tools") or [],
         "top_p": None,

@@ -23,10 +23,13 @@ from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
 
 from ratchet.conversation.messages import join_parts
+from ratchet.grammars.grammar import FormatRefused
+from ratchet.openai.formats import read_format, read_required_call
 from ratchet.openai.honoured import stop_strings, wishes
 from ratchet.openai.tools import (
     REQUIRED,
     AnsweredCall,
+    ChosenTool,
     Given,
     GivenCall,
     GivenTool,
@@ -36,6 +39,7 @@ from ratchet.openai.tools import (
 from schemas.api.numbers import JSON_NUMBER
 from schemas.messages.base import LONGEST_STOP, MOST_STOPS, Identifier, Timestamp, absent
 from schemas.messages.response import FinishReason
+from schemas.messages.task import AnswerFormat
 
 
 def _stop(value: Any) -> tuple[str, ...]:
@@ -45,6 +49,13 @@ def _stop(value: Any) -> tuple[str, ...]:
         raise PydanticCustomError("stop", "{why}", {"why": str(error)}) from None
 
 
+def _format(value: Any) -> Any:
+    try:
+        return value if isinstance(value, AnswerFormat) else read_format(value)
+    except FormatRefused as error:
+        raise PydanticCustomError("not_supported", "{why}", {"why": str(error)}) from None
+
+
 NoFunctions = Annotated[None, not_supported("functions")]
 NoFunctionCall = Annotated[None, not_supported("function_call")]
 NoSearch = Annotated[None, not_supported("web_search_options")]
@@ -52,11 +63,35 @@ NoTopLogprobs = Annotated[None, not_supported("top_logprobs")]
 NoMedia = Annotated[None, not_supported("audio")]
 NoOtherMode = Annotated[None, not_supported("modalities")]
 NoGuess = Annotated[None, not_supported("prediction")]
-NoFormat = Annotated[None, not_supported("response_format")]
 WISHED = "No effect: answers are the policy's own. Told of as `overruled` in `ratchet`."
 Wish = Annotated[float, Field(strict=True)]
 MOST_INT = 10**19
 Whole = Annotated[int, Field(ge=-MOST_INT, le=MOST_INT), JSON_NUMBER]
+ResponseFormat = Annotated[
+    AnswerFormat | None,
+    BeforeValidator(_format),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "null"},
+                {"type": "object", "properties": {"type": {"enum": ["text", "json_object"]}}, "required": ["type"]},
+                {
+                    "type": "object",
+                    "properties": {
+                        "type": {"const": "json_schema"},
+                        "json_schema": {
+                            "type": "object",
+                            "properties": {"schema": {"type": "object"}},
+                            "required": ["schema"],
+                        },
+                    },
+                    "required": ["type", "json_schema"],
+                },
+            ]
+        },
+        mode="validation",
+    ),
+]
 Stop = Annotated[
     tuple[str, ...],
     BeforeValidator(_stop),
@@ -190,7 +225,7 @@ class ChatRequest(Given):
     stream_options: StreamOptions | None = None
     user: Identifier | None = Field(None, description="The session: its tasks are all given to the same arm.")
     metadata: ChatMetadata | None = None
-    response_format: NoFormat = None
+    response_format: ResponseFormat = Field(None, description="The form of the answer; a JSON Schema holds it to one.")
     modalities: NoOtherMode = None
 
     frequency_penalty: Wish | None = Field(None, description=WISHED)
@@ -224,7 +259,26 @@ class ChatRequest(Given):
         wished = wishes(self.model_dump())
         if self.temperature == 0:
             wished.pop("seed", None)
-        return wished | ({"tool_choice": REQUIRED} if self.tool_choice == REQUIRED else {})
+        return wished
+
+    @property
+    def format(self) -> AnswerFormat | None:
+        """The form that answers must have."""
+        choice = self.tool_choice
+        named = choice.function.name if isinstance(choice, ChosenTool) else None
+        required = named is not None or choice == REQUIRED
+        return AnswerFormat(type="tool_call", tool=named) if required else self.response_format
+
+    @field_validator("tool_choice")
+    @classmethod
+    def _check_required_call(cls, choice: ToolChoice, info: ValidationInfo) -> ToolChoice:
+        given = choice.model_dump() if isinstance(choice, ChosenTool) else choice
+        tools = [tool.model_dump() for tool in info.data.get("tools") or ()]
+        try:
+            read_required_call(given, tools)
+        except FormatRefused as error:
+            raise PydanticCustomError("not_supported", "{why}", {"why": str(error)}) from None
+        return choice
 
     @property
     def offered(self) -> list[GivenTool]:

@@ -1,7 +1,7 @@
 """Fields of a chat completion, honoured or not: one list for both fronts, the public one of a fleet and the recorder's.
 
 Whatever changes an answer is honoured, refused by name, or a wish: taken without effect, and told of as `overruled`
-(in `ratchet` of a public answer, in `usage` of a recorded rollout). Why: record 0056.
+(in `ratchet` of a public answer, in `usage` of a recorded rollout).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ HONOURED = frozenset(
         "stop",
         "tools",
         "tool_choice",
+        "response_format",
         "parallel_tool_calls",
         "logprobs",
         "user",
@@ -44,7 +45,6 @@ WISHES: Mapping[str, tuple[Any, ...]] = {
 """What is sampled is the policy's all the same. With the values that wish for nothing."""
 REFUSED: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "top_logprobs": ("only the log-probability of the sampled token is known", (0,)),
-    "response_format": ("the engines do not constrain their answers: ask for text", ({"type": "text"}, {})),
     "functions": ("functions go by the name of tools", ([],)),
     "function_call": ("functions go by the name of tools", ("none", "auto")),
     "web_search_options": ("nothing is searched here: offer a tool", ()),

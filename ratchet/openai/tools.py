@@ -15,8 +15,8 @@ from ratchet.openai.honoured import refusal
 
 REQUIRED = "required"
 CHOICES = ("auto", "none", REQUIRED)
-"""Of tools; the last is a wish."""
-NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
+"""Choices of tools."""
+UNKNOWN_CHOICE = "tool_choice is auto, none, required, or a tool by its name"
 
 
 class Given(BaseModel):
@@ -62,27 +62,57 @@ class GivenCall(Given):
 
 
 def choice_of(given: Any) -> Any:
-    """Return the choice of tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
+    """Return the choice of tools, by OpenAI's names in any dialect; what is none of them as it was given."""
     given = "auto" if given is None else given
     kind = given.get("type") if isinstance(given, Mapping) else None
-    return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), given)
+    named = REQUIRED if chosen_tool(given) is not None else given
+    return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), named)
 
 
-def _unforced(value: Any) -> Any:
+def chosen_tool(given: Any) -> str | None:
+    """Return the name of the one tool that a choice names, in any dialect."""
+    if not isinstance(given, Mapping) or given.get("type") not in ("function", "tool"):
+        return None
+    inner = given.get("function", given)
+    name = inner.get("name") if isinstance(inner, Mapping) else None
+    return name if isinstance(name, str) and name else None
+
+
+class ChosenFunction(Given):
+    name: str = Field(min_length=1)
+
+
+class ChosenTool(Given):
+    """A choice of one tool."""
+
+    type: Literal["function"] = "function"
+    function: ChosenFunction
+
+
+def _choice(value: Any) -> Any:
     if (choice := choice_of(value)) not in CHOICES:
-        raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": NOT_FORCED})
-    return choice
+        raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": UNKNOWN_CHOICE})
+    name = chosen_tool(value)
+    return choice if name is None else {"function": {"name": name}}
 
 
 CHOSEN: dict[str, Any] = {
     "anyOf": [
         {"enum": [*CHOICES, None]},
         {"type": "object", "properties": {"type": {"enum": ["auto", "none", "any"]}}, "required": ["type"]},
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function"},
+                "function": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+            },
+            "required": ["type", "function"],
+        },
     ]
 }
 ToolChoice = Annotated[
-    Literal["auto", "none", "required"] | None,
-    BeforeValidator(_unforced),
+    Literal["auto", "none", "required"] | ChosenTool | None,
+    BeforeValidator(_choice),
     WithJsonSchema(CHOSEN, mode="validation"),
 ]
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Collection, Generator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 from pydantic import ValidationError
@@ -26,6 +27,7 @@ from ratchet.rollouts.engine import JSON, Token, lines
 from ratchet.service import failpoint
 from ratchet.service.errors import EngineError
 from schemas.api.generate import ServedModel, TokensTold
+from schemas.messages.grammar import Grammar
 from schemas.messages.work import Arm, Sampling
 
 FIRST_PAUSE_S = 0.2
@@ -146,7 +148,7 @@ class AgentTokens:
         self._ends = ends
 
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
     ) -> AsyncGenerator[Token, None]:
         """Waits for an agent that is away, for as long as whoever asks does. Raises AgentRefused, ContextTooLong."""
         most = min(max_tokens, self._sampling.max_tokens)
@@ -155,7 +157,8 @@ class AgentTokens:
         while True:
             before = len(sampled)
             try:
-                async with aclosing(self._asked([*prompt_ids, *sampled], most - len(sampled), stop)) as tokens:
+                held = None if grammar is None else (grammar, len(sampled))
+                async with aclosing(self._asked([*prompt_ids, *sampled], most - len(sampled), stop, held)) as tokens:
                     async for token in tokens:
                         sampled.append(token.id)
                         failpoint.reach("call-sampled")
@@ -176,17 +179,22 @@ class AgentTokens:
             first_s, cap_s = FIRST_PAUSE_S, LONGEST_PAUSE_S
             await asyncio.sleep(pause_s(next(failures), first_s=first_s, cap_s=cap_s, random=random.random()))
 
-    async def _asked(self, prompt_ids: list[int], most: int, stop: Sequence[str]) -> AsyncGenerator[Token, None]:
+    async def _asked(
+        self, prompt_ids: list[int], most: int, stop: Sequence[str], held: tuple[Grammar, int] | None
+    ) -> AsyncGenerator[Token, None]:
+        """`held`: a grammar, and how many ids at the end are the beginning of an answer under it."""
         url = self._urls[self._at % len(self._urls)]
         sampling = self._sampling.model_dump(include={"temperature", "top_p", "top_k"})
         if stop:
             sampling["stop"] = list(stop)
-        body = {
+        body: dict[str, Any] = {
             "prompt_ids": prompt_ids,
             "sampling": sampling | {"n": 1, "max_tokens": most},
             "adapter_version": self._arm.adapter_version,
             "adapter_sha256": self._arm.adapter_sha256,
         }
+        if held is not None:
+            body |= {"grammar": held[0].model_dump(), "begun": held[1]}
         try:
             async with self._http.stream(
                 "POST", f"{url}/internal/generate", content=to_json(body), headers=JSON

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import httpx
 
 from ratchet.service.errors import EngineError
+from schemas.messages.grammar import Grammar
 
 JSON = {"content-type": "application/json"}
 """Headers of a request whose ids were written by pydantic, four times as fast as httpx writes them."""
@@ -33,10 +34,11 @@ class TokenEngine(Protocol):
         """Reason why it did not answer when it was asked last; None where it did."""
 
     def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
     ) -> AsyncGenerator[Token, None]:
-        """Ends behind a token that ends an answer, or after so many; where it can, behind the one with which a string
-        of `stop` was whole (stops.py), and who asks looks for them all the same. Closed early, it samples no more.
+        """Samples under the grammar, if there is one. Ends behind a token that ends an answer, or after so many; where
+        it can, behind the one with which a string of `stop` was whole (stops.py), and who asks looks for them all the
+        same. Closed early, it samples no more.
 
         Raises EngineError where the engine fails.
         """
@@ -68,6 +70,7 @@ class ScriptedEngine:
         self.trouble: str | None = None
         self.seen: list[tuple[int, ...]] = []
         self.stops: list[tuple[str, ...]] = []
+        self.grammars: list[Grammar | None] = []
         self.sampled: list[list[Token]] = []
         self.closed = 0
         self.asked = asyncio.Semaphore(0)
@@ -78,8 +81,9 @@ class ScriptedEngine:
         self._numbers = itertools.count(1)
 
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
     ) -> AsyncGenerator[Token, None]:
+        self.grammars.append(grammar)
         self.stops.append(tuple(stop))
         self.seen.append(tuple(prompt_ids))
         self.asked.release()

@@ -17,11 +17,14 @@ from ratchet.conversation.template import ChatTemplate
 from ratchet.dialects.chat import write_message
 from ratchet.dialects.dialect import ModelRequest, Parsed
 from ratchet.dialects.kept_turns import KeptTurns
+from ratchet.grammars.grammar import grammar_for
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.rollouts.engine import Token, TokenEngine
 from ratchet.rollouts.parsing import Parser, PlainParser, parser_for
 from ratchet.service.errors import EngineError
+from schemas.messages.grammar import Grammar
 from schemas.messages.response import FinishReason
+from schemas.messages.task import Tool
 from schemas.messages.work import Sampling
 
 MOST_TOKENS = 4096
@@ -189,11 +192,20 @@ class RecordedRollout:
         self.offered_tools = self.offered_tools or bool(asked.tools)
         if self._sampling.stop:
             asked = replace(asked, stop=tuple(dict.fromkeys((*self._sampling.stop, *asked.stop))))
+        grammar = self._grammar_for(asked)
         call = await self._begin(asked)
+        call.grammar = grammar
         known = self._answers.get(call.number)
         async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
             async for answer in growing:
                 yield answer
+
+    def _grammar_for(self, asked: ModelRequest) -> Grammar | None:
+        """Raises FormatRefused for a form that the model's answers can't be held to."""
+        if asked.format is None:
+            return None
+        tools = [Tool.model_validate(tool) for tool in asked.tools] if asked.calls else []
+        return grammar_for(asked.format, tools, getattr(self._parser, "call_form", None))
 
     async def _begin(self, asked: ModelRequest) -> Call:
         """One at a time. Cancelled, it ends when its thread does, and the call was not made."""
@@ -242,7 +254,8 @@ class RecordedRollout:
         self._idle.clear()
         try:
             most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
-            coming = self._coming(answer, self._engine.sample(prompt, most, select_for_engine(asked.stop)))
+            stop = select_for_engine(asked.stop)
+            coming = self._coming(answer, self._engine.sample(prompt, most, stop, call.grammar))
             told = asked.streamed and not asked.stop
             news: AsyncGenerator[object, None] = gathered(coming) if told else coming
             async with aclosing(news):

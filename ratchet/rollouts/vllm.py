@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from ratchet.openai.completions import TextChunk
 from ratchet.openai.errors import ServerUnavailable, error_of
 from ratchet.rollouts.engine import JSON, Token, lines
+from schemas.messages.grammar import Grammar
 from schemas.messages.work import Sampling
 
 DATA, DONE = b"data: ", b"[DONE]"
@@ -33,7 +34,7 @@ class VllmTokens:
         self._sampling = sampling
 
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
     ) -> AsyncGenerator[Token, None]:
         """Raises ServerUnavailable, RequestRefused, ContextTooLong."""
         body = {
@@ -48,7 +49,8 @@ class VllmTokens:
             "logprobs": 0,
             "return_token_ids": True,
             "stream": True,
-        } | stopping(stop, control_tokens=True)
+        }
+        body |= stopping(stop, control_tokens=True) | holding(grammar)
         self.trouble = None
         where = f"{str(self._http.base_url).rstrip('/')}/v1/completions"
         try:
@@ -71,6 +73,11 @@ class VllmTokens:
 def stopping(words: Sequence[str] | None, *, control_tokens: bool) -> dict[str, Any]:
     """Return fields that name strings to end at. `control_tokens`: look for them in a text that shows those, too."""
     return {"stop": list(words), "skip_special_tokens": not control_tokens} if words else {}
+
+
+def holding(grammar: Grammar | None) -> dict[str, Any]:
+    """Return the field that holds an answer to a grammar."""
+    return {} if grammar is None else {"structured_outputs": {"grammar": grammar.text}}
 
 
 async def _tokens(told: AsyncIterator[bytes], where: str) -> AsyncGenerator[Token, None]:

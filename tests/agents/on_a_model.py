@@ -31,6 +31,7 @@ from ratchet.rollouts.command import Program, run_with
 from ratchet.rollouts.engine import Token
 from ratchet.rollouts.rollout import Budget, RecordedRollout
 from ratchet.service.errors import EngineError
+from schemas.messages.grammar import Grammar
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import IdsRequest
@@ -65,12 +66,12 @@ class WatchedEngine:
         self._engine = engine
 
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = ()
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
     ) -> AsyncGenerator[Token, None]:
         self.seen.append(tuple(prompt_ids))
         self.sampled.append([])
         told = self.sampled[-1]
-        sampling = SAMPLING.model_copy(update={"max_tokens": min(max_tokens, SAMPLING.max_tokens)})
+        sampling = SAMPLING.model_copy(update={"max_tokens": min(max_tokens, SAMPLING.max_tokens), "grammar": grammar})
         request = IdsRequest(tuple(prompt_ids), sampling, keep=True)
         try:
             async with aclosing(self._engine.generate_ids(request)) as pieces:

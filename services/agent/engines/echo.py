@@ -55,6 +55,8 @@ class EchoEngine:
         one, for templates that open turns with a token and ask for an answer with another. It goes on with a beginning
         of its answer that stands there already. Its tokens have no text, so strings to end at are for who asks.
         """
+        if request.sampling.grammar is not None:
+            raise PromptRefused(f"the engine {self.identity} can't hold its answers to a form: ask it without one")
         if request.adapter is not None and request.adapter not in self._adapters:
             raise AdapterError(f"the echo engine has no adapter {request.adapter!r}: load it first")
         ids = request.prompt_ids

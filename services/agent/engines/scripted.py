@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
 
 from ratchet.conversation.stops import cut_at_stop, watch_for
-from ratchet.service.errors import AdapterError, EngineError, SettingsError
+from ratchet.service.errors import AdapterError, EngineError, PromptRefused, SettingsError
 from schemas.messages.base import BaseModelIdentity, explain
 from schemas.messages.response import Sample
 from services.agent.engines.echo import EchoEngine
@@ -104,6 +104,8 @@ class ScriptedEngine(EchoEngine):
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
         """Goes on with a beginning of an answer that stands there already; what begins none, such as the template's own
         end of the line, is passed over. The first token has all of the chance."""
+        if request.sampling.grammar is not None:
+            raise PromptRefused(f"the engine {self.identity} can't hold its answers to a form: ask it without one")
         if request.adapter is not None and request.adapter not in self.adapters():
             raise AdapterError(f"the scripted engine has no adapter {request.adapter!r}: load it first")
         heard, begun = self._split(request.prompt_ids)

@@ -12,6 +12,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ import httpx
 from ratchet.adapters.check import check_lora
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.conversation.stops import cut_at_stop, watch_for
+from ratchet.grammars.grammar import grammar_for
 from ratchet.models.tokenization import (
     TOKENIZER_FILES,
     TokenizerCodec,
@@ -33,9 +35,11 @@ from ratchet.models.tokenization import (
 from ratchet.openai.client import VllmClient, http_client
 from ratchet.openai.completions import TextChoice
 from ratchet.openai.errors import ContextTooLong, ModelMissing, ModelServerError, RequestRefused, ServerUnavailable
-from ratchet.rollouts.vllm import VllmTokens, stopping
+from ratchet.rollouts.parsing import call_form_of
+from ratchet.rollouts.vllm import VllmTokens, holding, stopping
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from ratchet.service.telemetry import Log
+from schemas.messages.grammar import Grammar
 from schemas.messages.response import Sample
 from schemas.messages.task import Prompt, Tool
 from schemas.messages.work import Sampling
@@ -141,13 +145,21 @@ class VllmEngine:
         try:
             with engine_errors():
                 ids = await self._prompt_ids(request.prompt, request.tools)
-                return await self._complete(ids, request)
+                grammar = self._grammar_for(request)
+                held = replace(request, sampling=request.sampling.model_copy(update={"grammar": grammar}))
+                return await self._complete(ids, held)
         except EngineError as error:
             if isinstance(error.__cause__, ServerUnavailable) and not isinstance(error.__cause__, ModelMissing):
                 if await self._is_up():
                     return EngineError(f"the server fails with {request.adapter or self._model}: {error}")
                 self._trouble = str(error)
             return error
+
+    def _grammar_for(self, request: GenerationRequest) -> Grammar | None:
+        if request.format is None:
+            return None
+        source = self._tokenizer.chat_template if self._tokenizer is not None else None
+        return grammar_for(request.format, request.tools, call_form_of(source))
 
     async def _is_up(self) -> bool:
         """A request that the server fails at, as one whose logits are not finite, is no reason to call it away."""
@@ -181,7 +193,7 @@ class VllmEngine:
             broken = f"the log-probabilities of {body['model']} for this prompt are not finite"
             raise AdapterError(f"{broken}: roll it back") if request.adapter else EngineError(broken)
         samples = tuple(self._sample(choice, request) for choice in choices)
-        return Generation(samples * (request.sampling.n // len(samples)), ids)
+        return Generation(samples * (request.sampling.n // len(samples)), ids, request.sampling.grammar)
 
     def _sample(self, choice: TextChoice, request: GenerationRequest) -> Sample:
         """The server's text lacks what its detokenizer still held back, so ours is taken where there is a tokenizer; so
@@ -220,6 +232,8 @@ class VllmEngine:
         """Yield one sample as it comes from the server; its prefix cache holds what earlier turns had."""
         if request.adapter is not None and request.adapter not in self._adapters:
             raise AdapterError(f"the server has no adapter {request.adapter!r}: load it first")
+        if request.begun and request.sampling.grammar is not None:
+            raise PromptRefused("a vLLM server can't go on with an answer that was begun under a grammar: ask anew")
         room = self._room(request.prompt_ids)
         most = min(request.sampling.max_tokens, room or request.sampling.max_tokens)
         tokens = VllmTokens(
@@ -233,7 +247,7 @@ class VllmEngine:
         ids: list[int] = []
         stopped = False
         with engine_errors():
-            asked = tokens.sample(request.prompt_ids, most, request.sampling.stop or ())
+            asked = tokens.sample(request.prompt_ids, most, request.sampling.stop or (), request.sampling.grammar)
             async with aclosing(asked) as sampled:
                 async for token in sampled:
                     if not math.isfinite(token.logprob):
@@ -305,7 +319,9 @@ def completion_request(model: str, ids: tuple[int, ...], sampling: Sampling, roo
         "repetition_penalty": 1.0,
         "logprobs": 0,
         "return_token_ids": True,
-    } | stopping(sampling.stop, control_tokens=False)
+        **stopping(sampling.stop, control_tokens=False),
+        **holding(sampling.grammar),
+    }
 
 
 def _is_finite(choice: TextChoice) -> bool:

@@ -41,6 +41,7 @@ def task_of(
         top_p=request.top_p,
         max_tokens=request.max_completion_tokens or request.max_tokens,
         stop=request.stop or None,
+        format=request.format,
         adapter_version=version or None,
         tools=tuple(map(_tool, request.offered)) or None,
         needs_token_texts=request.logprobs or None,

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from ratchet.conversation.messages import canonical
 from ratchet.dialects.body import Refused, read_body, refusal_of
-from ratchet.dialects.dialect import Dialect, Parsed, count_retries
+from ratchet.dialects.dialect import Dialect, ModelRequest, Parsed, count_retries
 from ratchet.dialects.kept_turns import KeptTurns
 from ratchet.dialects.messages import MESSAGES
 from ratchet.dialects.responses import RESPONSES
@@ -28,6 +28,7 @@ from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from ratchet.http.work import while_connected
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.honoured import WISHES
+from ratchet.openai.tools import REQUIRED
 from ratchet.service.errors import PromptRefused
 from schemas.messages.response import FinishReason
 from services.orchestrator.api.chat import stream_answer
@@ -48,6 +49,7 @@ OF_MESSAGES = (
     "thinking",
     "output_config.effort",
     "output_config.format",
+    "output_format",
     "cache_control",
     "service_tier",
 )
@@ -198,7 +200,8 @@ def chat_request(front: Front, body: Mapping[str, Any], headers: Mapping[str, st
         "model": body.get("model"),
         "messages": [canonical(message) for message in asked.messages],
         "tools": list(asked.tools),
-        "tool_choice": asked.wants.get("tool_choice") or (None if asked.calls else "none"),
+        "tool_choice": _tool_choice(asked),
+        "response_format": asked.format if asked.format is not None and asked.format.type != "tool_call" else None,
         "max_tokens": asked.max_tokens,
         "temperature": body.get("temperature"),
         "top_p": body.get("top_p"),
@@ -212,6 +215,13 @@ def chat_request(front: Front, body: Mapping[str, Any], headers: Mapping[str, st
     except ValidationError as error:
         faults = [fault | {"loc": ("body", *_place(front, fault["loc"]))} for fault in error.errors()]
         raise RequestValidationError(faults, body={"model": None, **body}) from None
+
+
+def _tool_choice(asked: ModelRequest) -> Any:
+    if asked.format is None or asked.format.type != "tool_call":
+        return None if asked.calls else "none"
+    name = asked.format.tool
+    return REQUIRED if name is None else {"type": "function", "function": {"name": name}}
 
 
 def _fields(body: Mapping[str, Any], objects: Container[str]) -> Iterator[tuple[str, Any]]:

@@ -51,7 +51,7 @@ VALUES: dict[str, list[Any]] = {
     "reasoning_effort": ["low", "x" * 300, 5],
     "verbosity": ["medium", "low", 5],
     "top_logprobs": [0, 3],
-    "response_format": [{"type": "text"}, {"type": "json_object"}, "json"],
+    "response_format": [{"type": "text"}, {"type": "json_object"}, {"type": "json_schema"}, {"type": "xml"}, "json"],
     "functions": [[], [{"name": "look"}]],
     "function_call": ["none", "auto", {"name": "look"}],
     "web_search_options": [{"x": 1}],

@@ -132,18 +132,28 @@ async def test_a_stop_sequence_that_was_found_is_told(stream: bool) -> None:
         assert len(segments_of(rollout.conversation)) == 1
 
 
-async def test_that_any_tool_is_called_is_a_wish_that_is_noted() -> None:
-    async with house("A coin.") as (client, rollout):
-        reply = await client.post("/messages", json=ASKED | {"tool_choice": {"type": "any"}, "temperature": 1.0})
+FORMS: list[dict[str, Any]] = [
+    {"output_config": {"format": {"type": "json_schema", "schema": {"enum": [1]}}}},
+    {"tools": [{"name": "look", "input_schema": {"type": "object"}}], "tool_choice": {"type": "any"}},
+    {"tools": [{"name": "look", "input_schema": {"type": "object"}}], "tool_choice": {"type": "tool", "name": "look"}},
+]
 
-        assert (reply.json()["stop_reason"], rollout.overruled) == ("end_turn", {"tool_choice": ["required"]})
+
+@pytest.mark.parametrize("form", FORMS, ids=["format", "any", "tool"])
+async def test_an_answer_is_held_to_a_format_or_a_call(form: dict[str, Any]) -> None:
+    async with house("A coin.") as (client, rollout):
+        await client.post("/messages", json=ASKED | form)
+
+        (segment,) = segments_of(rollout.conversation)
+        assert [grammar.spans for grammar in segment.grammars] == [(0,)]
+        assert rollout.overruled == {}
 
 
 @pytest.mark.parametrize(
     ("given", "status", "said"),
     [
         ({"max_tokens": None}, 400, "max_tokens"),
-        ({"tool_choice": {"type": "tool", "name": "look"}}, 400, "no certain tool can be forced"),
+        ({"tool_choice": {"type": "tool", "name": "see"}}, 400, "no tool of that name is offered"),
         ({"system": 7}, 400, "a text or a list of blocks"),
         ({"stop_sequences": "x"}, 400, "a list of texts"),
         ({"messages": [{"role": "user", "content": 7}]}, 400, "a list of blocks"),
@@ -152,7 +162,7 @@ async def test_that_any_tool_is_called_is_a_wish_that_is_noted() -> None:
             400,
             "a list of blocks",
         ),
-        ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, 400, "does not constrain"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": {"enum": []}}}}, 400, "anyOf is empty"),
         ({"messages": []}, 400, "one at least"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image'"),
         ({"messages": [{"role": "user", "content": "what " * 99}]}, 400, " tokens > 80 maximum"),

@@ -262,7 +262,7 @@ def of_client(kind: type[openai.APIStatusError], **given: Any) -> Callable[..., 
         of_client(openai.BadRequestError, stop=[7]),
         of_client(openai.BadRequestError, stop=["x"] * 17),
         of_client(openai.BadRequestError, response_format="json"),
-        of_client(openai.BadRequestError, response_format={"type": "json_object"}),
+        of_client(openai.BadRequestError, response_format={"type": "xml"}),
         of_client(openai.BadRequestError, logprobs=True, top_logprobs=3),
         of_client(openai.BadRequestError, max_tokens=0.5),
         of_client(openai.BadRequestError, max_completion_tokens=0),
@@ -315,17 +315,50 @@ async def test_without_parallel_calls_the_first_is_passed_on_and_all_tokens_are_
         at.assert_recorded()
 
 
-async def test_a_call_that_is_required_is_a_wish_that_is_noted() -> None:
-    """As smolagents asks; what is sampled is the policy's, so an answer without a call may come."""
-    async with house("A coin.") as at:
-        told = await at.ask(tools=[TOOL], tool_choice="required", temperature=1.0)
+CHOSEN: list[Any] = ["required", {"type": "function", "function": {"name": "look"}}]
 
-        assert (told.choices[0].message.content, told.choices[0].finish_reason) == ("A coin.", "stop")
-        assert at.rollout.overruled == {"tool_choice": ["required"]}
-        assert usage_of(at.rollout.conversation, at.rollout.overruled).model_dump()["overruled"] == {
-            "tool_choice": ("required",)
-        }
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("choice", CHOSEN, ids=["any", "one"])
+async def test_a_call_that_is_required_is_held_to_in_the_form_of_the_template(choice: Any, stream: bool) -> None:
+    async with house("A coin.") as at:
+        told = await at.ask(tools=[TOOL], tool_choice=choice, stream=stream)
+        if stream:
+            _ = [chunk async for chunk in told]
+
+        (held,) = at.engine.grammars
+        assert held is not None and '<tool_call>\\n{\\"name\\": \\"look\\"' in held.text
+        (segment,) = segments_of(at.rollout.conversation)
+        assert [(one.spans, one.sha256) for one in segment.grammars] == [((0,), held.sha256)]
+        assert at.rollout.overruled == {}
         at.assert_recorded()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_form_holds_the_call_that_asks_for_it_and_no_other(stream: bool) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "coin", "schema": {"enum": ["heads", "tails"]}}}
+    async with house('"heads"', "So it is.") as at:
+        told = await at.ask(response_format=form, stream=stream)
+        if stream:
+            said = "".join([chunk.choices[0].delta.content or "" async for chunk in told if chunk.choices])
+        else:
+            said = told.choices[0].message.content
+        await at.ask([*ASKED, {"role": "assistant", "content": said}, {"role": "user", "content": "So?"}])
+
+        held, free = at.engine.grammars
+        assert (said, free) == ('"heads"', None)
+        (segment,) = segments_of(at.rollout.conversation)
+        assert [(one.spans, one.text) for one in segment.grammars] == [((0,), held.text)]
+
+
+async def test_a_form_that_no_answer_can_have_is_refused_with_the_place() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "nothing"}}}
+    async with house("A coin.") as at:
+        with pytest.raises(openai.BadRequestError, match="response_format: /properties/x: Invalid type") as refused:
+            await at.ask(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+
+        assert refused.value.param == "response_format"
+        assert at.engine.grammars == []
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
+from ratchet.grammars.grammar import grammar_for
+from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
+from schemas.messages.task import AnswerFormat
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import IdsRequest, StreamsIds, TokenPiece
-from services.agent.engines.vllm_engine import VllmEngine
+from services.agent.engines.vllm_engine import VllmEngine, completion_request
 
 MODELS = {"data": [{"id": "base", "max_model_len": 12}, {"id": "red", "parent": "base", "max_model_len": 12}]}
 
@@ -58,6 +60,20 @@ async def test_tokens_come_as_the_server_tells_them_by_the_adapter_that_is_named
     assert (request["prompt"], request["model"], request["max_tokens"]) == ([5, 6], "red", 10)
     assert (request["temperature"], request["return_token_ids"], request["stream"]) == (0.7, True, True)
     assert (request["stop"], request["skip_special_tokens"]) == (["\n"], False)
+
+
+async def test_an_answer_is_held_to_a_grammar_by_the_server() -> None:
+    grammar = grammar_for(AnswerFormat(type="json_object"))
+    async with engine(chunk(7, -0.5) + "data: [DONE]\n\n") as (made, asked):
+        await pieces(made, IdsRequest((5, 6), Sampling(grammar=grammar), "red"))
+        with pytest.raises(PromptRefused, match="can't go on"):
+            await pieces(made, IdsRequest((5, 6), Sampling(grammar=grammar), "red", begun=1))
+
+    (request,) = asked
+    assert request["structured_outputs"] == {"grammar": grammar.text}
+    whole = completion_request("red", (5, 6), Sampling(grammar=grammar), 10)
+    assert whole["structured_outputs"] == request["structured_outputs"]
+    assert "structured_outputs" not in completion_request("red", (5, 6), Sampling(), 10)
 
 
 async def test_what_it_can_not_answer_is_told_apart() -> None:

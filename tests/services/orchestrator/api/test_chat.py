@@ -12,7 +12,7 @@ import pytest
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.service.errors import SettingsError
-from schemas.messages.task import ChatMessage
+from schemas.messages.task import AnswerFormat, ChatMessage
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.chatting import chatting
@@ -164,8 +164,8 @@ REFUSED: list[dict[str, Any]] = [
     {"tools": [{"type": "function", "function": {"name": ""}}]},
     {"tool_choice": {"type": "function", "function": {"name": "f"}}},
     {"functions": [{"name": "f"}]},
-    {"response_format": {"type": "json_object"}},
-    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
+    {"response_format": {"type": "xml"}},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": []}}}},
     {"logprobs": "yes"},
     {"top_logprobs": 5},
     {"frequency_penalty": "much"},
@@ -208,12 +208,39 @@ async def test_an_answer_ends_before_a_stop_string_whoever_gave_it(tmp_path: Pat
         assert [b'"stop"' in work.encode() for work in chat.works] == [True, False]
 
 
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
+FORMS: list[tuple[dict[str, Any], AnswerFormat]] = [
+    ({"response_format": {"type": "json_object"}}, AnswerFormat(type="json_object")),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}},
+        AnswerFormat(type="json_schema", json_schema=SCHEMA),
+    ),
+    ({"tools": TOOLS, "tool_choice": "required"}, AnswerFormat(type="tool_call")),
+    (
+        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}},
+        AnswerFormat(type="tool_call", tool="f"),
+    ),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_form_of_an_answer_is_the_task_s(tmp_path: Path, stream: bool) -> None:
+    async with chatting(tmp_path) as chat:
+        for fields, _ in FORMS:
+            answer = await chat.ask("x", stream=stream, **fields)
+            if stream:
+                _ = [chunk async for chunk in answer]
+
+        assert [work.format for work in chat.works] == [form for _, form in FORMS]
+
+
 async def test_what_had_no_effect_is_told_with_the_answer(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
-        answer = await chat.ask("x", seed=7, frequency_penalty=0.5, tool_choice="required", reasoning_effort="low")
+        answer = await chat.ask("x", seed=7, frequency_penalty=0.5, reasoning_effort="low")
         plain = await chat.ask("x", seed=7, temperature=0)
 
-        wished = {"seed": 7, "frequency_penalty": 0.5, "tool_choice": "required", "reasoning_effort": "low"}
+        wished = {"seed": 7, "frequency_penalty": 0.5, "reasoning_effort": "low"}
         assert (answer.ratchet["overruled"], "overruled" in plain.ratchet) == (wished, False)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from schemas.messages.task import ChatMessage
+from schemas.messages.task import AnswerFormat, ChatMessage
 from tests.services.orchestrator.api.chatting import chatting
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bonn"}}\n</tool_call>'
@@ -44,7 +44,8 @@ async def test_a_conversation_by_messages_is_a_session_whose_calls_pass_to_the_c
         deltas = [event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta"]
         assert ("".join(deltas), len(deltas), events[-1]["type"]) == ("Yes, 30 degrees.", 3, "message_stop")
         one, other = chat.works
-        assert first["ratchet"]["overruled"] == {"top_k": 5, "tool_choice": "required"}
+        assert first["ratchet"]["overruled"] == {"top_k": 5}
+        assert one.format == AnswerFormat(type="tool_call")
         assert (one.sampling.stop, other.sampling.stop) == (("END",), None)
         assert isinstance(other.input, tuple) and one.sampling.max_tokens == 50
         assert (other.input[0], other.input[-1].role) == (ChatMessage(role="system", content="Be brief."), "tool")
@@ -99,7 +100,7 @@ REFUSED: tuple[tuple[dict[str, Any], int, str], ...] = (
     ({"colour": "red"}, 400, "colour: this fleet does not do that"),
     ({"stop_sequences": ["x"] * 17}, 400, "stop_sequences must be 16 texts at most"),
     ({"temperature": 9}, 400, "temperature: must be less"),
-    ({"tool_choice": {"type": "tool", "name": "weather"}}, 400, "tool_choice"),
+    ({"tool_choice": {"type": "tool", "name": "climate"}}, 400, "no tool of that name"),
     ({"messages": []}, 400, "one at least"),
     ({"thinking": "much"}, 400, "thinking: "),
     ({"output_config": {"pace": "slow"}}, 400, "output_config.pace: this fleet does not do that"),
