@@ -12,7 +12,6 @@ import pulumi
 
 from infra import broker, fleet, network, vllm
 from infra.api_keys import ApiKeys
-from infra.broker_users import CLIENT, OPERATOR, SCORER
 from infra.foundation import Foundation
 from infra.ingress import ingress
 from infra.monitoring import monitoring
@@ -57,10 +56,10 @@ monitoring(foundation)
 
 pulumi.export("namespace", foundation.namespace)
 pulumi.export("amqp", pulumi.Output.concat("amqp://", rabbitmq.address, ":5672/"))
-pulumi.export("client_amqp_url", accounts.amqp_url(CLIENT))
+pulumi.export("client_amqp_url", accounts.amqp_url(broker.CLIENT))
 if settings.external_scorer:
-    pulumi.export("scorer_amqp_url", accounts.amqp_url(SCORER))
-pulumi.export("operator_password", accounts.password(OPERATOR))
+    pulumi.export("scorer_amqp_url", accounts.amqp_url(broker.SCORER))
+pulumi.export("operator_password", accounts.password(broker.OPERATOR))
 pulumi.export(
     "management",
     pulumi.Output.concat(

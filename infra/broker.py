@@ -1,7 +1,7 @@
 """RabbitMQ: a StatefulSet whose nodes find each other by their ordinals, and whose users are made with it.
 
 Passwords are random, kept in the stack's encrypted state, and known to the broker as salted hashes only. The queues are
-not declared here: a job of the fleet's own does that, from its table.
+not declared here: a job of the fleet's own does that, from the table in ratchet/bus, as are the rights of each user.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import pulumi
 from pulumi_random import RandomPassword
 
 from infra import probes
-from infra.broker_users import User, users
 from infra.network import AMQP, BROKER_METRICS, CLUSTERING, EPMD, MANAGEMENT
 from infra.process import Files, Kind, Mount, OwnDisk, Port, Process, Program, Role, Scale, Scratch
 from infra.settings import StackSettings
+from ratchet.bus.accounts import NOTHING, Account, accounts
+from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 
 NAME = "rabbitmq"
 VHOST = "/"
@@ -30,20 +31,15 @@ DRAIN_S = 600
 """A node waits until the others could do without it: quorum queues that lag behind catch up first."""
 DISK_RESERVE = "1GB"
 """With less free, a node takes no messages until there is room again."""
-CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
-"""As long as a training may take to acknowledge."""
+CLIENT, OPERATOR, SCALER, SCORER, SETUP = "client", "operator", "keda", "scorer", "setup"
+"""Users of the broker that are told to somebody by name."""
 
 
 class Accounts:
     """A password for each user, and the URLs made of them."""
 
     def __init__(self, settings: StackSettings, namespace: pulumi.Output[str]) -> None:
-        self._users = users(
-            (agent.id for agent in settings.agents),
-            auditor=settings.auditor is not None,
-            runner=settings.runner is not None,
-            external_scorer=settings.external_scorer,
-        )
+        self._users = users(settings)
         keepers = {"rotation": settings.broker.rotation}
         self._passwords = {
             user.name: RandomPassword(f"broker-{user.name}", length=32, special=False, keepers=keepers).result
@@ -71,6 +67,14 @@ class Accounts:
         return passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True))))
 
 
+def users(settings: StackSettings) -> tuple[Account, ...]:
+    """Those of the fleet's own table, and one for KEDA, which sees the depths of queues and does nothing else."""
+    agents = tuple(agent.id for agent in settings.agents)
+    queues = fleet_topology(agents, external_scorer=settings.external_scorer, auditor=settings.auditor is not None)
+    scaler = Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",))
+    return (*accounts(queues, agents, runner=settings.runner is not None), scaler)
+
+
 def salt_of(user: str, password: str) -> bytes:
     """Made of the password, so that an unchanged one does not look like a change."""
     return hashlib.sha256(f"{user}/{password}".encode()).digest()[:4]
@@ -81,7 +85,7 @@ def password_hash(password: str, salt: bytes) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def definitions(passwords: Mapping[User, str]) -> str:
+def definitions(passwords: Mapping[Account, str]) -> str:
     document: dict[str, Any] = {
         "vhosts": [{"name": VHOST}],
         "users": [

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from enum import StrEnum
 
 from infra import probes
 from infra.api_keys import KEYS_AT, MOUNT, ApiKeys
-from infra.broker import Accounts
-from infra.broker_users import SETUP, work_queues
+from infra.broker import SETUP, Accounts
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS, MODELS
 from infra.network import API
 from infra.process import DECLARED, Backlog, Claim, Files, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
 from infra.settings import RUNS_CODE, Agent, Auditor, Autoscaling, Resources, Scorer, StackSettings, gigabytes
 from infra.vllm import HUB_TOKEN_AT, SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
+from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 
 DRAIN_S = 60
 """For what handles a message in seconds."""
@@ -23,6 +24,8 @@ INDEX_AT = "/index"
 DECISION_KEYS_AT = "/data/decision-keys"
 """Of who decides about adapters: the key is not where others can write."""
 HUB_CACHE = "/models/hub"
+JUDGE_KEY = "api_key"
+"""Of the site's Secret with the key of a judge outside the cluster."""
 WORKSPACES_AT = "/data/workspaces"
 PROGRAMS, PROGRAMS_AT = "programs.toml", "/etc/ratchet/programs"
 CLAIM_SHARE = 0.8
@@ -159,11 +162,23 @@ def scorer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proces
     return _scoring("scorer", wanted, "responses", {"RATCHET_SCORER": wanted.strategy}, settings, accounts, keys)
 
 
+def _judge_outside(name: str, wanted: Scorer) -> dict[str, str]:
+    """Return what a scorer is told of a judge outside the cluster; its key is a Secret of the site."""
+    told = {"URL": wanted.judge_url, "MODEL": wanted.judge_model}
+    return {f"RATCHET_{name.upper()}_JUDGE_{part}": value for part, value in told.items() if value}
+
+
+def _judge_key(name: str, wanted: Scorer) -> dict[str, tuple[str, str]]:
+    return (
+        {f"RATCHET_{name.upper()}_JUDGE_API_KEY": (wanted.judge_key_secret, JUDGE_KEY)}
+        if wanted.judge_key_secret
+        else {}
+    )
+
+
 def auditor(wanted: Auditor, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     """The scorer's own process on queues of its own."""
-    judge = {"RATCHET_AUDITOR_JUDGE_URL": wanted.judge_url, "RATCHET_AUDITOR_JUDGE_MODEL": wanted.judge_model}
-    environment = {"RATCHET_SCORER_AUDITS": "true"} | {name: value for name, value in judge.items() if value}
-    return _scoring("auditor", wanted, "audits", environment, settings, accounts, keys)
+    return _scoring("auditor", wanted, "audits", {"RATCHET_SCORER_AUDITS": "true"}, settings, accounts, keys)
 
 
 def _scoring(
@@ -178,11 +193,13 @@ def _scoring(
     scores_locally = "likelihood" in wanted.strategy
     if scores_locally:
         environment["RATCHET_SCORER_LIKELIHOOD_MODEL"] = wanted.model
-    if settings.judge:
+    environment |= _judge_outside(name, wanted)
+    if settings.judge and not wanted.judge_url:
         environment |= {"RATCHET_SCORER_JUDGE_URL": judge_url(), "RATCHET_SCORER_JUDGE_MODEL": settings.judge.model}
     runs_code = RUNS_CODE.search(wanted.strategy) is not None
     models = (Access.READ if runs_code else _models_access(settings)) if scores_locally else None
     main = service_program("scorer", settings, wanted.resources, models=models, downloads=not runs_code)
+    main = replace(main, site_secrets=_judge_key(name, wanted))
     if runs_code:
         environment |= around_sandboxes(settings)
         main = replace(main, mounts=(*main.mounts, Mount(Scratch("workspaces", wanted.cache), WORKSPACES_AT)))
@@ -202,7 +219,7 @@ def _scoring(
         ),
         drain_s=120,
     )
-    return replace(process, sandboxes=runs_code)
+    return replace(process, sandboxes=runs_code, port_outside=wanted.judge_port)
 
 
 PROGRAMS_MOUNT = Mount(Files(), PROGRAMS_AT, read_only=True)
@@ -280,7 +297,7 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
             resources=Resources(cpu="100m", memory="256Mi"),
             args=("broker", "setup", "--timeout", "300"),
         ),
-        environment={"RATCHET_AGENTS": agent_ids(settings)} | _who_scores(settings),
+        environment={"RATCHET_AGENTS": agent_ids(settings)} | _shapes_of_queues(settings),
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
         drain_s=1,
         scale=Scale(1, 1),
@@ -315,11 +332,19 @@ def _log_keep_gb(settings: StackSettings) -> float:
     return gigabytes(settings.storage.logs) * CLAIM_SHARE if wanted is None else wanted
 
 
-def _who_scores(settings: StackSettings) -> dict[str, str]:
-    """What the queues of a fleet depend on, besides its agents."""
-    return ({"RATCHET_AUDITOR": settings.auditor.strategy} if settings.auditor else {}) | (
-        {"RATCHET_EXTERNAL_SCORER": "true"} if settings.external_scorer else {}
+def _shapes_of_queues(settings: StackSettings) -> dict[str, str]:
+    """Return what the queues of a fleet depend on, besides its agents: who scores, and the disk they share."""
+    disk_gb = math.floor(gigabytes(settings.broker.storage) * 100) / 100
+    return (
+        {"RATCHET_BROKER_DISK_GB": f"{disk_gb:g}"}
+        | ({"RATCHET_AUDITOR": settings.auditor.strategy} if settings.auditor else {})
+        | ({"RATCHET_EXTERNAL_SCORER": "true"} if settings.external_scorer else {})
     )
+
+
+def work_queues(agent: str) -> tuple[str, str]:
+    """Names of the queues that an agent's work waits in, the high priority last."""
+    return work_queue(agent), work_queue(agent, priority=HIGH_PRIORITY)
 
 
 def agent_ids(settings: StackSettings) -> str:
@@ -347,7 +372,7 @@ def fleet_process(
     shared = {
         f"RATCHET_{main.name.upper()}_HTTP_PORT": str(port.number),
         "RATCHET_AGENTS": agent_ids(settings),
-        **_who_scores(settings),
+        **_shapes_of_queues(settings),
         "RATCHET_DECLARE_TOPOLOGY": "false",
         "RATCHET_HTTP_HOST": "0.0.0.0",
         "RATCHET_LOGS_DIR": LOGS_AT,

@@ -53,6 +53,8 @@ FLOWS = (
     Flow(Role.BROKER, Role.BROKER, EPMD),
     Flow(Role.BROKER, Role.BROKER, CLUSTERING),
 )
+WITHOUT_NETWORK = frozenset({Role.TOKENS, Role.MODELS, Role.INSTALLER})
+"""Roles that ask nobody, unless they fetch something from outside."""
 FROM_THE_HUB = frozenset({Role.AGENT, Role.TRAINER, Role.JUDGE})
 
 
@@ -60,7 +62,7 @@ def ingress(process: Process, settings: StackSettings) -> list[NetworkPolicyIngr
     inside = [
         NetworkPolicyIngressRuleArgs(from_=[_pods(flow.source)], ports=[_tcp(flow.port)])
         for flow in FLOWS
-        if flow.target is process.role and _exists(flow.source, settings)
+        if flow.target is process.role and _is_used(flow, settings)
     ]
     outside = [
         NetworkPolicyIngressRuleArgs(from_=[_namespace(name)], ports=[_tcp(port)])
@@ -73,25 +75,25 @@ def egress(process: Process, settings: StackSettings) -> list[NetworkPolicyEgres
     rules = [
         NetworkPolicyEgressRuleArgs(to=[_pods(flow.target)], ports=[_tcp(flow.port)])
         for flow in FLOWS
-        if flow.source is process.role and _exists(flow.target, settings)
+        if flow.source is process.role and _is_used(flow, settings)
     ]
     fetches = (
         (settings.hub_access and process.role in FROM_THE_HUB)
         or (settings.workspace_urls and process.sandboxes)
         or (settings.runner is not None and settings.runner.package_access and process.role is Role.INSTALLER)
     )
-    if process.role is not Role.TOKENS and (process.role is not Role.INSTALLER or fetches):
+    if fetches or process.port_outside or process.role not in WITHOUT_NETWORK:
         rules.append(NetworkPolicyEgressRuleArgs(to=[_namespace("kube-system")], ports=[_tcp(DNS), _udp(DNS)]))
-    if fetches:
-        world = IPBlockArgs(cidr="0.0.0.0/0", except_=PRIVATE_RANGES)
-        rules.append(NetworkPolicyEgressRuleArgs(to=[NetworkPolicyPeerArgs(ip_block=world)], ports=[_tcp(HTTPS)]))
+    if ports := sorted({*([HTTPS] if fetches else []), *([process.port_outside] if process.port_outside else [])}):
+        world = NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr="0.0.0.0/0", except_=PRIVATE_RANGES))
+        rules.append(NetworkPolicyEgressRuleArgs(to=[world], ports=[_tcp(port) for port in ports]))
     return rules
 
 
 def _from_other_namespaces(process: Process, settings: StackSettings) -> Iterator[tuple[str, int]]:
-    if settings.monitoring and process.metrics:
+    if settings.monitoring:
         yield from (
-            (settings.monitoring.namespace, port.number) for port in process.ports if port.name == process.metrics
+            (settings.monitoring.namespace, port.number) for port in process.ports if port.name in process.metrics_ports
         )
     if process.role is Role.GATEWAY:
         yield from ((name, API) for name in _callers(settings))
@@ -104,6 +106,12 @@ def _from_other_namespaces(process: Process, settings: StackSettings) -> Iterato
 def _callers(settings: StackSettings) -> tuple[str, ...]:
     way_in = settings.api.ingress
     return (*settings.client_namespaces, *((way_in.controller_namespace,) if way_in else ()))
+
+
+def _is_used(flow: Flow, settings: StackSettings) -> bool:
+    """A runner asks a scorer of ours; where there is an auditor only, it asks nobody."""
+    asks_ours = flow.source is not Role.RUNNER or flow.target is not Role.SCORER or not settings.external_scorer
+    return asks_ours and _exists(flow.source, settings) and _exists(flow.target, settings)
 
 
 def _exists(role: Role, settings: StackSettings) -> bool:

@@ -29,6 +29,7 @@ from pulumi_kubernetes.core.v1 import (
     ResourceRequirementsArgs,
     SeccompProfileArgs,
     SecretEnvSourceArgs,
+    SecretKeySelectorArgs,
     SecretVolumeSourceArgs,
     SecurityContextArgs,
     TolerationArgs,
@@ -162,6 +163,9 @@ def _environment(program: Program) -> Iterator[EnvVarArgs]:
     yield from (
         EnvVarArgs(name=name, value=value) for name, value in ({"HOME": "/tmp"} | dict(program.environment)).items()
     )
+    for name, (secret, key) in program.site_secrets.items():
+        selected = SecretKeySelectorArgs(name=secret, key=key)
+        yield EnvVarArgs(name=name, value_from=EnvVarSourceArgs(secret_key_ref=selected))
 
 
 def _environment_sources(process: Process) -> Iterator[EnvFromSourceArgs]:

@@ -16,7 +16,10 @@ def http(path: str, port: str, *, every_s: int = 10, failures: int = 3) -> Probe
 
 def tcp(port: str, *, every_s: int = 10, failures: int = 3) -> ProbeArgs:
     return ProbeArgs(
-        tcp_socket=TCPSocketActionArgs(port=port), period_seconds=every_s, failure_threshold=failures, timeout_seconds=5
+        tcp_socket=TCPSocketActionArgs(port=port),
+        period_seconds=every_s,
+        failure_threshold=failures,
+        timeout_seconds=min(every_s, 5),
     )
 
 

@@ -144,6 +144,8 @@ class Program:
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    site_secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Variables whose values are keys of Secrets that the site made beforehand: (Secret, key)."""
     mounts: tuple[Mount, ...] = ()
     startup: ProbeArgs | None = None
     liveness: ProbeArgs | None = None
@@ -196,6 +198,8 @@ class Process:
     spread_strictly: bool = False
     sandboxes: bool = False
     """It starts sandboxes: its pod lets it, and is otherwise closed (settings.Sandbox)."""
+    port_outside: int | None = None
+    """A port outside the cluster that it asks something at."""
     user: int = FLEET_USER
     deadline_s: int | None = None
 
@@ -211,6 +215,12 @@ class Process:
     @property
     def ports(self) -> tuple[Port, ...]:
         return tuple(port for program in self.programs for port in program.ports)
+
+    @property
+    def metrics_ports(self) -> tuple[str, ...]:
+        """Names of the ports that Prometheus reads: the process's, and those of the vLLM beside it."""
+        beside = self.beside.ports if self.beside else ()
+        return (self.metrics, *(port.name for port in beside)) if self.metrics else ()
 
     @property
     def gpus(self) -> int:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from infra import probes
 from infra.api_keys import ApiKeys
 from infra.broker import Accounts
-from infra.broker_users import work_queues
 from infra.fleet import (
     CLAIM_SHARE,
     PROGRAMS_MOUNT,
@@ -28,6 +27,7 @@ from infra.fleet import (
     program_files,
     service_program,
     told_of_programs,
+    work_queues,
 )
 from infra.foundation import ENVIRONMENTS, ROLLOUTS, RUNNER_TOKEN
 from infra.network import AGENT_API, SCORER_API

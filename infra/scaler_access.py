@@ -6,8 +6,7 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.core.v1 import Secret
 
 from infra.autoscaling import BROKER_ACCESS, KEDA
-from infra.broker import Accounts
-from infra.broker_users import SCALER
+from infra.broker import SCALER, Accounts
 from infra.foundation import Foundation
 from infra.settings import Autoscaling
 

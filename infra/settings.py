@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import pulumi
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -124,9 +126,24 @@ class Scorer(_Model):
     max_replicas: int = Field(4, ge=1)
     responses_per_replica: int = Field(256, ge=1)
     cache: str = Field("5Gi", description="Room on the node for fetched workspaces, where the strategy runs code.")
+    judge_url: str | None = Field(
+        None,
+        pattern=r"^https://[a-z0-9.-]+(:\d+)?/\S*$",
+        description="OpenAI-compatible judge outside the cluster, with /v1; the fleet's judge if not.",
+    )
+    judge_model: str | None = Field(None, description="The model's name on that server.")
+    judge_key_secret: str | None = Field(
+        None, description="Name of a Secret, made beforehand, whose key `api_key` is the key of that server."
+    )
     resources: Resources = Resources(cpu="500m", memory="512Mi")
 
+    @property
+    def judge_port(self) -> int | None:
+        """The port of the judge outside the cluster; None where there is none."""
+        return (urlsplit(self.judge_url).port or 443) if self.judge_url else None
 
+
+TENSOR_RANKS = re.compile(r"--tensor-parallel-size[ =](\d+)")
 RUNS_CODE = re.compile(r"\b(tests|style|security|efficiency)\b")
 """Strategies of a scorer that run, or read with a tool, what an answer is: they need a sandbox."""
 
@@ -196,13 +213,11 @@ class Runner(_Model):
 
 
 class Auditor(Scorer):
-    """A second scorer, that never teaches: the scorer's image on queues of its own. Its judge is elsewhere."""
+    """A second scorer, that never teaches: the scorer's image on queues of its own."""
 
     strategy: str = Field(description="As the scorer's: `verifier:exact`, `judge:absolute` …")
     min_replicas: int = Field(1, ge=0)
     max_replicas: int = Field(1, ge=1)
-    judge_url: str | None = Field(None, description="OpenAI-compatible server, with /v1; the fleet's judge if absent.")
-    judge_model: str | None = None
 
 
 class Judge(_Model):
@@ -279,6 +294,61 @@ class Monitoring(_Model):
     release_label: str = Field("kube-prometheus-stack", description="Value of the label `release` it selects by.")
 
 
+def _judges(settings: StackSettings) -> Iterator[str]:
+    asks = [("scorer", settings.scorer), *([("auditor", settings.auditor)] if settings.auditor else [])]
+    for name, one in asks:
+        if "judge" in one.strategy and settings.judge is None and one.judge_url is None:
+            yield f"the {name}'s strategy is {one.strategy!r}, but no judge is configured: add one, or {name}.judgeUrl"
+        if one.judge_url and "judge" not in one.strategy:
+            yield f"{name}.judgeUrl is given, but its strategy {one.strategy!r} asks no judge: leave it out"
+        if one.judge_url and one.judge_model is None:
+            yield f"{name}.judgeUrl is given without {name}.judgeModel: name the model on that server"
+        if one.judge_key_secret and one.judge_url is None:
+            yield f"{name}.judgeKeySecret is given without {name}.judgeUrl: the fleet's judge asks for no key"
+    if settings.judge and all(one.judge_url for _, one in asks if "judge" in one.strategy):
+        yield "nobody asks the judge of this stack, and its GPUs would be held for nothing: leave `judge` out"
+
+
+def _gpus(settings: StackSettings) -> Iterator[str]:
+    if settings.trainer.device == "cuda" and settings.trainer.resources.gpus == 0:
+        yield "trainer.device is cuda, but trainer.resources.gpus is 0: ask for a GPU, or train on the cpu"
+    if settings.trainer.device == "cpu" and settings.trainer.resources.gpus > 0:
+        yield "trainer.resources.gpus is given, but trainer.device is cpu: the GPUs would be held for nothing"
+    servers = [(f"agent {a.id}'s server", a.server, a.server_args) for a in settings.agents if a.engine == "vllm"]
+    servers += [("the judge", settings.judge.resources, settings.judge.server_args)] if settings.judge else []
+    for name, resources, args in servers:
+        if resources.gpus == 0:
+            yield f"{name} has no GPU, and vLLM's image runs on none: set its resources.gpus"
+        ranks = TENSOR_RANKS.search(" ".join(args))
+        if ranks and int(ranks[1]) > resources.gpus:
+            yield f"{name} splits its model over {ranks[1]} GPUs (serverArgs), but has {resources.gpus}: ask for more"
+
+
+def _models(settings: StackSettings) -> Iterator[str]:
+    named = {f"agent {one.id}": one.model for one in settings.agents if one.engine != "echo"}
+    named |= {"the judge": settings.judge.model} if settings.judge else {}
+    from_hub = [f"{who} ({model})" for who, model in named.items() if not model.startswith("/")]
+    if from_hub and not settings.hub_access:
+        yield f"{from_hub[0]} has a model of a hub, but hubAccess is false: set it, or name a folder such as /models/x"
+    trained = settings.trainer.model
+    by_agent = dict(pair.split("=", 1) for pair in trained.split(",") if "=" in pair)
+    for one in settings.agents:
+        base = by_agent.get(one.id) if "=" in trained else trained
+        if one.engine != "echo" and base != one.model:
+            yield f"trainer.model for agent {one.id} is {base}, but it runs {one.model}: no adapter would fit"
+
+
+def _disks(settings: StackSettings) -> Iterator[str]:
+    keep, room = settings.orchestrator.log_keep_gb, gigabytes(settings.storage.logs)
+    if keep is not None and (keep == 0 or keep > room):
+        yield f"orchestrator.logKeepGb is {keep:g}, but storage.logs has {room:g} GB: the disk would fill; name less"
+    if settings.storage.access_mode == "ReadWriteOnce" and settings.broker.nodes > 1:
+        yield (
+            f"storage.accessMode is ReadWriteOnce, for a cluster of one node, but broker.nodes is "
+            f"{settings.broker.nodes}: name a class for ReadWriteMany, or one broker node"
+        )
+
+
 class StackSettings(_Model):
     namespace: str = "ratchet"
     images: Images
@@ -319,8 +389,8 @@ class StackSettings(_Model):
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        if "judge" in self.scorer.strategy and self.judge is None:
-            raise ValueError(f"the scorer's strategy is {self.scorer.strategy!r}, but no judge is configured: add one")
+        for fault in (*_judges(self), *_gpus(self), *_models(self), *_disks(self)):
+            raise ValueError(fault)
         if self.hub_token_secret and not self.hub_access:
             raise ValueError("hubTokenSecret is given, but hubAccess is not: the hub could not be reached")
         if self.images.tag == "latest":

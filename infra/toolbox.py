@@ -7,8 +7,7 @@ both: logs are pruned and a backup is restored through it. It opens no port and 
 from __future__ import annotations
 
 from infra import probes
-from infra.broker import Accounts
-from infra.broker_users import OPERATOR
+from infra.broker import OPERATOR, Accounts
 from infra.fleet import ADAPTERS_AT, AUDIT_AT, DECISION_KEYS_AT, LOGS_AT, agent_ids, image_name
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS
 from infra.process import Claim, Mount, Process, Program, Role, Scale
@@ -16,7 +15,7 @@ from infra.settings import Resources, StackSettings
 
 
 def toolbox(settings: StackSettings, accounts: Accounts) -> Process:
-    well = probes.command("test", "-w", ADAPTERS_AT, every_s=60, timeout_s=5)
+    well = probes.command("test", "-w", ADAPTERS_AT, every_s=30, timeout_s=5)
     return Process(
         name="operator",
         role=Role.OPERATOR,

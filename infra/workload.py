@@ -133,8 +133,8 @@ class Workload(pulumi.ComponentResource):
         )
 
     def _monitor(self) -> None:
-        monitoring, port = self._foundation.settings.monitoring, self._process.metrics
-        if monitoring is None or port is None:
+        monitoring, ports = self._foundation.settings.monitoring, self._process.metrics_ports
+        if monitoring is None or not ports:
             return
         release = {"release": monitoring.release_label}
         CustomResource(
@@ -154,6 +154,7 @@ class Workload(pulumi.ComponentResource):
                         "interval": "15s",
                         "relabelings": [{"targetLabel": "fleet", "replacement": "ratchet"}],
                     }
+                    for port in ports
                 ],
             },
             opts=self._opts,

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from infra.checks import api, flows, names, pods, sandboxes, scaling, schema, security, selectors, storage
+from infra.checks import (
+    api,
+    broker,
+    flows,
+    folders,
+    names,
+    needed_flows,
+    pods,
+    processes,
+    queues,
+    sandboxes,
+    scaling,
+    schema,
+    security,
+    selectors,
+    storage,
+    vllm,
+)
 from infra.checks.cluster import Cluster
-from infra.render.manifests import Manifest
+from infra.checks.rotation import new_secrets_replace_their_pods
+from infra.render.manifests import Manifests
 
 Check = Callable[[Cluster], Iterator[str]]
 
@@ -47,6 +65,29 @@ CHECKS: tuple[Check, ...] = (
     flows.nothing_is_allowed_by_default,
     flows.flows_are_open_at_both_ends,
     flows.addresses_can_be_reached,
+    needed_flows.who_is_asked_is_reached_and_nobody_else,
+    needed_flows.the_world_is_reached_by_whom_it_must,
+    needed_flows.other_namespaces_reach_what_is_for_them,
+    needed_flows.whoever_has_metrics_is_read,
+    processes.the_fleet_is_whole,
+    processes.images_hold_what_they_run,
+    processes.settings_are_known_and_agree,
+    processes.what_the_stack_asks_for_is_told,
+    processes.probes_ask_pages_that_are_served,
+    folders.folders_are_there_with_their_rights,
+    folders.sidecars_see_what_their_agent_names,
+    folders.claims_keep_what_cannot_be_made_again,
+    pods.containers_may_use_their_volumes,
+    pods.pods_are_placed,
+    pods.gpus_are_used,
+    vllm.vllm_serves_what_it_must,
+    queues.scaled_by_what_it_consumes,
+    queues.keda_asks_the_management_interface,
+    queues.queues_fit_the_brokers_disk,
+    scaling.cpu_is_compared_with_a_share,
+    broker.the_broker_keeps_its_data,
+    broker.users_are_those_of_the_table,
+    names.pods_start_after_what_they_need,
 )
 
 
@@ -59,6 +100,19 @@ class Finding:
         return f"{self.check}: {self.sentence}"
 
 
-def findings(found: Sequence[Manifest]) -> list[Finding]:
+def findings(found: Manifests, with_other_passwords: Manifests | None = None) -> list[Finding]:
+    """With a second rendering, made with other passwords, it is also seen whether a new secret reaches its pods."""
     cluster = Cluster(found)
-    return [Finding(check.__name__, sentence) for check in CHECKS for sentence in check(cluster)]
+    faults = [Finding(check.__name__, sentence) for check in CHECKS for sentence in _sentences(check, cluster)]
+    if with_other_passwords is None:
+        return faults
+    unseen = new_secrets_replace_their_pods(found, with_other_passwords)
+    return [*faults, *(Finding(new_secrets_replace_their_pods.__name__, sentence) for sentence in unseen)]
+
+
+def _sentences(check: Check, cluster: Cluster) -> Iterator[str]:
+    """A manifest that a check can't read has a fault, too."""
+    try:
+        yield from check(cluster)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        yield f"a manifest can't be read: {type(error).__name__}: {error}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.render.manifests import Manifest
+from infra.render.manifests import Manifest, Manifests
 
+ROLE = "app.kubernetes.io/component"
 SECRETS_AT = "/run/secrets"
 """Where a file is a setting: its key is the variable's name."""
 SITE = "site-"
@@ -18,6 +19,21 @@ TEMPLATE_AT = {
     "Job": ("spec", "template"),
     "ScaledJob": ("spec", "jobTargetRef", "template"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A mount with what is behind it: `kind` is claim, site-claim, own-disk, config, secret, site-secret or scratch."""
+
+    path: str
+    kind: str
+    name: str
+    read_only: bool
+    file: str | None
+    in_memory: bool = False
+
+    def holds(self, path: str) -> bool:
+        return f"{path}/".startswith(f"{self.path}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +60,15 @@ class Pods:
     def ports(self) -> dict[str, int]:
         return {port["name"]: port["containerPort"] for box in self.containers for port in box.get("ports", [])}
 
+    def mounts(self, box: Mapping[str, Any]) -> list[Mounted]:
+        volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
+        return [_mounted(mount, volumes.get(mount["name"])) for mount in box.get("volumeMounts", [])]
+
+    def mount_of(self, box: Mapping[str, Any], path: str) -> Mounted | None:
+        """The mount that a path of the container lies on; None if it lies in the image."""
+        found = [mount for mount in self.mounts(box) if mount.holds(path)]
+        return max(found, key=lambda mount: len(mount.path), default=None)
+
     @property
     def gpus(self) -> bool:
         limits = (box.get("resources", {}).get("limits", {}) for box in self.containers)
@@ -54,8 +79,11 @@ class Pods:
 
 
 class Cluster:
-    def __init__(self, manifests: Sequence[Manifest]) -> None:
+    """`settings` is what the stack was told."""
+
+    def __init__(self, manifests: Manifests) -> None:
         self.manifests = list(manifests)
+        self.settings = manifests.settings
         self.pods = [Pods(manifest, _template(manifest)) for manifest in manifests if manifest.kind in TEMPLATE_AT]
 
     def all(self, *kinds: str) -> list[Manifest]:
@@ -89,6 +117,24 @@ class Cluster:
             named = self.get("Secret", source["secretName"]) if mount["mountPath"] == SECRETS_AT and source else None
             values = (named.content.get("stringData") or {}) if named is not None else {}
             yield from ((one["key"], values[one["key"]]) for one in source.get("items", []) if one["key"] in values)
+
+
+def _mounted(mount: Mapping[str, Any], volume: Mapping[str, Any] | None) -> Mounted:
+    claim = (volume or {}).get("persistentVolumeClaim", {})
+    site = str(mount["name"]).startswith(SITE)
+    if volume is None:
+        kind, name = "own-disk", mount["name"]
+    elif claim:
+        kind, name = "site-claim" if site else "claim", claim["claimName"]
+    elif "configMap" in volume:
+        kind, name = "config", volume["configMap"]["name"]
+    elif "secret" in volume:
+        kind, name = "site-secret" if site else "secret", volume["secret"]["secretName"]
+    else:
+        kind, name = "scratch", mount["name"]
+    in_memory = kind == "scratch" and (volume or {}).get("emptyDir", {}).get("medium") == "Memory"
+    read_only = bool(mount.get("readOnly")) or bool(claim.get("readOnly"))
+    return Mounted(mount["mountPath"], kind, name, read_only, mount.get("subPath"), in_memory)
 
 
 def _template(manifest: Manifest) -> Mapping[str, Any]:

@@ -15,8 +15,8 @@ HERE = ("127.0.0.1", "localhost")
 
 def nothing_is_allowed_by_default(cluster: Cluster) -> Iterator[str]:
     """one policy closes every pod in both directions, and each pod has one that opens what it needs"""
-    policies = [policy.content["spec"] for policy in cluster.all("NetworkPolicy")]
-    closing = [spec for spec in policies if not spec["podSelector"].get("matchLabels")]
+    specs = [policy.content["spec"] for policy in cluster.all("NetworkPolicy")]
+    closing = [spec for spec in specs if not spec["podSelector"].get("matchLabels")]
     both = {"Ingress", "Egress"}
     if not any(
         both <= set(spec["policyTypes"]) and not spec.get("ingress") and not spec.get("egress") for spec in closing
@@ -30,14 +30,14 @@ def nothing_is_allowed_by_default(cluster: Cluster) -> Iterator[str]:
         for rule in (*spec.get("ingress", []), *spec.get("egress", [])):
             if not (rule.get("from") or rule.get("to")) or not rule.get("ports"):
                 yield f"{policy} has a rule for anybody, or for any port"
-    yield from (f"{pods} has no NetworkPolicy of its own" for pods in cluster.pods if not _policies(cluster, pods))
+    yield from (f"{pods} has no NetworkPolicy of its own" for pods in cluster.pods if not policies(cluster, pods))
 
 
 def flows_are_open_at_both_ends(cluster: Cluster) -> Iterator[str]:
     """what one pod may send another may receive, and the other way round; the port is one it listens on"""
-    sent, received = set(_sent(cluster)), set(_received(cluster))
-    yield from (f"{flow} may be sent, but not received" for flow in sorted(map(str, sent - received)))
-    yield from (f"{flow} may be received, but not sent" for flow in sorted(map(str, received - sent)))
+    out, into = set(sent(cluster)), set(received(cluster))
+    yield from (f"{flow} may be sent, but not received" for flow in sorted(map(str, out - into)))
+    yield from (f"{flow} may be received, but not sent" for flow in sorted(map(str, into - out)))
     for pods in cluster.pods:
         for port in sorted(_open_ports(cluster, pods)):
             if port not in pods.ports.values():
@@ -46,7 +46,7 @@ def flows_are_open_at_both_ends(cluster: Cluster) -> Iterator[str]:
 
 def addresses_can_be_reached(cluster: Cluster) -> Iterator[str]:
     """each URL a process is told names a Service and a port of it, and the network lets it through"""
-    flows = {(flow.source, flow.target, flow.port) for flow in _sent(cluster)}
+    flows = {(flow.source, flow.target, flow.port) for flow in sent(cluster)}
     for pods in cluster.pods:
         for box in pods.containers:
             for name, value in cluster.environment(pods, box):
@@ -79,7 +79,7 @@ def _reached(
 
 
 @dataclass(frozen=True, slots=True)
-class _Flow:
+class Flow:
     source: str
     target: str
     port: int
@@ -88,33 +88,34 @@ class _Flow:
         return f"{self.source} → {self.target}:{self.port}"
 
 
-def _sent(cluster: Cluster) -> Iterator[_Flow]:
+def sent(cluster: Cluster) -> Iterator[Flow]:
+    """Flows that egress rules allow, inside the namespace."""
     for pods in cluster.pods:
         for peer, port in _rules(cluster, pods, "egress", "to"):
-            yield from (_Flow(str(pods), str(target), port) for target in cluster.selected(peer))
+            yield from (Flow(str(pods), str(target), port) for target in cluster.selected(peer))
 
 
-def _received(cluster: Cluster) -> Iterator[_Flow]:
+def received(cluster: Cluster) -> Iterator[Flow]:
     for pods in cluster.pods:
         for peer, port in _rules(cluster, pods, "ingress", "from"):
-            yield from (_Flow(str(source), str(pods), port) for source in cluster.selected(peer))
+            yield from (Flow(str(source), str(pods), port) for source in cluster.selected(peer))
 
 
 def _open_ports(cluster: Cluster, pods: Pods) -> set[int]:
-    rules = [rule for policy in _policies(cluster, pods) for rule in policy.get("ingress", [])]
+    rules = [rule for policy in policies(cluster, pods) for rule in policy.get("ingress", [])]
     return {port["port"] for rule in rules for port in rule.get("ports", [])}
 
 
 def _rules(cluster: Cluster, pods: Pods, direction: str, end: str) -> Iterator[tuple[Mapping[str, str], int]]:
     """Labels of peers in this namespace, and the port."""
-    for policy in _policies(cluster, pods):
+    for policy in policies(cluster, pods):
         for rule in policy.get(direction, []):
             for peer in rule.get(end, []):
                 if "podSelector" in peer and "namespaceSelector" not in peer:
                     yield from ((peer["podSelector"].get("matchLabels", {}), p["port"]) for p in rule.get("ports", []))
 
 
-def _policies(cluster: Cluster, pods: Pods) -> list[dict[str, Any]]:
+def policies(cluster: Cluster, pods: Pods) -> list[dict[str, Any]]:
     """Those that open something for these pods."""
     specs = [policy.content["spec"] for policy in cluster.all("NetworkPolicy")]
     found = []

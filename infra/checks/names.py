@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from infra.checks.cluster import Cluster
+from infra.checks.cluster import ROLE, Cluster
+from infra.checks.declared import process_of
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
@@ -49,6 +50,22 @@ def in_the_namespace_and_after_it(cluster: Cluster) -> Iterator[str]:
             yield f"{manifest} is in namespace {manifest.namespace!r}, not in {namespace.name!r}"
         if namespace.resource.urn not in manifest.resource.waits_for:
             yield f"{manifest} does not wait for the Namespace: its name was given as text, not as its output"
+
+
+def pods_start_after_what_they_need(cluster: Cluster) -> Iterator[str]:
+    """pods wait for the queues, the queues for the broker, and what reads a model for the job that makes it"""
+    jobs = {manifest.name: manifest.resource.urn for manifest in cluster.all("Job")}
+    brokers = {manifest.resource.urn for manifest in cluster.all("StatefulSet")}
+    for pods in cluster.pods:
+        role, after = pods.labels.get(ROLE), pods.owner.resource.waits_for
+        if role == "setup" and not brokers <= after:
+            yield f"{pods} does not wait for the broker"
+        if process_of(pods) and jobs.get("queues") not in after:
+            yield f"{pods} does not wait until its queues are declared"
+        if role in ("agent", "trainer") and "small-models" in jobs and jobs["small-models"] not in after:
+            yield f"{pods} does not wait until its model is made"
+        if role == "runner" and jobs.get("programs") not in after:
+            yield f"{pods} does not wait until what its programs require is installed"
 
 
 def names_resolve(cluster: Cluster) -> Iterator[str]:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from infra.checks.cluster import Cluster, Pods
+from infra.checks.cluster import ROLE, Cluster, Pods
+from infra.checks.declared import fleet, image_user
+from services.trainer.settings import TrainerSettings
 
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kMGTPE]i?|)")
 FACTORS = {"": Decimal(1), "m": Decimal("0.001")} | {
@@ -15,6 +17,8 @@ FACTORS = {"": Decimal(1), "m": Decimal("0.001")} | {
     for power, prefix in enumerate("kMGTPE", start=1)
     for binary in ("", "i")
 }
+TOPOLOGY_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+"""Labels that every node has, and that nodes of a cloud have."""
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
@@ -123,9 +127,17 @@ def environment_comes_from_somewhere(cluster: Cluster) -> Iterator[str]:
                 yield from _missing(cluster, who, variable.get("valueFrom") or {}, ("configMapKeyRef", "secretKeyRef"))
 
 
+def _made_by_the_site(cluster: Cluster) -> set[str | None]:
+    """Secrets with the keys of judges outside the cluster, by what the stack was told."""
+    settings = cluster.settings
+    return {one.judge_key_secret for one in (settings.scorer, settings.auditor) if one}
+
+
 def _missing(cluster: Cluster, who: str, source: dict[str, Any], parts: tuple[str, str]) -> Iterator[str]:
     for kind, part in zip(("ConfigMap", "Secret"), parts, strict=True):
         if part not in source:
+            continue
+        if source[part]["name"] in _made_by_the_site(cluster):
             continue
         keys = cluster.keys(kind, source[part]["name"])
         if keys is None:
@@ -154,8 +166,67 @@ def drain_is_given_time(cluster: Cluster) -> Iterator[str]:
             generation = float(told.get("RATCHET_AGENT_GENERATION_TIMEOUT_S", 0))
             if drain >= killed:
                 yield f"{pods} is killed after {killed} s, but drains for up to {drain:g} s"
+            if drain and not 10 <= killed - drain <= 120:
+                yield f"{pods} is killed {killed - drain:g} s after its drain: 10 to 120 leave time to end"
             if generation >= drain > 0:
                 yield f"{pods} drains for {drain:g} s, but one generation may take {generation:g} s"
+
+
+def containers_may_use_their_volumes(cluster: Cluster) -> Iterator[str]:
+    """a pod's volumes belong to the group it runs as, and our containers run as the user their image was made for"""
+    for pods in cluster.pods:
+        context = pods.spec.get("securityContext", {})
+        user = context.get("runAsUser")
+        if context.get("fsGroup") != user or context.get("runAsGroup") != user:
+            yield f"{pods} runs as {user}, and its volumes belong to {context.get('fsGroup')}: it could not write them"
+        if "/ratchet-" in pods.spec["containers"][0]["image"] and user != image_user():
+            yield f"{pods} runs as {user}; its image is made for {image_user()}"
+        for volume in pods.spec.get("volumes", []):
+            mode = volume.get("secret", {}).get("defaultMode")
+            if "secret" in volume and mode != 0o440:
+                yield f"{pods}: files of volume {volume['name']} have the mode {mode}: 0o440 lets its group read them"
+            for item in volume.get("secret", {}).get("items", []):
+                if item["path"] != str(item["key"]).lower():
+                    yield f"{pods}: {item['key']} is the file {item['path']}, which is no setting's name"
+        if context.get("fsGroupChangePolicy") != "OnRootMismatch":
+            yield f"{pods}: every start would change the owner of each file of its volumes"
+        if pods.spec.get("enableServiceLinks") is not False:
+            yield f"{pods} is told every Service by variables, some of which RabbitMQ and vLLM take for settings"
+
+
+def pods_are_placed(cluster: Cluster) -> Iterator[str]:
+    """what stays is spread over nodes and zones by labels that nodes have; brokers strictly over nodes"""
+    for pods in cluster.pods:
+        if pods.owner.kind not in ("Deployment", "StatefulSet"):
+            continue
+        found = {one["topologyKey"]: one for one in pods.spec.get("topologySpreadConstraints", [])}
+        if set(found) != set(TOPOLOGY_KEYS):
+            yield f"{pods} is spread over {', '.join(found)}: nodes are labelled with {' and '.join(TOPOLOGY_KEYS)}"
+            continue
+        together = pods.labels.get(ROLE) == "broker" and pods.owner.content["spec"].get("replicas", 1) > 1
+        strict = {key for key, one in found.items() if one.get("whenUnsatisfiable") == "DoNotSchedule"}
+        if TOPOLOGY_KEYS[1] in strict or (together and TOPOLOGY_KEYS[0] not in strict):
+            yield f"{pods} is spread strictly over {', '.join(sorted(strict)) or 'nothing'}"
+        if pods.labels.get(ROLE) not in ("broker", "orchestrator") and strict:
+            yield f"{pods} waits for a node of its own for each replica"
+        yield from (f"{pods}: its skew is {one['maxSkew']}" for one in found.values() if one["maxSkew"] != 1)
+
+
+def gpus_are_used(cluster: Cluster) -> Iterator[str]:
+    """a trainer on CUDA has GPUs, a process for each, and memory that they share a model in"""
+    for one in fleet(cluster):
+        if not isinstance(one.settings, TrainerSettings):
+            continue
+        gpus = sum(int(n) for name, n in one.box["resources"].get("limits", {}).items() if "gpu" in name)
+        if one.settings.trainer_device == "cuda" and not gpus:
+            yield f"{one} trains on cuda, and has no GPU"
+        if one.settings.trainer_device == "cpu" and gpus:
+            yield f"{one} trains on the CPU, and holds {gpus} GPUs"
+        if one.settings.trainer_processes != max(1, gpus):
+            yield f"{one} starts {one.settings.trainer_processes} processes for {gpus} GPUs"
+        shared = one.pods.mount_of(one.box, "/dev/shm")
+        if gpus > 1 and (shared is None or not shared.in_memory):
+            yield f"{one} trains in {gpus} processes, which have no memory at /dev/shm to share"
 
 
 def updates_drain(cluster: Cluster) -> Iterator[str]:
@@ -169,7 +240,12 @@ def updates_drain(cluster: Cluster) -> Iterator[str]:
             yield f"{pods} is not updated step by step"
         elif (rolling.get("maxSurge"), rolling.get("maxUnavailable")) not in ((1, 0), (0, 1)):
             yield f"{pods} is updated with {rolling}: not one pod at a time"
-        if not spec.get("revisionHistoryLimit"):
+        if not 600 <= spec.get("progressDeadlineSeconds", 600) <= 7200:
+            yield f"{pods}: an update is given up after {spec.get('progressDeadlineSeconds')} s"
+        two_at_once = pods.labels.get(ROLE) in ("orchestrator", "trainer") or pods.gpus
+        if rolling and two_at_once and rolling.get("maxSurge") != 0:
+            yield f"{pods}: an update starts a new pod beside the old one, for which there is no GPU or no use"
+        if not 1 <= (spec.get("revisionHistoryLimit") or 0) <= 50:
             yield f"{pods} keeps no revisions: `kubectl rollout undo` could not take an update back"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.cluster import SITE, Cluster, Pods
+from infra.checks.needed_flows import judges_outside
 
 ENVIRONMENTS = "RATCHET_PROGRAM_ENVIRONMENTS"
 ISOLATION, CACHE = "RATCHET_SANDBOX_ISOLATION", "RATCHET_WORKSPACE_CACHE"
@@ -34,7 +35,7 @@ def _holds_little(cluster: Cluster, pods: Pods, told: Mapping[str, str]) -> Iter
             yield f"{pods} runs code of strangers, and sees the site's secret {volume['name'].removeprefix(SITE)}"
     if told.get(CACHE) not in {mount["mountPath"] for box in pods.containers for mount in box["volumeMounts"]}:
         yield f"{pods} has nowhere to keep fetched workspaces: {CACHE} is {told.get(CACHE)!r}"
-    if _reaches_the_world(cluster, pods) and not told.get(URLS):
+    if _reaches_the_world(cluster, pods) and not told.get(URLS) and not list(judges_outside(told)):
         yield f"{pods} runs code of strangers and reaches the world, though it has no workspaces to fetch"
 
 

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infra.checks.cluster import Cluster
+from infra.checks.cluster import ROLE, Cluster
 from infra.render.manifests import Manifest
 
 NEVER_NONE = ("orchestrator", "broker", "judge", "agent", "runner")
 """Roles of which one must be there. The agents: a candidate is validated by the replicas there are."""
-ROLE = "app.kubernetes.io/component"
 
 
 def one_autoscaler_for_each(cluster: Cluster) -> Iterator[str]:
@@ -40,6 +39,8 @@ def scaled_within_reason(cluster: Cluster) -> Iterator[str]:
             yield f"{scaler} scales the orchestrator: one leads, one stands by, and more do nothing"
     for pods in cluster.pods:
         replicas = pods.owner.content["spec"].get("replicas")
+        if pods.labels.get(ROLE) == "gateway" and (replicas or 0) < 2:
+            yield f"{pods} has {replicas} replicas: with one, an emptied node takes the API away"
         if pods.labels.get(ROLE) == "orchestrator" and replicas != 2:
             yield f"{pods} has {replicas} replicas: there must be a leader and a standby"
         if pods.owner.kind == "StatefulSet" and (replicas or 0) % 2 == 0:
@@ -66,6 +67,10 @@ def jobs_end(cluster: Cluster) -> Iterator[str]:
         job = manifest.content["spec"].get("jobTargetRef", manifest.content["spec"])
         if job["template"]["spec"].get("restartPolicy") not in ("Never", "OnFailure"):
             yield f"{manifest}: its pods are restarted for ever"
+        if not 1 <= job.get("backoffLimit", 6) <= 6:
+            yield f"{manifest} is tried again {job.get('backoffLimit')} times: a pod that died must be taken up again"
+        if (job.get("parallelism", 1), job.get("completions", 1)) != (1, 1):
+            yield f"{manifest} runs more than one pod for one piece of work"
         if not job.get("activeDeadlineSeconds"):
             yield f"{manifest} has no deadline: a job that hangs would hold its GPU for ever"
     trainers = [pods.owner for pods in cluster.pods if pods.labels.get(ROLE) == "trainer"]
@@ -75,6 +80,20 @@ def jobs_end(cluster: Cluster) -> Iterator[str]:
         told = {name for box in pods.containers for name, _ in cluster.environment(pods, box)}
         if pods.owner.kind == "ScaledJob" and "RATCHET_TRAINER_ONCE" not in told:
             yield f"{pods} does not end after one request: it is not told RATCHET_TRAINER_ONCE"
+
+
+def cpu_is_compared_with_a_share(cluster: Cluster) -> Iterator[str]:
+    """an HPA compares the CPU used with 30 to 90 % of what was asked for"""
+    for scaler in cluster.all("HorizontalPodAutoscaler"):
+        for metric in scaler.content["spec"]["metrics"]:
+            target = metric.get("resource", {}).get("target", {})
+            share = target.get("averageUtilization", 0)
+            if (metric["type"], metric.get("resource", {}).get("name"), target.get("type")) != (
+                "Resource",
+                "cpu",
+                "Utilization",
+            ) or not 30 <= share <= 90:
+                yield f"{scaler} compares {metric['type']} {metric.get('resource')}"
 
 
 def _target(scaler: Manifest) -> tuple[str, str]:

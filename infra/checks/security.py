@@ -16,8 +16,9 @@ def pods_are_restricted(cluster: Cluster) -> Iterator[str]:
     """the namespace enforces the restricted profile, all pods obey it, and no root file system can be written to"""
     for namespace in cluster.all("Namespace"):
         labels = namespace.content["metadata"].get("labels", {})
-        if labels.get("pod-security.kubernetes.io/enforce") != "restricted":
-            yield f"{namespace} does not enforce the restricted pod security"
+        for mode in ("enforce", "audit", "warn"):
+            if labels.get(f"pod-security.kubernetes.io/{mode}") != "restricted":
+                yield f"{namespace} does not {mode} the restricted pod security"
     for pods in cluster.pods:
         context = pods.spec.get("securityContext", {})
         if context.get("runAsNonRoot") is not True or not context.get("runAsUser"):

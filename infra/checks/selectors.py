@@ -34,12 +34,28 @@ def services_reach_pods(cluster: Cluster) -> Iterator[str]:
                 for port in spec["ports"]
                 if not _has(pods, port["targetPort"])
             )
+            missing = set(pods.ports.values()) - {port["port"] for port in spec["ports"]}
+            yield from (f"{service} does not lead to port {port} of {pods}" for port in sorted(missing))
 
 
 def the_way_in_leads_somewhere(cluster: Cluster) -> Iterator[str]:
     """an Ingress has TLS for each of its hosts, and each of its paths leads to an open port of a Service"""
+    wanted = cluster.settings.api.ingress
+    if wanted and len(cluster.all("Ingress")) != 1:
+        yield f"api.ingress asks for one Ingress; there are {len(cluster.all('Ingress'))}"
     for ingress in cluster.all("Ingress"):
         spec = ingress.content["spec"]
+        paths = [(p["path"], p["pathType"]) for rule in spec["rules"] for p in rule["http"]["paths"]]
+        if paths != [("/", "Prefix")] or (wanted and {rule.get("host") for rule in spec["rules"]} != {wanted.host}):
+            yield f"{ingress} takes {paths} of {[rule.get('host') for rule in spec['rules']]}: everything of its host"
+        if wanted and (spec.get("ingressClassName"), [t.get("secretName") for t in spec.get("tls", [])]) != (
+            wanted.class_name,
+            [wanted.tls_secret],
+        ):
+            yield f"{ingress} is of class {spec.get('ingressClassName')}, with {spec.get('tls')}"
+        given = ingress.content["metadata"].get("annotations") or {}
+        if wanted and wanted.annotations.items() - given.items():
+            yield f"{ingress} lacks annotations that its controller is to have"
         secured = {host for tls in spec.get("tls", []) for host in tls.get("hosts", []) if tls.get("secretName")}
         for rule in spec["rules"]:
             if rule.get("host") not in secured:
@@ -87,6 +103,10 @@ def budgets_protect_and_let_drain(cluster: Cluster) -> Iterator[str]:
             yield f"{budget} selects no pods"
         if spec.get("maxUnavailable") in (0, "0", "0%") or "minAvailable" in spec:
             yield f"{budget} may never let a pod go: a node could not be emptied. Use maxUnavailable: 1"
+        elif spec.get("maxUnavailable") != 1:
+            yield f"{budget} lets {spec.get('maxUnavailable')} pods go at once"
+        if spec.get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
+            yield f"{budget} keeps a broken pod on its node: unhealthyPodEvictionPolicy is not AlwaysAllow"
     yield from (
         f"{pods} has no disruption budget"
         for pods in cluster.pods

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 from infra.checks.cluster import SITE, Cluster, Pods
@@ -14,6 +15,12 @@ ONE_NODE = "ratchet/one-node"
 
 
 RESERVE = re.compile(r"disk_free_limit\.absolute = (\d+)GB")
+
+
+def disk_of(pods: Pods) -> Decimal | None:
+    """Bytes of the disk that each replica has; None where it has none."""
+    disks = pods.owner.content["spec"].get("volumeClaimTemplates", [])
+    return quantity(disks[0]["spec"]["resources"]["requests"]["storage"]) if disks else None
 
 
 def the_broker_has_room(cluster: Cluster) -> Iterator[str]:

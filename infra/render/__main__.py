@@ -11,7 +11,7 @@ from pathlib import Path
 
 from infra.checks import findings
 from infra.render.manifests import manifests, write
-from infra.render.recording import record, stack_configuration
+from infra.render.recording import RENDERED, record, stack_configuration
 
 
 def main() -> int:
@@ -19,14 +19,15 @@ def main() -> int:
     parser.add_argument("--stack", required=True, help="dev, prod, or another with a Pulumi.<stack>.yaml")
     parser.add_argument("--out", type=Path, required=True, help="folder the YAML files are written to")
     options = parser.parse_args()
-    recording = record(options.stack, stack_configuration(options.stack))
+    configuration = stack_configuration(options.stack)
+    recording = record(options.stack, configuration)
     found = manifests(recording)
     files = list(write(found, options.out))
     say = sys.stdout.write
     say(f"{options.stack}: {len(files)} manifests in {options.out}\n")
     for name, value in recording.outputs.items():
         say(f"  {name}: {value}\n")
-    faults = findings(found)
+    faults = findings(found, manifests(record(options.stack, configuration, passwords=f"{RENDERED}again-")))
     for fault in faults:
         say(f"FAULT {fault}\n")
     say(f"{len(faults)} faults\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from infra.render.recording import Recording, Resource
+from infra.settings import StackSettings
 
 ORDER = ("apiVersion", "kind", "metadata")
 
@@ -39,14 +40,23 @@ class Manifest:
         return f"{self.kind} {self.name}"
 
 
-def manifests(recording: Recording) -> list[Manifest]:
+class Manifests(list[Manifest]):
+    """A stack's manifests, with the settings it was told."""
+
+    def __init__(self, found: Iterable[Manifest], settings: StackSettings) -> None:
+        super().__init__(found)
+        self.settings = settings
+
+
+def manifests(recording: Recording) -> Manifests:
     """Sorted by kind and name."""
     found = [
         Manifest(_ordered(resource.properties), resource)
         for resource in recording.resources
         if resource.type.startswith("kubernetes:")
     ]
-    return sorted(found, key=lambda manifest: (manifest.kind, manifest.name))
+    in_order = sorted(found, key=lambda manifest: (manifest.kind, manifest.name))
+    return Manifests(in_order, StackSettings.model_validate(recording.configuration["ratchet:fleet"]))
 
 
 def _ordered(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import runpy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,14 @@ from pulumi.runtime.stack import Stack, run_pulumi_func
 from pulumi.runtime.sync_await import _ensure_event_loop, _sync_await
 
 INFRA = Path(__file__).parent.parent
+RENDERED = "rendered-"
+"""What placeholders of passwords begin with, so that they can be told from real ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """`waits_for` are URNs, `secret` tells which top-level properties are encrypted in the stack's state."""
+    """`waits_for` are URNs, `secret` tells which top-level properties are encrypted in the stack's state, `protected`
+    whether `pulumi destroy` leaves it."""
 
     urn: str
     type: str
@@ -34,21 +37,31 @@ class Resource:
     properties: Mapping[str, Any]
     secret: frozenset[str]
     waits_for: frozenset[str]
+    protected: bool = False
 
 
 @dataclass(slots=True)
 class Recording:
+    configuration: Mapping[str, Any]
     resources: list[Resource] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
 
 
 class _Answers(mocks.Mocks):
+    """`passwords` is what each random password begins with."""
+
+    def __init__(self, passwords: str) -> None:
+        self._passwords = passwords
+
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         state = dict(args.inputs)
         if args.typ == "random:index/randomPassword:RandomPassword":
-            state["result"] = f"rendered-{args.name}"
+            state["result"] = f"{self._passwords}{args.name}"
         if args.typ == "random:index/randomBytes:RandomBytes":
-            state["base64"] = base64.b64encode(args.name.encode().ljust(int(args.inputs["length"]), b".")).decode()
+            length = int(args.inputs["length"])
+            state["base64"] = base64.b64encode(
+                f"{self._passwords}{args.name}".encode().ljust(length, b".")[:length]
+            ).decode()
         return f"{args.name}-id", state
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
@@ -58,8 +71,8 @@ class _Answers(mocks.Mocks):
 class _Monitor(mocks.MockMonitor):
     """Keeps the dependencies, which mocks are not told."""
 
-    def __init__(self, recording: Recording) -> None:
-        super().__init__(_Answers())
+    def __init__(self, recording: Recording, answers: _Answers) -> None:
+        super().__init__(answers)
         self._recording = recording
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802
@@ -74,6 +87,7 @@ class _Monitor(mocks.MockMonitor):
                     plain(given),
                     frozenset(key for key, value in given.items() if is_rpc_secret(value)),
                     frozenset(request.dependencies),
+                    bool(request.protect),
                 )
             )
         return answer
@@ -96,27 +110,32 @@ def stack_configuration(stack: str) -> dict[str, Any]:
     return dict(document["config"])
 
 
-def record(stack: str, configuration: Mapping[str, Any]) -> Recording:
+def _program() -> None:
+    """Run the folder, as Pulumi does it."""
+    runpy.run_path(str(INFRA), run_name="__main__")
+
+
+def record(
+    stack: str,
+    configuration: Mapping[str, Any],
+    passwords: str = RENDERED,
+    program: Callable[[], None] = _program,
+) -> Recording:
     """Raises what the program raises. Resources come sorted by URN: the order of registration varies."""
-    recording = Recording()
+    recording, answers = Recording(configuration), _Answers(passwords)
     _ensure_event_loop()  # type: ignore[no-untyped-call]
     runtime.set_root_resource(None)  # type: ignore[arg-type]
-    mocks.set_mocks(_Answers(), project="ratchet", stack=stack, preview=False, monitor=_Monitor(recording))
+    mocks.set_mocks(answers, project="ratchet", stack=stack, preview=False, monitor=_Monitor(recording, answers))
     set_all_config(
         {key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()}
     )
-    _sync_await(_run(recording))
+    _sync_await(_run(recording, program))
     recording.resources.sort(key=lambda resource: resource.urn)
     return recording
 
 
-def _program() -> None:
-    """As Pulumi does it: the folder is the program."""
-    runpy.run_path(str(INFRA), run_name="__main__")
-
-
-async def _run(recording: Recording) -> None:
-    await run_pulumi_func(_program)
+async def _run(recording: Recording, program: Callable[[], None]) -> None:
+    await run_pulumi_func(program)
     root = runtime.get_root_resource()
     assert isinstance(root, Stack)
     for name, output in root.outputs.items():

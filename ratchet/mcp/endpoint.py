@@ -1,8 +1,7 @@
 """`/mcp` of a service: MCP over streamable HTTP, without sessions, on the service's own port and behind its guard.
 
 Each request (POST) stands for itself, so any replica may answer it and nothing is kept between two. A client ends a
-call by closing its connection. There is no stream that the server opens (GET) and no session to end (DELETE): the
-matrix of access has neither.
+call by closing its connection. There is no stream that the server opens (GET) and no session to end (DELETE).
 
 The SDK costs half a second of CPU and 25 MB to load, so it is loaded at the first request, in a thread.
 """
@@ -17,6 +16,8 @@ import httpx
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
+from ratchet.http.operation import OPERATOR, SUBMITTER, VIEWER, Operation
+
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
     from mcp.server.transport_security import TransportSecuritySettings
@@ -27,6 +28,8 @@ LOOPBACK = "http://127.0.0.1"
 
 class McpEndpoint:
     """An ASGI application; `app` is the service's own, whose routes the tools call in process."""
+
+    operation = Operation(frozenset({VIEWER, SUBMITTER, OPERATOR}))
 
     def __init__(self, service: str, app: FastAPI, max_body_bytes: int) -> None:
         self._service = service
@@ -64,4 +67,5 @@ class McpEndpoint:
         logging.getLogger("mcp").setLevel(logging.WARNING)
         client = httpx.AsyncClient(transport=InProcess(self._app), base_url=LOOPBACK)
         services = Services({self._service: client}, {})
-        return build_server(f"ratchet-{self._service}", services, role_of_request)
+        documents = {self._service: self._app.openapi()}
+        return build_server(f"ratchet-{self._service}", documents, services, role_of_request)

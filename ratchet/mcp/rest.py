@@ -85,14 +85,14 @@ async def _ask(client: httpx.AsyncClient, route: Route, call: Call, progress: Pr
     began = time.monotonic()
     answer = await _request(client, route, route.path(call.path), call)
     place = answer.headers.get("location")
-    if call.follow is None or place is None:
+    if not call.follow or place is None:
         return _json(answer, route)
     end = began + call.wait_s
     found = _json(answer, route)
-    while found.get("state") not in call.follow.final and time.monotonic() < end:
+    while found.get("state") not in call.follow and time.monotonic() < end:
         await asyncio.sleep(min(POLL_S, max(end - time.monotonic(), 0.0)))
         found = _json(await _request(client, Route(route.service, "GET", place), place, Call()), route)
-        await progress(time.monotonic() - began, f"{call.awaited}: {found.get('state')}")
+        await progress(time.monotonic() - began, str(found.get("state")))
     return found
 
 
@@ -103,7 +103,7 @@ async def _request(client: httpx.AsyncClient, route: Route, path: str, call: Cal
     try:
         async with asyncio.timeout(limit_s):
             answer = await client.request(
-                route.method, path, params=call.given_query, json=call.given_body, headers=headers, timeout=limit_s
+                route.method, path, params=call.query, json=call.body, headers=headers, timeout=limit_s
             )
     except (TimeoutError, httpx.TimeoutException):
         raise CallFailed(
@@ -119,12 +119,12 @@ async def _request(client: httpx.AsyncClient, route: Route, path: str, call: Cal
 
 
 async def _tick(progress: Progress, call: Call) -> None:
-    """Tells how long it has been waited, which also keeps a client from giving up."""
+    """Tell how long it has been waited, which also keeps a client from giving up."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(POLL_S)
         waited = time.monotonic() - began
-        await progress(waited, f"{call.awaited}: {waited:.0f} s of at most {call.wait_s:.0f} s")
+        await progress(waited, f"waiting for the answer: {waited:.0f} s of at most {call.wait_s:.0f} s")
 
 
 def _json(answer: httpx.Response, route: Route) -> Any:
@@ -139,8 +139,8 @@ def _sentence(answer: httpx.Response, route: Route) -> str:
     try:
         problem = answer.json()
         faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.get("errors") or ()]
-        said = "; ".join([problem.get("detail") or problem["title"], *faults])
+        sentence = "; ".join([problem.get("detail") or problem["title"], *faults])
     except (ValueError, KeyError, TypeError, AttributeError):
-        said = answer.reason_phrase
+        sentence = answer.reason_phrase
     again = answer.headers.get("retry-after")
-    return f"{answer.status_code} from {route}: {said}" + (f" (try again in {again} s)" if again else "")
+    return f"{answer.status_code} from {route}: {sentence}" + (f" (try again in {again} s)" if again else "")

@@ -6,30 +6,20 @@ protection: the REST API checks each call, whatever was listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
 
-from ratchet.http.access.matrix import matrix_of
 from ratchet.http.access.roles import Role
-from ratchet.mcp import agent_tools, orchestrator_tools, runner_tools, scorer_tools, trainer_tools
 from ratchet.mcp.in_process import caller_address
 from ratchet.mcp.prompts import add_prompts
-from ratchet.mcp.resources import add_resources
+from ratchet.mcp.resources import add_resources, resources_of
 from ratchet.mcp.rest import Services, authorization
 from ratchet.mcp.tool_runner import tool_of
-from ratchet.mcp.tool_table import ToolSpec, ToolTable
-
-TABLES: tuple[ToolTable, ...] = (
-    orchestrator_tools.TOOLS,
-    agent_tools.TOOLS,
-    runner_tools.TOOLS,
-    scorer_tools.TOOLS,
-    trainer_tools.TOOLS,
-)
+from ratchet.mcp.tools import ToolSpec, tools_of
 
 INSTRUCTIONS = (
     "A Ratchet fleet: a small model answers tasks, a bigger one scores the answers, and adapters trained on the scored "
@@ -41,13 +31,15 @@ RoleOf = Callable[[ServerRequestContext[Any, Any]], Role | None]
 """The caller's role; None where it is not known here, so that every tool is listed."""
 
 
-def tools_of(names: frozenset[str]) -> list[ToolSpec]:
-    return [spec for table in TABLES if table.service in names for spec in table]
+def build_server(
+    name: str, documents: Mapping[str, Mapping[str, Any]], services: Services, role_of: RoleOf
+) -> MCPServer[Any]:
+    """Build it with the tools and resources of the `services`, and the prompts where the orchestrator is among them.
 
-
-def build_server(name: str, services: Services, role_of: RoleOf) -> MCPServer[Any]:
-    """With the tools and resources of the `services`, and the prompts where the orchestrator is among them."""
-    specs = tools_of(services.names)
+    `documents`: their OpenAPI documents, by service.
+    """
+    several = {"agent"} if services.agents else set()
+    specs = [one for name, it in documents.items() for one in tools_of(name, it, chooses_agent=name in several)]
     server: MCPServer[Any] = MCPServer(
         name,
         instructions=INSTRUCTIONS,
@@ -56,8 +48,8 @@ def build_server(name: str, services: Services, role_of: RoleOf) -> MCPServer[An
         subscriptions=False,
         middleware=(_with_authorization, _Listing(specs, role_of)),
     )
-    add_resources(server, services)
-    if "orchestrator" in services.names:
+    add_resources(server, [one for name, it in documents.items() for one in resources_of(name, it)], services)
+    if "orchestrator" in documents:
         add_prompts(server)
     return server
 
@@ -66,11 +58,6 @@ def role_of_request(context: ServerRequestContext[Any, Any]) -> Role | None:
     """Return the role that the guard found, for a server that is mounted in a service."""
     request = context.request
     return request.scope["state"]["caller"].role if isinstance(request, Request) else None
-
-
-def may_call(role: Role, spec: ToolSpec) -> bool:
-    row = matrix_of(spec.route.service).find(spec.route.method, spec.route.example)
-    return row is not None and row.allows(role)
 
 
 async def _with_authorization(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -88,7 +75,7 @@ class _Listing:
     """Leaves out of `tools/list` (as it goes over the wire) what the caller may not call."""
 
     def __init__(self, specs: list[ToolSpec], role_of: RoleOf) -> None:
-        self._specs = {spec.name: spec for spec in specs}
+        self._roles = {spec.name: spec.roles for spec in specs}
         self._role_of = role_of
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -96,5 +83,5 @@ class _Listing:
         role = self._role_of(ctx) if ctx.method == "tools/list" else None
         if role is None or not isinstance(result, dict):
             return result
-        allowed = [tool for tool in result["tools"] if may_call(role, self._specs[tool["name"]])]
+        allowed = [tool for tool in result["tools"] if role in self._roles[tool["name"]]]
         return result | {"tools": allowed}

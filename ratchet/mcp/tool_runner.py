@@ -1,8 +1,4 @@
-"""From a line of the tool table to a tool of the SDK: arguments in, one call, and a result of bounded size.
-
-Arguments are taken as they are: text that happens to be JSON stays text wherever text is allowed, and an argument that
-the tool does not have is an error, not ignored.
-"""
+"""Makes a tool of the SDK: arguments in, one call, and a result of bounded size."""
 
 from __future__ import annotations
 
@@ -10,21 +6,20 @@ from typing import Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
-from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata, func_metadata
-from mcp_types import CallToolResult, TextContent
-from pydantic import ValidationError, create_model
+from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
+from ratchet.http.operation import Effect
 from ratchet.mcp.call import Call, Route
 from ratchet.mcp.rest import CallFailed, Progress, Services, ask
-from ratchet.mcp.tool_table import ToolSpec
-from schemas.messages.base import explain
+from ratchet.mcp.tools import ToolSpec
 from workbench.tools.bounds import TooBig, bound_value
 
 CONTEXT = "context"
 
 
 class RawArguments(FuncMetadata):
-    """Hands the arguments on as they came: `_call` reads them, and says in a sentence what is wrong with them."""
+    """Hands the arguments on as they came: the tool and the API say in a sentence what is wrong with them."""
 
     def validate_arguments(self, arguments_to_validate: dict[str, Any]) -> dict[str, Any]:
         return {"arguments": arguments_to_validate}
@@ -32,11 +27,10 @@ class RawArguments(FuncMetadata):
 
 def tool_of(spec: ToolSpec, services: Services) -> Tool:
     """The tool that calls the route among the `services`."""
-    metadata = RawArguments(arg_model=_argument_model(spec), output_schema=spec.output_schema)
 
     async def run(context: Context[Any, Any], arguments: dict[str, Any]) -> CallToolResult:
         try:
-            call = _call(spec, metadata, arguments)
+            call = spec.call(arguments)
             answer = await ask(services, spec.route, call, _progress(call, context))
             return _result(spec.route, call, answer)
         except CallFailed as failure:
@@ -47,31 +41,23 @@ def tool_of(spec: ToolSpec, services: Services) -> Tool:
         name=spec.name,
         title=spec.title,
         description=spec.description,
-        parameters=metadata.arg_model.model_json_schema(by_alias=True),
-        fn_metadata=metadata,
+        parameters=spec.input_schema,
+        fn_metadata=RawArguments(arg_model=ArgModelBase, output_schema=spec.output_schema),
         is_async=True,
         context_kwarg=CONTEXT,
-        annotations=spec.annotations,
+        annotations=hints_of(spec),
     )
 
 
-def _call(spec: ToolSpec, metadata: FuncMetadata, arguments: dict[str, Any]) -> Call:
-    """A list or an object that came as JSON in a string, as some clients send them, is understood where no text is
-    allowed."""
-    try:
-        model = metadata.arg_model.model_validate(arguments)
-    except ValidationError:
-        try:
-            model = metadata.arg_model.model_validate(metadata.pre_parse_json(arguments))
-        except ValidationError as error:
-            raise CallFailed(explain(f"call of {spec.name}", error)) from None
-    return spec.function(**model.model_dump_one_level())
-
-
-def _argument_model(spec: ToolSpec) -> type[ArgModelBase]:
-    read = func_metadata(spec.function, structured_output=False).arg_model
-    strict = {"extra": "forbid", "hide_input_in_errors": True}
-    return create_model(read.__name__, __base__=read, __cls_kwargs__=strict)
+def hints_of(spec: ToolSpec) -> ToolAnnotations:
+    """A client decides by them whether to ask its user first."""
+    return ToolAnnotations(
+        title=spec.title,
+        read_only_hint=spec.effect is Effect.READS,
+        destructive_hint=spec.effect is Effect.REPLACES,
+        idempotent_hint=spec.effect not in (Effect.WORKS, Effect.ADDS),
+        open_world_hint=False,
+    )
 
 
 def _progress(call: Call, context: Context[Any, Any]) -> Progress:

@@ -14,6 +14,7 @@ from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Path, Query
 
+from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.work import Threads
@@ -114,28 +115,37 @@ def _with_refusal(recorded: AnyRun, known: RunView | None) -> AnyRun:
     return recorded.model_copy(update={"state": known.state, "reason": known.reason})
 
 
+UNKNOWN = Problem(404, "No such training", "no training run of that id is known here", "unknown-training")
+UNKNOWN_RUN = Problem(404, "No such run", "no run of that id is recorded here: GET /v1/runs lists them", "no-run")
+
+
 def trainings_router(runs: TrainingRuns) -> APIRouter:
-    unknown = Problem(404, "No such training", "no training run of that id is known here", "unknown-training")
-    return _router(runs, "/v1/trainings", unknown)
+    """Serve the fleet's runs, at the orchestrator."""
+    return _router(runs, "trainings", UNKNOWN, ("list_trainings", "training_status"))
 
 
 def runs_router(runs: TrainingRuns) -> APIRouter:
-    """Serve the same resource under its older name."""
-    sentence = "no run of that id is recorded here: GET /v1/runs lists them"
-    return _router(runs, "/v1/runs", Problem(404, "No such run", sentence, "no-run"))
+    """Serve what a trainer has: the same resource, and once more under its older name, which MCP tools call."""
+    router = _router(runs, "trainings", UNKNOWN, (None, None))
+    router.routes.extend(_router(runs, "runs", UNKNOWN_RUN, ("list_runs", "get_run")).routes)
+    return router
 
 
-def _router(runs: TrainingRuns, path: str, unknown: Problem) -> APIRouter:
-    router = APIRouter(tags=["trainings"])
+def _router(runs: TrainingRuns, name: str, unknown: Problem, tools: tuple[str, str] | tuple[None, None]) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["trainings"])
+    listing, showing = tools
+    resource = name if listing else None
 
-    @router.get(path, responses=problems(422, 503))
+    @router.get(f"/{name}", responses=problems(422, 503))
+    @operation(VIEWER, OPERATOR, title="List training runs", tool=listing, resource=resource)
     async def trainings(
         agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None,
         state: Annotated[RunState | None, Query(description="Only in this state.")] = None,
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[RunView]:
-        """Training runs, by whomever they were asked for, the newest first; of each agent the last that ended.
+        """List training runs, the newest first, by whomever they were asked for: what each made, or why it was refused
+        or failed, with the numbers. No trainer has to be up.
 
         A request that waits in the queue `training` is there once a trainer has taken it, the fleet's own before. The
         trainer keeps RATCHET_TRAINER_KEEP_JOBS that ended, the orchestrator 100.
@@ -146,9 +156,12 @@ def _router(runs: TrainingRuns, path: str, unknown: Problem) -> APIRouter:
         more = cursor_of(list(place_of_run(rest[limit - 1]))) if len(rest) > limit else None
         return Page(items=rest[:limit], next=more)
 
-    @router.get(path + "/{run_id:path}", responses=problems(404, 503))
+    @router.get(f"/{name}/{{run_id:path}}", responses=problems(404, 503))
+    @operation(VIEWER, OPERATOR, title="Show a training run", tool=showing, resource=resource)
     async def training(run_id: RunId) -> RunDetail:
-        """One run: its state and why, the data it used and left out, its curves, also while it goes."""
+        """Show one training run: how far it is and the seconds left, its curves so far, the groups it used and left
+        out, and the reason if it was refused or failed.
+        """
         found = await runs.detail(run_id)
         if found is None:
             raise unknown

@@ -1,6 +1,6 @@
 """The processes of a fleet, declared once in processes.json: `ratchet up` starts from it, images are probed by it.
 
-infra/ reads the same file, because it imports nothing of ours. Tests hold docker-compose.yml, Prometheus and the
+infra/ reads the same file. Tests hold docker-compose.yml, Prometheus and the
 settings' defaults to it. It leaves out the broker, vLLM, the gateway, and what settings decide (models, replicas).
 """
 

@@ -88,7 +88,7 @@ class VersionDetail(VersionView):
 
 
 class PromoteRequest(Record):
-    version: AdapterVersion
+    version: AdapterVersion = Field(description="Which becomes the primary.")
     reason: Reason = Field(description="Why: recorded with the decision, under the caller's name.")
 
 

@@ -47,7 +47,7 @@ class DeadLetterDetail(DeadLetterView):
 class Which(Record):
     """These letters, or all that failed in that queue."""
 
-    ids: list[str] = Field(default_factory=list, max_length=1000)
+    ids: list[str] = Field(default_factory=list, max_length=1000, description="As in the letters' field `id`.")
     queue: str | None = Field(None, description="As in the letter's field `queue`.")
 
     @model_validator(mode="after")
@@ -70,7 +70,7 @@ class DismissRequest(Which):
 class RestoreRequest(Record):
     """Dismissed letters to send to the queue they failed in after all."""
 
-    ids: list[str] = Field(min_length=1, max_length=1000)
+    ids: list[str] = Field(min_length=1, max_length=1000, description="As in the letters' field `id`.")
     reason: Reason = Field(description="Why: it is kept beside the letter, under the caller's name.")
 
 

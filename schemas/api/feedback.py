@@ -25,14 +25,14 @@ class GivenFeedback(Record):
 
     model_config = ConfigDict(json_schema_extra=ONE_OF_BOTH)
 
-    task_id: Identifier
+    task_id: Identifier = Field(description="The task, as its result names it.")
     score: GivenScore | None = Field(None, description="0 is useless, 1 is as good as can be.")
     thumbs: Literal["up", "down"] | None = Field(None, description="Up is a score of 1, down of 0.")
     sample: Index | None = Field(None, description="Index in the group; the answer the user got if absent.")
     correction: Correction | None = Field(
         None, description="The answer as it should have been: a demonstration, which teaches."
     )
-    reason: str | None = Field(None, max_length=2000)
+    reason: str | None = Field(None, max_length=2000, description="Why, for people who read the log.")
     feedback_id: Identifier | None = Field(
         None, description="The idempotency key; the header Idempotency-Key if absent, else made up."
     )

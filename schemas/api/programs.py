@@ -77,7 +77,7 @@ class ProgramsStanding(Record):
 
 
 class ProgramRequest(Record):
-    program: Identifier
+    program: Identifier = Field(description="The name of a program that runners have.")
     reason: Reason = Field(description="Why: recorded with the decision, under the caller's name.")
 
 

@@ -27,7 +27,7 @@ RUN_STATES: dict[RunState, str] = {
 class TrainRunRequest(Record):
     """A TrainRequest, whose id may be left out; what is not given is the trainer's own choice."""
 
-    agent_id: AgentId
+    agent_id: AgentId = Field(description="The agent to train a new adapter for.")
     request_id: Identifier | None = Field(None, description="Unique per run; the same one again is not trained twice.")
     algorithm: Identifier | None = Field(None, description="grpo if absent; weighted-sft, kto, … or a registered one.")
     parent_version: AdapterVersion | None = Field(None, description="Start from it; from the primary if absent.")

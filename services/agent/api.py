@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 
+from ratchet.http.operation import OPERATOR, SUBMITTER, VIEWER, operation
 from ratchet.http.problem import Problem, problems
 from ratchet.http.work import while_connected
 from ratchet.service.errors import EngineError
@@ -74,9 +75,10 @@ def agent_router(agent: DirectAnswers) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["agent"])
 
     @router.post("/generate", responses=problems(408, 409))
+    @operation(SUBMITTER, OPERATOR, title="Let an agent answer directly", tool="generate", answer_s=120.0)
     async def generate(request: Request, body: GenerateRequest) -> GenerateAnswer:
-        """Answer a prompt directly. For a task to be answered well, scored and learned from, POST /v1/tasks to the
-        orchestrator.
+        """Ask the small model directly. The answers are not scored, not logged and not learned from: it is for trying
+        things out and comparing adapter versions. To have a task answered well, submit it to the orchestrator.
         """
         version = body.adapter_version or agent.primary()
         if version != BASE_VERSION and version not in agent.loaded_names():
@@ -93,8 +95,11 @@ def agent_router(agent: DirectAnswers) -> APIRouter:
         )
 
     @router.get("/adapters")
+    @operation(
+        VIEWER, SUBMITTER, OPERATOR, title="List loaded adapters", tool="loaded_adapters", resource="loaded-adapters"
+    )
     async def adapters() -> LoadedAdapters:
-        """The adapters that this replica has loaded and can answer with now."""
+        """List the adapter versions that this replica of the agent has loaded and can answer with now."""
         primary = agent.primary()
         names: dict[str, str | None] = {BASE_VERSION: None, **agent.loaded_names()}
         items = [LoadedAdapter(version=one, name=name, is_primary=one == primary) for one, name in names.items()]

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from ratchet.concurrency.gathered import gathered
+from ratchet.http.operation import OPERATOR, RUNNER, operation
 from ratchet.http.problem import Problem
 from ratchet.http.work import while_connected
 from ratchet.service.errors import EngineError
@@ -59,6 +60,7 @@ def conversation_router(calls: ConversationCalls) -> APIRouter:
     router = APIRouter(prefix="/internal", include_in_schema=False)
 
     @router.post("/generate")
+    @operation(OPERATOR, RUNNER)
     async def generate(request: Request, given: IdsGiven) -> StreamingResponse:
         """A line of JSON for what is new, of one token or several; refused before the first if at all. A client that
         leaves ends it."""
@@ -69,6 +71,7 @@ def conversation_router(calls: ConversationCalls) -> APIRouter:
         return StreamingResponse(_lines(first, answer), media_type=LINES)
 
     @router.get("/model")
+    @operation(OPERATOR, RUNNER)
     async def model() -> ServedModel:
         return calls.model()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import jwt
 import typer
 from mcp.server.mcpserver import MCPServer
 
+import schemas
 from ratchet.http.access.roles import Role
 from ratchet.mcp.rest import Services
 from ratchet.mcp.server import build_server
@@ -115,7 +117,7 @@ class Token:
             raise CommandError(f"the token file {self.file} can't be read: {error.strerror}") from None
 
     def role(self) -> Role | None:
-        """What it says its role is, unchecked: good for showing the tools it will do for, and for nothing else."""
+        """Return the role that it claims, unchecked: good for listing the tools it will do for, for nothing else."""
         try:
             claims = jwt.decode(self.read() or "", options={"verify_signature": False})
             return Role(claims["role"])
@@ -159,9 +161,11 @@ async def _serve(addresses: Addresses, token: Token) -> None:
 
 
 def fleet_server(services: Services, token: Token) -> MCPServer[Any]:
-    """The server with the tools of all the `services`."""
+    """The server with the tools of all the `services`, which need not be up yet: their documents lie here."""
+    folder = Path(schemas.__file__).parent / "generated/openapi"
+    documents = {name: json.loads((folder / f"{name}.json").read_bytes()) for name in sorted(services.names)}
 
     def role(_: object) -> Role | None:
         return token.role()
 
-    return build_server(NAME, services, role)
+    return build_server(NAME, documents, services, role)

@@ -132,7 +132,6 @@ ROUTERS = {
     "scorer": ("services.scorer.api:scorer_router",),
     "trainer": (
         "services.trainer.api:trainer_router",
-        "ratchet.runs.api:trainings_router",
         "ratchet.runs.api:runs_router",
     ),
     "orchestrator": (

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from fastapi import APIRouter
 
+from ratchet.http.operation import OPERATOR, VIEWER, operation
 from schemas.api.rollouts import RunningRollouts
 
 
@@ -19,8 +20,11 @@ def runner_router(runner: Running) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["runner"])
 
     @router.get("/rollouts")
+    @operation(VIEWER, OPERATOR, title="List a runner's rollouts", tool="running_rollouts")
     async def rollouts() -> RunningRollouts:
-        """The rollouts that run on this machine now, with what each has taken so far."""
+        """List this runner's rollouts that run now, with their calls of the model and tokens so far and the seconds
+        that are left; how the newest that ended did, and why; and how many wait for their turn.
+        """
         return runner.running()
 
     return router

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from fastapi import APIRouter, Request
 
+from ratchet.http.operation import OPERATOR, RUNNER, SUBMITTER, operation
 from ratchet.http.problem import problems
 from ratchet.http.work import while_connected
 from schemas.api.score import ScoreAnswer, ScoreRequest
@@ -31,8 +32,19 @@ def scorer_router(scorer: Scoring) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["scorer"])
 
     @router.post("/score", responses=problems(408))
+    @operation(
+        SUBMITTER,
+        OPERATOR,
+        RUNNER,
+        title="Score answers",
+        tool="score",
+        hides=("artifacts", "workspace"),
+        answer_s=120.0,
+    )
     async def score(request: Request, body: ScoreRequest) -> ScoreAnswer:
-        """Score given answers."""
+        """Score answers as the fleet would: from 0 to 1 each, with a status and a reason. A null score means that it
+        could not be scored, not that it is bad. Nothing is logged.
+        """
         began = time.perf_counter()
         scores = await while_connected(request, _scores(scorer, body))
         return ScoreAnswer(scorer=scorer.identity, scores=list(scores), seconds=time.perf_counter() - began)

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
+from ratchet.http.operation import OPERATOR, Effect, operation
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
 from ratchet.runs.store import RunFolder
@@ -29,6 +30,13 @@ def trainer_router(accept: Accept) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["trainer"])
 
     @router.post("/train", status_code=202, responses=problems(409) | {202: LOCATED})
+    @operation(
+        OPERATOR,
+        effect=Effect.ADDS,
+        title="Start a training",
+        tool="start_training",
+        follow=("trained", "refused", "failed"),
+    )
     async def train(
         request: Request,
         response: Response,
@@ -36,7 +44,11 @@ def trainer_router(accept: Accept) -> APIRouter:
         caller: CallerOf,
         idempotency_key: IdempotencyKey = None,
     ) -> RunView:
-        """Train a new adapter from the log. Answers when the request is on disk; GET the run for how it goes."""
+        """Train a new adapter from the log of scored answers. It takes minutes to hours: the answer comes when the
+        request is on disk, and the run says how it goes. The trainer refuses, with the reason and the numbers, when the
+        data can't support it. What was trained is then tried on a share of the live traffic, and takes over only when
+        that proves it better.
+        """
         asked = _request(body, caller, idempotency_key)
         request.state.concerns = {"run_id": asked.request_id, "agent_id": asked.agent_id}
         folder = await accept(asked)

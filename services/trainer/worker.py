@@ -19,7 +19,7 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import ADAPTERS, TRAINING
 from ratchet.http.work import Threads
-from ratchet.runs.api import TrainingRuns, runs_router, trainings_router
+from ratchet.runs.api import TrainingRuns, runs_router
 from ratchet.runs.store import RunFolder, RunStore
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
@@ -81,7 +81,7 @@ class TrainerWorker:
 
     def routers(self) -> Sequence[APIRouter]:
         runs = TrainingRuns(self._settings.adapters_dir, self._threads)
-        return [trainer_router(self.accept), trainings_router(runs), runs_router(runs)]
+        return [trainer_router(self.accept), runs_router(runs)]
 
     async def start(self) -> None:
         """Takes up what was left unfinished."""

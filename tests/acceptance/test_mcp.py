@@ -15,18 +15,20 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from ratchet.adapters.folder import adapter_sha256
-from ratchet.mcp.resources import FIXED, TEMPLATES
-from ratchet.mcp.server import TABLES
 from schemas.messages.adapter_trained import AdapterTrained
 from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
 from tests.ratchet.adapters.making_adapters import published
+from tests.ratchet.http.real_services import NAMES
+from tests.ratchet.mcp.test_tools import SPECS
 from tests.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 TRAINER = "trainer"
-OF_FLEET = tuple(table for table in TABLES if table.service != "runner")
+TOOLS_OF = {
+    service: {spec.name for spec in SPECS if spec.route.service == service} for service in NAMES if service != "runner"
+}
 """The runner's is called where there is one (test_runner.py)."""
 WHY = "seen in the test of every tool"
 SOON_S = 60.0
@@ -120,7 +122,7 @@ async def test_every_tool_does_its_work_on_a_running_fleet(fleet: Fleet) -> None
         await resources_and_prompts(ask.client)
         await programs_by_hand(ask)
 
-        assert ask.called == {spec.name for table in OF_FLEET for spec in table}
+        assert ask.called == set().union(*TOOLS_OF.values())
 
 
 async def tasks(ask: Asking) -> None:
@@ -149,7 +151,7 @@ async def tasks(ask: Asking) -> None:
 
 
 async def direct_calls(ask: Asking) -> None:
-    generated = await ask("generate", input="hi", n=2, agent_id="small")
+    generated = await ask("generate", input="hi", sampling={"n": 2}, agent_id="small")
     loaded = await ask("loaded_adapters")
     scored = await ask("score", input="hi", responses=["hi", "ho"], reference="hi")
 
@@ -226,8 +228,7 @@ async def programs_by_hand(ask: Asking) -> None:
 async def resources_and_prompts(client: Client) -> None:
     listed = {resource.uri for resource in (await client.list_resources()).resources}
     templates = (await client.list_resource_templates()).resource_templates
-    assert listed == {fixed.uri for fixed in FIXED}
-    assert len(templates) == len(TEMPLATES)
+    assert (len(listed), len(templates)) == (8, 5)
 
     read = {uri: json.loads((await client.read_resource(uri)).contents[0].text) for uri in listed}  # type: ignore[union-attr]
     tail = read["ratchet://log/tail"]["items"]
@@ -249,10 +250,10 @@ async def resources_and_prompts(client: Client) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_each_service_serves_its_own_tools_at_mcp(fleet: Fleet, mode: str) -> None:
-    for table in OF_FLEET:
-        async with Client(f"{url_of(fleet, table.service)}/mcp", mode=mode) as client:
+    for service, tools in TOOLS_OF.items():
+        async with Client(f"{url_of(fleet, service)}/mcp", mode=mode) as client:
             listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-            assert set(listed) == {spec.name for spec in table}
+            assert set(listed) == tools
             assert all(tool.output_schema and tool.annotations for tool in listed.values())
 
     async with Client(f"{url_of(fleet, ORCHESTRATOR)}/mcp", mode=mode) as client:

@@ -15,10 +15,11 @@ from ratchet.bus.topology import (
     UNROUTABLE_EXCHANGE,
     fleet_topology,
 )
-from ratchet.http.access.matrix import matrix_of
+from ratchet.http.access.matrix import AccessRule
+from ratchet.http.operation import Effect
 from services.cli.app import COMMANDS, app, command
 from tests.infra.exported_metrics import exported
-from tests.ratchet.http.real_services import NAMES
+from tests.ratchet.http.real_services import NAMES, rules_of
 
 
 def help_of_commands() -> str:
@@ -55,18 +56,21 @@ def metric_names() -> str:
 
 def routes_and_roles() -> str:
     """Each route of each service: who may call it, and whether the audit takes it as a change or as work."""
-    rows = sorted(
-        (service, row.route, _roles(row), "" if row.effect == "none" else f" ({row.effect})")
-        for service in NAMES
-        for row in matrix_of(service).rows
-    )
+    rows = sorted((service, rule.route, _roles(rule), _effect(rule)) for service in NAMES for rule in rules_of(service))
     return "".join(f"{service} {route}: {roles}{effect}\n" for service, route, roles, effect in rows)
 
 
-def _roles(row: Any) -> str:
-    if row.roles is None:
+def _roles(rule: AccessRule) -> str:
+    declared = rule.operation
+    if declared.roles is None:
         return "anyone"
-    return ", ".join(f"{role}:own" if role in row.own_only else str(role) for role in sorted(row.roles))
+    return ", ".join(f"{role}:own" if role in declared.own_only else str(role) for role in sorted(declared.roles))
+
+
+def _effect(rule: AccessRule) -> str:
+    if rule.operation.effect is Effect.WORKS:
+        return " (work)"
+    return " (change)" if rule.operation.effect.changes else ""
 
 
 def retry_queues() -> str:

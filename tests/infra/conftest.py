@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.render.manifests import Manifest, manifests
+from infra.render.manifests import Manifests, manifests
 from infra.render.recording import Recording, record, stack_configuration
 from tests.infra.seeded_mistakes import with_programs
 
@@ -20,16 +20,16 @@ def dev_recording() -> Recording:
 
 
 @pytest.fixture(scope="session")
-def prod(prod_recording: Recording) -> list[Manifest]:
+def prod(prod_recording: Recording) -> Manifests:
     return manifests(prod_recording)
 
 
 @pytest.fixture(scope="session")
-def programs() -> list[Manifest]:
+def programs() -> Manifests:
     """`prod`, with runners and a scorer that runs code."""
     return manifests(record("prod", with_programs()))
 
 
 @pytest.fixture(scope="session")
-def dev(dev_recording: Recording) -> list[Manifest]:
+def dev(dev_recording: Recording) -> Manifests:
     return manifests(dev_recording)

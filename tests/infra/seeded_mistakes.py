@@ -8,13 +8,13 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from infra.checks import findings
-from infra.render.manifests import Manifest, manifests
+from infra.render.manifests import Manifests, manifests
 from infra.render.recording import record, stack_configuration
 
 PAGE = Path(__file__).parents[2] / "docs" / "infra.md"
@@ -26,7 +26,8 @@ VALID_ALONE = "valid_alone"
 class Stack:
     """A copy of a stack's manifests, to make mistakes in."""
 
-    def __init__(self, found: Sequence[Manifest]) -> None:
+    def __init__(self, found: Manifests) -> None:
+        self.settings = found.settings
         self.manifests = [replace(one, content=copy.deepcopy(one.content)) for one in found]
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
@@ -542,13 +543,13 @@ MISTAKES = (
 )
 
 
-def found_by(good: Mapping[str, Sequence[Manifest]]) -> dict[str, set[str]]:
+def found_by(good: Mapping[str, Manifests]) -> dict[str, set[str]]:
     """The checks that find each mistake, made alone in good manifests of its stack."""
     verdicts = {}
     for mistake in MISTAKES:
         stack = Stack(good[mistake.stack])
         mistake.make(stack)
-        verdicts[mistake.text] = {finding.check for finding in findings(stack.manifests)}
+        verdicts[mistake.text] = {finding.check for finding in findings(Manifests(stack.manifests, stack.settings))}
     return verdicts
 
 
@@ -586,7 +587,7 @@ def with_programs() -> dict[str, Any]:
     return configuration
 
 
-def stacks() -> Iterator[tuple[str, list[Manifest]]]:
+def stacks() -> Iterator[tuple[str, Manifests]]:
     for name in ("dev", "prod"):
         yield name, manifests(record(name, stack_configuration(name)))
     yield "programs", manifests(record("prod", with_programs()))

@@ -2,90 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
 from collections.abc import Iterator
 
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker, ProbableAccessDeniedError, ProbableAuthenticationError
 
-from infra.broker import definitions, password_hash
-from infra.broker_users import CLIENT, SCALER, User, users
-from ratchet.bus.topology import (
-    BROADCAST_EXCHANGE,
-    DEAD_EXCHANGE,
-    EXCHANGE,
-    KEPT_RESPONSES,
-    LISTENER,
-    UNROUTABLE_EXCHANGE,
-    fleet_topology,
-)
-from services.cli.fleet.accounts import Account, accounts
+from infra.broker import CLIENT, definitions, password_hash, users
+from infra.settings import StackSettings
+from ratchet.bus.topology import EXCHANGE, KEPT_RESPONSES
 from services.cli.fleet.local_broker import LocalBroker
 
-AGENTS = ("small", "coder-2")
-PASSWORDS = {user: f"password-of-{user.name}" for user in users(AGENTS, runner=True, external_scorer=True)}
-TOPOLOGY = fleet_topology(AGENTS, auditor=True, external_scorer=True)
-RUNGS = tuple(rung.name for rung in TOPOLOGY.rungs)
-EXCHANGES = (EXCHANGE, BROADCAST_EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *RUNGS, "amq.default", "amq.topic")
-NAMES = (
-    *TOPOLOGY.names,
-    *EXCHANGES,
-    f"{LISTENER}1",
-    "reply.1",
-    "amq.gen-1",
-    "tasks2",
-    "other",
-    "events.small",
-    "rollouts",
+SETTINGS = StackSettings.model_validate(
+    {
+        "images": {"registry": "registry.example.com", "tag": "1"},
+        "agents": [{"id": "small"}, {"id": "coder-2"}],
+        "runner": {"programs": '[agents.small]\nprograms = ["shell"]'},
+        "externalScorer": True,
+        "clientNamespaces": ["apps"],
+    }
 )
-
-
-def rights(user: User | Account) -> set[tuple[str, ...]]:
-    """All that a user may do to whatever has a name, and with every routing key."""
-    names = {
-        (right, name)
-        for right, name in itertools.product(("configure", "write", "read"), NAMES)
-        if re.search(getattr(user, right), name)
-    }
-    keys = {
-        (topic.exchange, right, key)
-        for topic in user.topics
-        for right, key in itertools.product(("write", "read"), (*NAMES, "events.coder-2"))
-        if re.search(getattr(topic, right), key)
-    }
-    return names | keys
-
-
-@pytest.mark.parametrize("auditor", [False, True])
-@pytest.mark.parametrize("external_scorer", [False, True])
-@pytest.mark.parametrize("runner", [False, True])
-def test_each_user_may_what_the_fleet_says_and_only_the_scaler_is_more(
-    auditor: bool, external_scorer: bool, runner: bool
-) -> None:
-    topology = fleet_topology(AGENTS, auditor=auditor, external_scorer=external_scorer)
-    ours = {user.name: user for user in users(AGENTS, auditor=auditor, runner=runner, external_scorer=external_scorer)}
-    fleet = {account.name: account for account in accounts(topology, AGENTS, runner=runner)}
-
-    assert ours.keys() - fleet.keys() == {SCALER}
-    assert {name: rights(ours[name]) for name in fleet} == {name: rights(account) for name, account in fleet.items()}
-    assert {name: ours[name].tags for name in fleet} == {name: account.tags for name, account in fleet.items()}
-    assert rights(ours[SCALER]) == set()
-
-
-def test_every_topic_exchange_a_user_writes_to_has_its_keys_said() -> None:
-    """RabbitMQ takes a missing pattern for leave to use any key."""
-    silent = [
-        (user.name, exchange)
-        for user in users(AGENTS)
-        if user.name != "setup"
-        for exchange in (EXCHANGE, BROADCAST_EXCHANGE, *RUNGS)
-        if re.search(user.write, exchange) and exchange not in {topic.exchange for topic in user.topics}
-    ]
-
-    assert silent == []
+PASSWORDS = {user: f"password-of-{user.name}" for user in users(SETTINGS)}
 
 
 def test_a_password_is_hashed_as_the_broker_hashes_it() -> None:

@@ -17,13 +17,13 @@ import pytest
 import yaml
 
 from infra.runner import ISSUE
+from ratchet.bus.accounts import accounts
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 from ratchet.runtime.container_health import PORTS
 from ratchet.runtime.processes import PROCESSES
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.cli.broker.command import broker
-from services.cli.fleet.accounts import accounts
 from services.cli.fleet.credentials import MODEL_SERVER, STAND_INS
 from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings

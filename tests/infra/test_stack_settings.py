@@ -31,6 +31,21 @@ from infra.render.recording import record, stack_configuration
         (lambda fleet: fleet.update(runner={"programs": '[agents.x]\nprograms = ["shell"]'}), "'x' is no agent"),
         (lambda fleet: fleet.update(externalScorer=True, clientNamespaces=[]), "externalScorer is set"),
         (lambda fleet: fleet.update(sandbox={"isolation": "bwrap"}), "sandbox.isolation"),
+        (
+            lambda fleet: fleet["trainer"]["resources"].update(gpus=0),
+            "trainer.device is cuda, but trainer.resources.gpus",
+        ),
+        (lambda fleet: fleet["trainer"].update(device="cpu"), "the GPUs would be held for nothing"),
+        (lambda fleet: fleet["agents"][0]["server"].update(gpus=0), "agent small's server has no GPU"),
+        (lambda fleet: fleet["judge"].update(serverArgs=["--tensor-parallel-size", "4"]), "over 4 GPUs (serverArgs)"),
+        (lambda fleet: fleet.update(hubAccess=False), "has a model of a hub, but hubAccess is false"),
+        (lambda fleet: fleet["trainer"].update(model="/models/other"), "no adapter would fit"),
+        (lambda fleet: fleet["orchestrator"].update(logKeepGb=900), "orchestrator.logKeepGb is 900"),
+        (lambda fleet: fleet["storage"].update(accessMode="ReadWriteOnce"), "storage.accessMode is ReadWriteOnce"),
+        (lambda fleet: fleet.update(auditor={"strategy": "judge:absolute", "judgeUrl": "http://judge/v1"}), "judgeUrl"),
+        (lambda fleet: fleet["scorer"].update(judgeUrl="https://judge.example.com/v1"), "without scorer.judgeModel"),
+        (lambda fleet: fleet["scorer"].update(judgeKeySecret="key"), "without scorer.judgeUrl"),
+        (lambda fleet: fleet["scorer"].update(strategy="verifier:exact"), "nobody asks the judge of this stack"),
     ],
 )
 def test_a_bad_configuration_is_refused_with_its_key(change: Callable[[dict[str, Any]], None], said: str) -> None:

@@ -17,7 +17,7 @@ from kubernetes_validate import SchemaNotFoundError, validate
 from infra.checks import findings
 from infra.checks.cluster import Cluster
 from infra.checks.schema import CUSTOM, KUBERNETES
-from infra.render.manifests import Manifest, manifests
+from infra.render.manifests import Manifest, Manifests, manifests
 from infra.render.recording import Recording, record, stack_configuration
 from tests.infra.seeded_mistakes import PROGRAMS, with_programs
 
@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=["dev", "prod"])
-def stack(request: pytest.FixtureRequest) -> list[Manifest]:
-    found: list[Manifest] = request.getfixturevalue(request.param)
+def stack(request: pytest.FixtureRequest) -> Manifests:
+    found: Manifests = request.getfixturevalue(request.param)
     return found
 
 
@@ -38,11 +38,11 @@ def names(found: list[Manifest], kind: str) -> set[str]:
     return {manifest.name for manifest in found if manifest.kind == kind}
 
 
-def test_no_check_finds_anything(stack: list[Manifest]) -> None:
+def test_no_check_finds_anything(stack: Manifests) -> None:
     assert [str(finding) for finding in findings(stack)] == []
 
 
-def test_kubernetes_validate_itself_accepts_one_of_each_kind(dev: list[Manifest], prod: list[Manifest]) -> None:
+def test_kubernetes_validate_itself_accepts_one_of_each_kind(dev: Manifests, prod: Manifests) -> None:
     """The check `valid_alone` uses its schemas, on every manifest, but not its slow reading of them."""
     kinds = {manifest.kind: manifest for manifest in (*dev, *prod)}
     unknown = []
@@ -56,7 +56,7 @@ def test_kubernetes_validate_itself_accepts_one_of_each_kind(dev: list[Manifest]
     assert all(manifest.content["apiVersion"].startswith(CUSTOM) for manifest in unknown)
 
 
-def test_the_command_writes_what_was_recorded(prod: list[Manifest], tmp_path: Path) -> None:
+def test_the_command_writes_what_was_recorded(prod: Manifests, tmp_path: Path) -> None:
     (tmp_path / "left-over.yaml").write_text("of: an earlier time")
 
     run = subprocess.run(
@@ -81,7 +81,7 @@ def test_a_person_is_told_the_addresses(prod_recording: Recording) -> None:
     assert prod_recording.outputs["client_amqp_url"] == "[secret]"
 
 
-def test_with_keda_queues_scale_and_a_gpu_is_held_only_while_one_trains(prod: list[Manifest]) -> None:
+def test_with_keda_queues_scale_and_a_gpu_is_held_only_while_one_trains(prod: Manifests) -> None:
     assert names(prod, "ScaledObject") == {"agent-small", "scorer"}
     assert names(prod, "HorizontalPodAutoscaler") == set()
     assert "trainer" not in names(prod, "Deployment")
@@ -91,14 +91,14 @@ def test_with_keda_queues_scale_and_a_gpu_is_held_only_while_one_trains(prod: li
     assert one(prod, "ScaledObject", "scorer")["spec"]["minReplicaCount"] == 0
 
 
-def test_without_keda_cpu_scales_and_the_trainer_stays(dev: list[Manifest]) -> None:
+def test_without_keda_cpu_scales_and_the_trainer_stays(dev: Manifests) -> None:
     assert names(dev, "HorizontalPodAutoscaler") == {"agent-small", "scorer"}
     assert names(dev, "ScaledObject") | names(dev, "ScaledJob") | names(dev, "TriggerAuthentication") == set()
     assert "trainer" in names(dev, "Deployment")
     assert "RATCHET_TRAINER_ONCE" not in one(dev, "ConfigMap", "trainer")["data"]
 
 
-def test_an_agent_with_vllm_has_a_server_of_its_own_that_outlives_it(prod: list[Manifest]) -> None:
+def test_an_agent_with_vllm_has_a_server_of_its_own_that_outlives_it(prod: Manifests) -> None:
     pod = one(prod, "Deployment", "agent-small")["spec"]["template"]["spec"]
 
     (server,) = pod["initContainers"]
@@ -109,13 +109,13 @@ def test_an_agent_with_vllm_has_a_server_of_its_own_that_outlives_it(prod: list[
     assert mounts["adapters"] == one(prod, "ConfigMap", "agent-small")["data"]["RATCHET_ADAPTERS_DIR"]
 
 
-def test_three_brokers_find_each_other_and_one_alone_does_not_look(prod: list[Manifest], dev: list[Manifest]) -> None:
+def test_three_brokers_find_each_other_and_one_alone_does_not_look(prod: Manifests, dev: Manifests) -> None:
     assert "k8s" in one(prod, "ConfigMap", "rabbitmq-files")["data"]["20-fleet.conf"]
     assert "cluster_formation" not in one(dev, "ConfigMap", "rabbitmq-files")["data"]["20-fleet.conf"]
     assert one(prod, "StatefulSet", "rabbitmq")["spec"]["replicas"] == 3
 
 
-def test_who_only_reads_a_claim_cannot_write_it(prod: list[Manifest]) -> None:
+def test_who_only_reads_a_claim_cannot_write_it(prod: Manifests) -> None:
     def writable(pod: Mapping[str, Any]) -> set[str]:
         mounts = pod["containers"][0]["volumeMounts"]
         return {mount["name"] for mount in mounts if not mount.get("readOnly")} - {"temporary", "index"}
@@ -133,7 +133,7 @@ def test_who_only_reads_a_claim_cannot_write_it(prod: list[Manifest]) -> None:
     }
 
 
-def test_the_index_lies_on_the_node_of_its_orchestrator(prod: list[Manifest]) -> None:
+def test_the_index_lies_on_the_node_of_its_orchestrator(prod: Manifests) -> None:
     """SQLite's write-ahead log works on no network file system, as the shared claims may be."""
     pod = one(prod, "Deployment", "orchestrator")["spec"]["template"]["spec"]
     (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "index"]
@@ -143,7 +143,7 @@ def test_the_index_lies_on_the_node_of_its_orchestrator(prod: list[Manifest]) ->
     assert {"name": "RATCHET_INDEX_DIR", "value": at} in pod["containers"][0].get("env", []) or at == "/index"
 
 
-def test_a_change_of_configuration_replaces_the_pods_and_nothing_else_does(dev: list[Manifest]) -> None:
+def test_a_change_of_configuration_replaces_the_pods_and_nothing_else_does(dev: Manifests) -> None:
     configuration = stack_configuration("dev")
     configuration["ratchet:fleet"]["scorer"]["strategy"] = "verifier:exact"
 
@@ -159,7 +159,7 @@ def test_a_change_of_configuration_replaces_the_pods_and_nothing_else_does(dev: 
     assert {name for name, value in hashes(changed).items() if hashes(dev)[name] != value} == {"scorer"}
 
 
-def test_the_api_is_reached_through_the_gateway_alone(prod: list[Manifest], dev: list[Manifest]) -> None:
+def test_the_api_is_reached_through_the_gateway_alone(prod: Manifests, dev: Manifests) -> None:
     gateway = one(prod, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"][0]
     port = one(prod, "Service", "orchestrator-nodes")["spec"]["ports"][0]["port"]
     sources = [
@@ -177,7 +177,7 @@ def test_the_api_is_reached_through_the_gateway_alone(prod: list[Manifest], dev:
     assert names(dev, "NetworkPolicy") >= {"gateway"}
 
 
-def test_a_person_types_commands_in_a_pod_that_reaches_the_broker_and_nothing_else(prod: list[Manifest]) -> None:
+def test_a_person_types_commands_in_a_pod_that_reaches_the_broker_and_nothing_else(prod: Manifests) -> None:
     spec = one(prod, "Deployment", "operator")["spec"]["template"]["spec"]
     (shell,) = spec["containers"]
     rules = one(prod, "NetworkPolicy", "operator")["spec"]
@@ -191,7 +191,7 @@ def test_a_person_types_commands_in_a_pod_that_reaches_the_broker_and_nothing_el
     assert [port["port"] for rule in rules["egress"] for port in rule["ports"]] == [5672, 53, 53]
 
 
-def test_a_password_is_a_file_of_whom_it_belongs_to_and_in_no_environment(stack: list[Manifest]) -> None:
+def test_a_password_is_a_file_of_whom_it_belongs_to_and_in_no_environment(stack: Manifests) -> None:
     ours = [pods for pods in Cluster(stack).pods if pods.owner.name != "rabbitmq"]
     variables = [
         (str(pods), source)
@@ -229,7 +229,7 @@ def test_a_token_of_the_hub_reaches_those_who_download_and_nobody_else() -> None
     assert told == {"agent-small agent", "agent-small vllm", "judge vllm", "trainer trainer"}
 
 
-def test_the_gateway_reaches_the_orchestrators_and_names_and_nothing_else(stack: list[Manifest]) -> None:
+def test_the_gateway_reaches_the_orchestrators_and_names_and_nothing_else(stack: Manifests) -> None:
     egress = one(stack, "NetworkPolicy", "gateway")["spec"]["egress"]
 
     reached = [(peer, port["port"]) for rule in egress for peer in rule["to"] for port in rule["ports"]]
@@ -238,7 +238,7 @@ def test_the_gateway_reaches_the_orchestrators_and_names_and_nothing_else(stack:
     ]  # fmt: skip
 
 
-def test_every_scratch_folder_has_a_size(stack: list[Manifest]) -> None:
+def test_every_scratch_folder_has_a_size(stack: Manifests) -> None:
     folders = [
         volume["emptyDir"]
         for pods in Cluster(stack).pods
@@ -250,14 +250,14 @@ def test_every_scratch_folder_has_a_size(stack: list[Manifest]) -> None:
     assert [folder for folder in folders if not folder.get("sizeLimit")] == []
 
 
-def test_a_config_map_for_each_dashboard_and_for_no_other_file(prod: list[Manifest]) -> None:
+def test_a_config_map_for_each_dashboard_and_for_no_other_file(prod: Manifests) -> None:
     dashboards = {f"dashboard-{path.stem}" for path in (ROOT / "infra" / "grafana" / "dashboards").iterdir()}
 
     assert {name for name in names(prod, "ConfigMap") if name.startswith("dashboard-")} == dashboards
     assert dashboards
 
 
-def test_the_logs_leave_a_fifth_of_their_claim(dev: list[Manifest]) -> None:
+def test_the_logs_leave_a_fifth_of_their_claim(dev: Manifests) -> None:
     assert one(dev, "PersistentVolumeClaim", "logs")["spec"]["resources"]["requests"]["storage"] == "2Gi"
     assert one(dev, "ConfigMap", "orchestrator")["data"]["RATCHET_LOG_KEEP_GB"] == f"{0.8 * 2 * 2**30 / 1e9:g}"
 
@@ -274,7 +274,7 @@ def test_a_second_agent_is_one_more_entry() -> None:
     assert one(found, "ConfigMap", "orchestrator")["data"]["RATCHET_AGENTS"] == "small,coder"
 
 
-def test_programs_run_where_nothing_is_to_be_had(programs: list[Manifest]) -> None:
+def test_programs_run_where_nothing_is_to_be_had(programs: Manifests) -> None:
     pod = one(programs, "Deployment", "runner")["spec"]["template"]["spec"]
     (box,) = pod["containers"]
     told = one(programs, "ConfigMap", "runner")["data"]
@@ -303,7 +303,7 @@ def test_programs_run_where_nothing_is_to_be_had(programs: list[Manifest]) -> No
     assert pod["terminationGracePeriodSeconds"] > float(told["RATCHET_DRAIN_GRACE_S"]) == 300
 
 
-def test_what_programs_require_is_installed_by_a_job_with_the_world_and_no_secret(programs: list[Manifest]) -> None:
+def test_what_programs_require_is_installed_by_a_job_with_the_world_and_no_secret(programs: Manifests) -> None:
     job = one(programs, "Job", "programs")["spec"]
     (box,) = job["template"]["spec"]["containers"]
     told, of_runner = (one(programs, "ConfigMap", name)["data"] for name in ("programs", "runner"))
@@ -328,7 +328,7 @@ def test_what_programs_require_is_installed_by_a_job_with_the_world_and_no_secre
     assert [str(finding) for finding in findings(other)] == []
 
 
-def test_runners_follow_the_tasks_of_the_agents_they_answer_for_and_those_take_none(programs: list[Manifest]) -> None:
+def test_runners_follow_the_tasks_of_the_agents_they_answer_for_and_those_take_none(programs: Manifests) -> None:
     scaled = one(programs, "ScaledObject", "runner")["spec"]
     of_agent = one(programs, "ConfigMap", "agent-small")["data"]
 
@@ -355,7 +355,7 @@ def test_on_gvisor_the_pod_has_its_runtime_class_and_the_runtimes_own_profile() 
     assert "runtimeClassName" not in one(found, "Deployment", "agent-small")["spec"]["template"]["spec"]
 
 
-def test_a_runners_token_is_issued_where_nobody_can_ask_for_another(programs: list[Manifest]) -> None:
+def test_a_runners_token_is_issued_where_nobody_can_ask_for_another(programs: Manifests) -> None:
     pod = one(programs, "Deployment", "runner-token")["spec"]["template"]["spec"]
     rules = one(programs, "NetworkPolicy", "runner-token")["spec"]
     holders = {
@@ -403,3 +403,23 @@ def test_an_auditor_is_a_second_scorer_on_queues_of_its_own() -> None:
             if one(found, "ConfigMap", name).get("data", {}).get("RATCHET_AUDITOR") == "verifier:exact"} >= {
         "auditor", "orchestrator", "scorer", "trainer", "queues", "agent-small",
     }  # fmt: skip
+
+
+def test_a_judge_outside_the_cluster_is_reached_at_its_port_with_the_sites_key() -> None:
+    configuration = stack_configuration("prod")
+    fleet = configuration["ratchet:fleet"]
+    del fleet["judge"]
+    fleet["scorer"] |= {
+        "judgeUrl": "https://judge.example.com:8443/v1", "judgeModel": "big", "judgeKeySecret": "judge-key",
+    }  # fmt: skip
+
+    found = manifests(record("prod", configuration))
+
+    box = one(found, "Deployment", "scorer")["spec"]["template"]["spec"]["containers"][0]
+    (key,) = [variable["valueFrom"] for variable in box["env"] if variable["name"] == "RATCHET_SCORER_JUDGE_API_KEY"]
+    egress = one(found, "NetworkPolicy", "scorer")["spec"]["egress"]
+    outside = [port["port"] for rule in egress if "ipBlock" in rule["to"][0] for port in rule["ports"]]
+    assert [str(finding) for finding in findings(found)] == []
+    assert key == {"secretKeyRef": {"name": "judge-key", "key": "api_key"}}
+    assert one(found, "ConfigMap", "scorer")["data"]["RATCHET_SCORER_JUDGE_URL"] == "https://judge.example.com:8443/v1"
+    assert outside == [8443]

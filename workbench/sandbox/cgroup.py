@@ -25,7 +25,8 @@ COUNTED = "cpuacct"
 """Of version 1; version 2 counts in every group."""
 PREFIX = "ratchet-sandbox-"
 EMPTY_WITHIN_S = 5.0
-MOUNTS, OWN = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
+FORGOTTEN_AFTER_S = 86_400.0
+MOUNTS, OWN, PIDS = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup"), Path("/proc/self/ns/pid")
 
 
 class RunGroup(Protocol):
@@ -59,7 +60,7 @@ class Cgroups:
 
     def group(self, limits: Limits) -> RunGroup:
         """Raises OSError where it can't be made any more."""
-        name = f"{PREFIX}{os.getpid()}-{started(os.getpid())}-{uuid.uuid4().hex[:12]}"
+        name = f"{PREFIX}{os.getpid()}-{started(os.getpid())}-{_namespace()}-{uuid.uuid4().hex[:12]}"
         paths = list[Path]()
         try:
             for folder in self.folders:
@@ -78,22 +79,37 @@ class Cgroups:
         removed = 0
         for folder in self.folders:
             for path in folder.glob(f"{PREFIX}*"):
-                if not _is_owned(path.name):
+                if not _is_owned(path):
                     with suppress(OSError):
                         _emptied(path)
                         removed += 1
         return removed
 
 
-def _is_owned(name: str) -> bool:
-    """By the process that made it, and not by one that got its number later."""
-    number, *rest = name.removeprefix(PREFIX).split("-")
+def _is_owned(path: Path) -> bool:
+    """Return whether the process that made the group is there, and not another that got its number later.
+
+    Containers may share a folder of groups, and see none of each other's processes. A group of another container is
+    left alone, unless it is empty a day after it was made.
+    """
+    number, *rest = path.name.removeprefix(PREFIX).split("-")
     if not number.isdigit():
+        return True
+    if len(rest) > 2 and rest[1] != str(_namespace()):
+        with suppress(OSError):
+            return bool(_members(path)) or time.time() - path.stat().st_mtime < FORGOTTEN_AFTER_S
         return True
     with suppress(OSError):
         began = started(int(number))
         return len(rest) < 2 or rest[0] == began  # an older release names no start
     return False
+
+
+def _namespace() -> int:
+    """Return the number of this process's namespace of process ids; 0 where it can't be read."""
+    with suppress(OSError):
+        return PIDS.stat().st_ino
+    return 0
 
 
 def find(named: Path | None = None) -> Cgroups | None:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ratchet.http.access.audit import AuditLog
 from ratchet.http.access.matrix import AccessRule
 from ratchet.http.access.roles import Caller
+from ratchet.http.operation import Effect
 from ratchet.http.problem import RETRY_AFTER_S, Problem, status_of
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import without_tokens
@@ -103,48 +104,48 @@ class AuditRefusals:
 
 
 class AuditChanges:
-    """Inside of the guard: `state["row"]` says what the route does."""
+    """Audits what the guard let in: `state["rule"]` says what the route does."""
 
     def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
         self._app = app
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        row: AccessRule | None = scope["state"].get("row") if scope["type"] == "http" else None
-        if row is None or row.effect == "none":
+        rule: AccessRule | None = scope["state"].get("rule") if scope["type"] == "http" else None
+        if rule is None or rule.operation.effect is Effect.READS:
             await self._app(scope, receive, send)
             return
-        begun = await self._begin(scope, row)
+        begun = await self._begin(scope, rule)
 
         async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._end(scope, row, begun, message["status"])
+                self._end(scope, rule, begun, message["status"])
             await send(message)
 
         try:
             await self._app(scope, receive, send_and_note)
         except asyncio.CancelledError:  # the caller's deadline passed: what was submitted goes on
-            self._end(scope, row, begun, 504)
+            self._end(scope, rule, begun, 504)
             raise
         except Exception as error:
-            self._end(scope, row, begun, status_of(error))
+            self._end(scope, rule, begun, status_of(error))
             raise
 
-    async def _begin(self, scope: Scope, row: AccessRule) -> int | None:
+    async def _begin(self, scope: Scope, rule: AccessRule) -> int | None:
         """The number of the line that says what is about to be changed; None for work.
 
         While the audit is in trouble, work is told beforehand too: the first that can be ends the trouble.
         """
-        if row.effect == "work" and self._audit.trouble() is None:
+        if rule.operation.effect is Effect.WORKS and self._audit.trouble() is None:
             return None
         try:
-            return await self._audit.record({"event": "change", **_who(scope), "concerns": _concerns(scope, row)})
+            return await self._audit.record({"event": "change", **_who(scope), "concerns": _concerns(scope, rule)})
         except JournalError as error:
             raise _not_audited(str(error)) from None
 
-    def _end(self, scope: Scope, row: AccessRule, begun: int | None, status: int) -> None:
+    def _end(self, scope: Scope, rule: AccessRule, begun: int | None, status: int) -> None:
         event: dict[str, Any] = {"event": "work"} if begun is None else {"event": "done", "change": begun}
-        self._audit.note({**event, **_who(scope), "concerns": _concerns(scope, row), "status": status})
+        self._audit.note({**event, **_who(scope), "concerns": _concerns(scope, rule), "status": status})
 
 
 def _who(scope: Scope) -> dict[str, Any]:
@@ -160,10 +161,10 @@ def _who(scope: Scope) -> dict[str, Any]:
     }
 
 
-def _concerns(scope: Scope, row: AccessRule) -> dict[str, str]:
+def _concerns(scope: Scope, rule: AccessRule) -> dict[str, str]:
     """Return what the request is about: the variables of the path, and what the route says
     (`request.state.concerns`)."""
-    match = row.pattern.match(scope["path"])
+    match = rule.pattern.match(scope["path"])
     named = (match.groupdict() if match else {}) | scope["state"].get("concerns", {})
     return {name: _plain(str(value)) for name, value in named.items()}
 

@@ -53,7 +53,7 @@ def token_check(settings: FleetSettings) -> TokenCheck | None:
 
 
 class Guard:
-    """Refuses with a Problem, or passes the request on with `state["caller"]` and `state["row"]`."""
+    """Refuses with a Problem, or passes the request on with `state["caller"]` and `state["rule"]`."""
 
     def __init__(self, app: ASGIApp, matrix: Matrix, tokens: TokenCheck | None, hosts: Collection[str]) -> None:
         self._app = app
@@ -70,20 +70,20 @@ class Guard:
 
     async def _admit(self, scope: Scope) -> None:
         state = scope.setdefault("state", {})
-        row = self._matrix.find(scope["method"], scope["path"])
-        if row is not None and row.roles is None:
-            if row.path not in HEALTH_PATHS:
+        rule = self._matrix.find(scope["method"], scope["path"])
+        if rule is not None and rule.operation.roles is None:
+            if rule.path not in HEALTH_PATHS:
                 self._check_host(Headers(scope=scope))
-            state["row"] = row
+            state["rule"] = rule
             return
         state["caller"] = who = await self._caller(Headers(scope=scope))
-        if row is None:
+        if rule is None:
             raise self._no_such(scope["path"])
-        state["row"] = row
-        if not row.allows(who.role):
-            roles = ", ".join(sorted(row.roles or ()))
-            raise Problem(403, "Not yours", f"{row.route} is for {roles}; this token is a {who.role}'s", "role")
-        if who.role in row.own_only:
+        state["rule"] = rule
+        if not rule.allows(who.role):
+            roles = ", ".join(sorted(rule.operation.roles or ()))
+            raise Problem(403, "Not yours", f"{rule.route} is for {roles}; this token is a {who.role}'s", "role")
+        if who.role in rule.operation.own_only:
             state["caller"] = replace(who, own_only=True)
 
     async def _caller(self, headers: Headers) -> Caller:

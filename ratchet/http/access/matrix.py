@@ -1,99 +1,79 @@
-"""The matrix of access: which role may call which route of a service. Pure, but for reading `matrix.toml` beside it."""
+"""The matrix of access: which role may call which route of a service, as the routes declare it. Pure."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any, Literal
 
-from starlette.routing import compile_path
+from starlette.routing import BaseRoute, Route, compile_path
 
 from ratchet.http.access.roles import Role
+from ratchet.http.operation import Operation, operation_of
 from ratchet.service.errors import SettingsError
-
-FILE = Path(__file__).with_name("matrix.toml")
-EVERY = "every"
-ANYONE = "anyone"
-OWN = ":own"
-
-Effect = Literal["none", "work", "change"]
-"""A call's effect on the fleet, and so how it is audited."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """One route: `roles` is None where anyone may call it, without a token."""
+    """One route, and what was declared of it."""
 
     method: str
     path: str
-    roles: frozenset[Role] | None
-    effect: Effect
     pattern: re.Pattern[str]
-    own_only: frozenset[Role] = frozenset()
-    """Those of `roles` that reach only the tasks of their own token's subject."""
+    operation: Operation
 
     @property
     def route(self) -> str:
         return f"{self.method} {self.path}"
 
     def allows(self, role: Role) -> bool:
-        return self.roles is None or role in self.roles
+        return self.operation.roles is None or role in self.operation.roles
 
 
 class Matrix:
-    """The rows of one service. A service that the file does not name has those of every service."""
+    """The rules of one service."""
 
-    def __init__(self, service: str, table: Mapping[str, Any]) -> None:
-        own = {} if service in (EVERY, "change", "work") else table.get(service, {})
-        self.service = service
-        self.rows = tuple(self._row(route, who, table) for route, who in (table[EVERY] | own).items())
+    def __init__(self, rules: Iterable[AccessRule]) -> None:
+        self.rules = tuple(rules)
         self._plain: dict[str, list[AccessRule]] = {}
-        for row in self.rows:
-            if "{" not in row.path:
-                self._plain.setdefault(row.path, []).append(row)
+        for rule in self.rules:
+            if "{" not in rule.path:
+                self._plain.setdefault(rule.path, []).append(rule)
 
     def find(self, method: str, path: str) -> AccessRule | None:
-        """The row of a request."""
-        return next((row for row in self._rows_of(path) if row.method == method), None)
+        """Return the rule of a request."""
+        return next((rule for rule in self._rules_of(path) if rule.method == method), None)
 
     def methods(self, path: str) -> list[str]:
         """Return the methods of the path; empty if there is no such path."""
-        return sorted(row.method for row in self._rows_of(path))
+        return sorted(rule.method for rule in self._rules_of(path))
 
-    def _rows_of(self, path: str) -> list[AccessRule]:
+    def _rules_of(self, path: str) -> list[AccessRule]:
         """One for each method. A path without variables goes before one with: `…/promote` is no version."""
         if plain := self._plain.get(path):
             return plain
-        found = [row for row in self.rows if row.pattern.match(path)]
-        fewest = min((row.path.count("{") for row in found), default=0)
-        return [row for row in found if row.path.count("{") == fewest]
-
-    def check(self, routes: Iterable[str]) -> None:
-        """Raises SettingsError if the application has a route that no row is about: it would be open to nobody."""
-        known = {row.route for row in self.rows}
-        if unknown := sorted(set(routes) - known):
-            raise SettingsError(
-                f"{self.service} has routes that {FILE.name} says nothing about: {', '.join(unknown)}. Add who may "
-                f"call them to [{self.service}] in {FILE}"
-            )
-
-    def _row(self, route: str, who: str | list[str], table: Mapping[str, Any]) -> AccessRule:
-        method, _, path = route.partition(" ")
-        roles = None if who == ANYONE else frozenset(Role(role.removesuffix(OWN)) for role in who)
-        own_only = frozenset(Role(role.removesuffix(OWN)) for role in who if role.endswith(OWN))
-        effect: Effect = "none"
-        if route in table.get("change", {}).get(self.service, ()):
-            effect = "change"
-        elif route in table.get("work", {}).get(self.service, ()):
-            effect = "work"
-        pattern, named, _ = compile_path(path)
-        return AccessRule(method, named, roles, effect, pattern, own_only)
+        found = [rule for rule in self.rules if rule.pattern.match(path)]
+        fewest = min((rule.path.count("{") for rule in found), default=0)
+        return [rule for rule in found if rule.path.count("{") == fewest]
 
 
-@cache
-def matrix_of(service: str) -> Matrix:
-    return Matrix(service, tomllib.loads(FILE.read_text(encoding="utf-8")))
+def matrix_of(service: str, routes: Mapping[str, BaseRoute]) -> Matrix:
+    """Return the matrix of a service's routes, by `METHOD /path`.
+
+    Raises SettingsError if nobody was named for one of them: it would be open to nobody, or to everybody.
+    """
+    rules, undeclared = [], []
+    for name, route in routes.items():
+        assert isinstance(route, Route)
+        method, _, _ = name.partition(" ")
+        pattern, path, _ = compile_path(route.path)
+        if (declared := operation_of(route.endpoint)) is None:
+            undeclared.append(name)
+        else:
+            rules.append(AccessRule(method, path, pattern, declared))
+    if undeclared:
+        raise SettingsError(
+            f"{service} has routes that nobody was named for: {', '.join(sorted(undeclared))}. Put a line `@operation` "
+            f"below the line of each (ratchet/http/operation.py)"
+        )
+    return Matrix(rules)

@@ -1,4 +1,5 @@
-"""The roles, and who calls. Which role may call which route is in `matrix.toml`; roles are sets, no hierarchy."""
+"""The roles, and who calls. Which role may call a route is declared with it (`ratchet/http/operation.py`); roles are
+sets, no hierarchy."""
 
 from __future__ import annotations
 

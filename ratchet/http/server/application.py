@@ -30,6 +30,7 @@ from ratchet.http.access.audit import AuditLog
 from ratchet.http.access.audited import AuditChanges, AuditRefusals, Refusals
 from ratchet.http.access.guard import Guard, token_check
 from ratchet.http.access.matrix import AccessRule, matrix_of
+from ratchet.http.operation import ANYONE, operation
 from ratchet.http.problem import RETRY_AFTER_S, Fault, Problem, problem_of, problem_of_http, problem_of_validation
 from ratchet.http.server.limits import Body, ConcurrencyLimit, Deadline, RateLimit, is_work, of_the_api, places_of_work
 from ratchet.http.server.openapi import document
@@ -56,8 +57,8 @@ def application(
 ) -> FastAPI:
     """`trouble`: why the service can't do its work; `phase`: why it takes no calls at all, such as while it starts.
 
-    Raises SettingsError for a route that the matrix of access says nothing about, and for a service that would listen
-    beyond loopback without keys to check tokens with.
+    Raises SettingsError for a route that is not declared as an operation, and for a service that would listen beyond
+    loopback without keys to check tokens with.
     """
     audit = AuditLog(settings.audit_dir, name)
     refusals = Refusals(audit.note)
@@ -80,13 +81,12 @@ def application(
     )
     for router in (operations_router(name, trouble), *routers):
         app.router.routes.extend(router.routes)  # include_router would take every route apart once more
-    app.router.routes.append(Route(mcp.PATH, mcp.McpEndpoint(name, app, settings.max_message_bytes)))
+    app.router.routes.append(Route(mcp.PATH, mcp.McpEndpoint(name, app, settings.max_message_bytes), methods=["POST"]))
     app.router.routes.append(Route("/openapi.json", _openapi_of(app), methods=["GET"]))
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)
-    matrix = matrix_of(name)
     routes = routes_of(app)
-    matrix.check(routes)
+    matrix = matrix_of(name, routes)
     app.openapi = cache(partial(document, app, matrix))  # type: ignore[method-assign]
     guard = Middleware(Guard, matrix=matrix, tokens=token_check(settings), hosts=settings.api_hosts)
     from_outside_in = [
@@ -127,6 +127,7 @@ def _openapi_of(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
     def encode() -> bytes:
         return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
+    @operation(ANYONE)
     async def openapi(_: Request) -> Response:
         return Response(encode(), media_type="application/json")
 
@@ -228,8 +229,8 @@ class KnownQueries:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["query_string"] and scope["path"].startswith("/v1/"):
-            row: AccessRule = scope["state"]["row"]
-            self._check(scope["query_string"], self._known.get(row.route, frozenset()))
+            rule: AccessRule = scope["state"]["rule"]
+            self._check(scope["query_string"], self._known.get(rule.route, frozenset()))
         await self._app(scope, receive, send)
 
     def _check(self, query: bytes, known: frozenset[str]) -> None:

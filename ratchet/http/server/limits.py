@@ -18,6 +18,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ratchet.http.access.roles import Caller
+from ratchet.http.operation import Effect
 from ratchet.http.problem import Problem
 
 BODY_S = 20.0
@@ -44,7 +45,7 @@ def of_the_api(scope: Scope) -> bool:
 
 def is_work(scope: Scope) -> bool:
     """Tell whether it is a task, a chat or feedback. Known after the guard."""
-    return bool(scope["type"] == "http" and scope["state"]["row"].effect == "work")
+    return bool(scope["type"] == "http" and scope["state"]["rule"].operation.effect is Effect.WORKS)
 
 
 def places_of_work(most: int) -> int:
@@ -179,7 +180,7 @@ class Deadline:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = Headers(scope=scope).get(TIMEOUT_HEADER) if scope["type"] == "http" else None
-        if given is None or scope["state"]["row"].effect == "change":
+        if given is None or scope["state"]["rule"].operation.effect.changes:
             await self._app(scope, receive, send)
             return
         seconds = seconds_of(given)

@@ -7,7 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from ratchet.http.access.matrix import AccessRule, Matrix
+from ratchet.http.access.matrix import Matrix
+from ratchet.http.operation import Operation
 from ratchet.http.problem import OPENAI_PATHS, ProblemDocument, document_problem
 from ratchet.http.server.limits import LONGEST_S, TIMEOUT_HEADER
 
@@ -35,9 +36,9 @@ def document(app: FastAPI, matrix: Matrix) -> dict[str, Any]:
     components["schemas"] = _schemas(components.get("schemas", {}))
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
-            row = matrix.find(method.upper(), path)
-            if row is not None and row.roles is not None:
-                _describe(operation, row, path)
+            rule = matrix.find(method.upper(), path)
+            if rule is not None and rule.operation.roles is not None:
+                _describe(operation, rule.operation, path)
     return made
 
 
@@ -48,9 +49,9 @@ def _schemas(found: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted((rest | own).items()))
 
 
-def _describe(operation: dict[str, Any], row: AccessRule, path: str) -> None:
+def _describe(operation: dict[str, Any], declared: Operation, path: str) -> None:
     statuses = {*EVERY_CALL, *(WITH_A_BODY if "requestBody" in operation else ())}
-    if row.effect != "change":
+    if not declared.effect.changes:
         statuses.update(OUT_OF_TIME)
         operation["parameters"] = [*operation.get("parameters", ()), TIMEOUT]
     if "{" in path:
@@ -66,4 +67,8 @@ def _describe(operation: dict[str, Any], row: AccessRule, path: str) -> None:
         events.pop("type", None)  # FastAPI's guess at what is not JSON; the schema is that of one event
     operation["responses"] = dict(sorted(responses.items()))
     operation["security"] = [{"bearer": []}]
-    operation["x-roles"] = sorted(row.roles or ())
+    operation["x-roles"] = sorted(declared.roles or ())
+    if declared.title:
+        operation["summary"] = declared.title
+    if declared.mcp:
+        operation["x-mcp"] = {"effect": declared.effect.name.lower(), **declared.mcp}

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import typer
 
+from ratchet.bus.accounts import GUEST, accounts, declare
 from ratchet.bus.topology import topology_of
 from ratchet.service.settings import FleetSettings
-from services.cli.fleet.accounts import GUEST, accounts, declare
 from services.cli.fleet.credentials import SECRET, hand_out, write_credentials
 from services.cli.fleet.folder import FleetFolder
 from services.cli.fleet.local_broker import USERS

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from ratchet.bus.accounts import Account
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import SettingsError
-from services.cli.fleet.accounts import Account
 
 SECRET = "ratchet_amqp_url"
 DEFINITIONS = "broker/definitions.json"

@@ -20,10 +20,10 @@ from typing import Self
 import pika
 from pika.exceptions import AMQPError
 
+from ratchet.bus.accounts import EVERYTHING, GUEST, NOTHING, SETUP, Account
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import BusError
-from services.cli.fleet.accounts import EVERYTHING, GUEST, NOTHING, SETUP, Account
 from services.cli.fleet.credentials import DEFINITIONS, SECRET, definitions, write_credentials
 from services.cli.fleet.ports import is_taken
 

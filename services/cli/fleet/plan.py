@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ratchet.bus.accounts import Account, accounts, declare
 from ratchet.bus.topology import Topology, topology_of
 from ratchet.programs.declared import read_programs
 from ratchet.runtime.processes import PROCESSES
 from ratchet.service.settings import FleetSettings
-from services.cli.fleet.accounts import Account, accounts, declare
 from services.cli.fleet.local_broker import LocalBroker
 from services.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
 from services.cli.fleet.supervisord import Program

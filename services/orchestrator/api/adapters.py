@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 
 from ratchet.adapters.agent_view import agent_view, begin, version_fields
 from ratchet.adapters.limits import AdapterLimits
@@ -17,6 +17,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import verify_registry
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
+from ratchet.http.operation import OPERATOR, SUBMITTER, VIEWER, Effect, operation
 from ratchet.http.paging import MOST, NEWEST, Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import Fault, Problem, problems
 from ratchet.http.work import Threads
@@ -41,6 +42,8 @@ from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.promotion.arms import ReadRegistry
 
 MOVED = problems(404, 409, 422, 503)
+WhichAgent = Annotated[AgentId, Path(description="The agent, such as 'small'.")]
+WhichVersion = Annotated[AdapterVersion, Path(description="Such as 'v1.0.2'.")]
 VERIFIED_FOR_S = 60.0
 HeldUps = Mapping[str, Sequence[HeldUp]]
 """Held-up candidates by agent."""
@@ -73,6 +76,7 @@ def adapters_router(
         return told_of(agent_view(registry, name), held_up())
 
     @router.get("/v1/adapters", responses=problems(404, 422, 503))
+    @operation(VIEWER, SUBMITTER, OPERATOR, title="List adapters", tool="list_adapters", resource="registry")
     async def adapters(
         agent_id: Annotated[AgentId | None, Query(description="Only this agent.")] = None,
         limit: Annotated[
@@ -81,8 +85,10 @@ def adapters_router(
         ] = None,
         cursor: Cursor = None,
     ) -> Page[AgentView]:
-        """Each agent's versions, the fleet's first agent first. A cursor leads from one agent's newest to its older
-        versions: name it, and a limit."""
+        """List each agent's adapter versions: which is primary (answers the users), which is candidate (being tried on
+        a share of the traffic), each version's state in a sentence, its parent, and how its experiments ended. A cursor
+        goes with `agent_id` and `limit`, and leads to that agent's older versions.
+        """
         before = sequence_of(cursor)
         if before is not None and (agent_id is None or limit is None):
             fault = Fault(pointer="cursor", detail="goes with `agent_id` and `limit`")
@@ -100,63 +106,80 @@ def adapters_router(
         return await threads.run(read)
 
     @router.get("/v1/adapters/{agent_id}", responses=problems(404, 422, 503))
-    async def agent(agent_id: AgentId) -> AgentView:
-        """One agent's versions and aliases."""
+    @operation(VIEWER, SUBMITTER, OPERATOR)
+    async def agent(agent_id: WhichAgent) -> AgentView:
+        """Show one agent's versions and aliases."""
         registry = await threads.run(store.read)
         (name,) = chosen_agents(agents, registry, agent_id)
         return told_of(agent_view(registry, name), held_up())
 
     @router.get("/v1/adapters/{agent_id}/{version}", responses=problems(404, 422, 503))
-    async def version(agent_id: AgentId, version: AdapterVersion) -> VersionDetail:
-        """One version whole: lineage, card, training curves, and what was decided on it."""
+    @operation(VIEWER, SUBMITTER, OPERATOR, title="Show an adapter", tool="show_adapter")
+    async def version(agent_id: WhichAgent, version: WhichVersion) -> VersionDetail:
+        """Show one adapter version whole: its card (data window, hyperparameters, metrics), its training curves, and
+        every decision on it with the evidence. It tells why a version was promoted, rejected or rolled back.
+        """
         detail = await threads.run(version_detail, store, book, agents, agent_id, version)
         return with_hold(detail, held_up().get(detail.agent_id, ()))
 
     @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
-    async def promote(agent_id: AgentId, asked: PromoteRequest, caller: CallerOf) -> AgentView:
-        """Make a version the primary at once, without an experiment; a watch begins."""
+    @operation(OPERATOR, effect=Effect.REPLACES, title="Promote an adapter", tool="promote")
+    async def promote(agent_id: WhichAgent, asked: PromoteRequest, caller: CallerOf) -> AgentView:
+        """Make a version the primary by hand, so that it answers all users at once, without the proof of an experiment.
+        A watch begins: the old primary keeps a small share and can still win.
+        """
         return await apply_move(
             agent_id, caller, lambda service: service.promote("adapters", asked.version, asked.reason)
         )
 
     @router.post("/v1/adapters/{agent_id}/rollback", responses=MOVED)
-    async def rollback(agent_id: AgentId, asked: RollBackRequest, caller: CallerOf) -> AgentView:
-        """Take the primary or the candidate out of traffic at once. Works while frozen, too."""
+    @operation(OPERATOR, effect=Effect.REPLACES, title="Roll an adapter back", tool="rollback")
+    async def rollback(agent_id: WhichAgent, asked: RollBackRequest, caller: CallerOf) -> AgentView:
+        """Take a version out of the traffic at once: a candidate ends its experiment, a primary is replaced by the one
+        before it. Works while frozen, too. A harmful candidate is rolled back by the fleet itself.
+        """
         return await apply_move(
             agent_id, caller, lambda service: service.roll_back("adapters", asked.version, asked.reason, asked.to)
         )
 
     @router.post("/v1/adapters/{agent_id}/freeze", responses=MOVED)
-    async def freeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
+    @operation(OPERATOR, effect=Effect.SETS, title="Freeze an agent", tool="freeze")
+    async def freeze(agent_id: WhichAgent, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
         return await apply_move(agent_id, caller, lambda service: service.decide(Freeze(), asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/unfreeze", responses=MOVED)
-    async def unfreeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
-        """Let the agent learn again."""
+    @operation(OPERATOR, effect=Effect.SETS, title="Unfreeze an agent", tool="unfreeze")
+    async def unfreeze(agent_id: WhichAgent, asked: FreezeRequest, caller: CallerOf) -> AgentView:
+        """Let a frozen agent learn again: experiments begin, and what proves better is promoted."""
         return await apply_move(agent_id, caller, lambda service: service.decide(Unfreeze(), asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/reanchor", responses=MOVED)
-    async def reanchor(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
-        """Take the scorer's scores of the anchors, from now on, as the measure; a training that waited goes on."""
+    @operation(OPERATOR, effect=Effect.SETS, title="Take the scorer as it is now", tool="reanchor")
+    async def reanchor(agent_id: WhichAgent, asked: FreezeRequest, caller: CallerOf) -> AgentView:
+        """Accept a scorer that has drifted because it was changed on purpose: its scores of the anchors become the
+        measure, and learning goes on. Once the scorer is as it was, learning goes on by itself.
+        """
         return await apply_move(agent_id, caller, lambda service: service.decide(Trust(anchor_anew=True), asked.reason))
 
     @router.get("/v1/decisions/verification", responses=problems(503))
+    @operation(VIEWER, OPERATOR)
     async def verification() -> Verification:
-        """The check that `ratchet adapters verify` makes: is all as it was decided, and signed?
+        """Make the check that `ratchet adapters verify` makes: is all as it was decided, and signed?
 
         At most once a minute.
         """
         return await verifier.verification()
 
     @router.get("/v1/decisions", responses=problems(422, 503))
+    @operation(VIEWER, OPERATOR, title="List decisions", resource="decisions")
     async def decisions(
         agent_id: Annotated[AgentId | None, Query(description="Only on this agent's adapters.")] = None,
         version: Annotated[AdapterVersion | None, Query(description="Only on this version.")] = None,
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[Decision]:
-        """The decisions on the adapters: by whom, why, and on which evidence. The newest first."""
+        """List what was promoted, rolled back, frozen …: by whom, why, and on what evidence. The newest first."""
         before = sequence_of(cursor)
         found = await threads.run(book.page, limit=limit + 1, before=before, agent_id=agent_id, version=version)
         following = cursor_of([found[limit - 1].sequence]) if len(found) > limit else None

@@ -18,6 +18,7 @@ from ratchet.dialects import messages
 from ratchet.dialects.chat import CHAT
 from ratchet.dialects.dialect import Dialect, count_retries
 from ratchet.http.access.guard import CallerOf
+from ratchet.http.operation import OPERATOR, OWN_TASKS, SUBMITTER, VIEWER, Effect, operation
 from ratchet.http.problem import problem_of, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from ratchet.http.work import while_connected
@@ -46,6 +47,7 @@ def chat_router(service: ChatService) -> APIRouter:
     @router.post(
         "/v1/chat/completions", response_model=ChatCompletion, responses=STREAM | problems(400, 404, 408, 410, 503, 504)
     )
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS)
     async def complete(
         body: Annotated[ChatRequest, Body()],
         request: Request,
@@ -65,20 +67,22 @@ def chat_router(service: ChatService) -> APIRouter:
         return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
 
     @router.get("/v1/models", response_model=ModelList)
+    @operation(VIEWER, SUBMITTER, OPERATOR)
     async def models(
         request: Request,
         limit: Annotated[int | None, Query(description=ONE_PAGE)] = None,
         after_id: Annotated[str | None, Query(description=ONE_PAGE)] = None,
         before_id: Annotated[str | None, Query(description=ONE_PAGE)] = None,
     ) -> Any:
-        """The fleet's agents, and the versions of each that can be asked for."""
+        """List the fleet's agents, and the versions of each that can be asked for."""
         if messages.VERSION in request.headers:
             return JSONResponse(messages.write_models(*(model.id for model in service.models())))
         return ModelList(data=service.models())
 
     @router.get("/v1/models/{model}", response_model=Model, responses=problems(404))
+    @operation(VIEWER, SUBMITTER, OPERATOR)
     async def model(model: Annotated[str, InPath(max_length=128)], request: Request) -> Any:
-        """One of them."""
+        """Show one of them."""
         for one in service.models():
             if one.id == model:
                 return JSONResponse(messages.write_model(one.id)) if messages.VERSION in request.headers else one

@@ -18,6 +18,7 @@ from ratchet.bus.dead_letters.listing import Listing, Place
 from ratchet.bus.dead_letters.queue import Held, Stays
 from ratchet.bus.dead_letters.selection import Selection
 from ratchet.http.access.guard import CallerOf
+from ratchet.http.operation import OPERATOR, VIEWER, Effect, operation
 from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.work import Threads
@@ -46,8 +47,11 @@ def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRout
     in_broker = _DeadLetters(service, threads)
 
     @router.get("/v1/dead-letters", responses=problems(422, 503))
+    @operation(VIEWER, OPERATOR, title="List dead letters", tool="list_dead_letters", resource="dead-letters")
     async def dead_letters(limit: Limit = 50, cursor: Cursor = None) -> DeadLetters:
-        """The messages that could not be handled, the oldest first. Nothing is taken out."""
+        """List the messages that could not be handled, the oldest first, each with the reason in a sentence and the
+        queue it failed in. Nothing is taken out.
+        """
         after = _place(cursor)
         listed = await in_broker.listing()
         letters, last = listed.page(after, limit)
@@ -58,30 +62,40 @@ def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRout
         )
 
     @router.get("/v1/dead-letters/{letter_id}", responses=problems(404, 422, 503))
+    @operation(VIEWER, OPERATOR, title="Show a dead letter", resource="dead-letters")
     async def dead_letter(letter_id: LetterId) -> DeadLetterDetail:
-        """One letter whole, and what to do about it."""
+        """Show one dead letter whole, and what to do about it."""
         held = await in_broker.find(letter_id)
         if held is None:
             raise Problem(404, "No such letter", f"no letter of this id: {GONE}, or {TOO_DEEP}", "unknown-letter")
         return detail(held)
 
     @router.post("/v1/dead-letters/requeue", responses=problems(422, 503))
+    @operation(OPERATOR, effect=Effect.ADDS, title="Requeue dead letters", tool="requeue_dead_letters")
     async def requeue(asked: RequeueRequest) -> Requeued:
-        """Send letters back to the queues they failed in. Each leaves here only when the broker has it there."""
+        """Send dead letters back to the queues they failed in, once what made them fail is mended: by id, or all of a
+        queue. Each leaves here only when the broker has it there. What was done already is not done twice.
+        """
         wanted = Selection(frozenset(asked.ids), asked.queue)
         sent, stayed = await in_broker.change(lambda: service.send_back(wanted))
         return Requeued(sent=len(sent), stayed=_stayed_letters(wanted.ids, sent, stayed, GONE))
 
     @router.post("/v1/dead-letters/dismiss", responses=problems(422, 503))
+    @operation(OPERATOR, effect=Effect.REPLACES, title="Dismiss dead letters", tool="dismiss_dead_letters")
     async def dismiss(asked: DismissRequest, caller: CallerOf) -> Dismissed:
-        """Take letters out that nobody needs: each is in dismissed_letters.jsonl, whole, before it leaves."""
+        """Put dead letters away that nobody needs: by id, or all of a queue. Each is in dismissed_letters.jsonl, whole
+        and with the reason, before it leaves. It can be restored.
+        """
         wanted = Selection(frozenset(asked.ids), asked.queue)
         gone = await in_broker.change(lambda: service.dismiss(wanted, caller.name, asked.reason))
         return Dismissed(dismissed=len(gone), stayed=_stayed_letters(wanted.ids, gone, (), GONE))
 
     @router.post("/v1/dead-letters/restore", responses=problems(422, 503))
+    @operation(OPERATOR, effect=Effect.ADDS, title="Restore dismissed dead letters", tool="restore_dead_letters")
     async def restore(asked: RestoreRequest, caller: CallerOf) -> Restored:
-        """Send dismissed letters to the queues they failed in after all. Each is noted once the broker has it there."""
+        """Send dismissed letters to the queues they failed in after all, by id. Each is noted once the broker has it
+        there. One that was restored before is not sent again.
+        """
         wanted = frozenset(asked.ids)
         back, stayed = await in_broker.change(lambda: service.restore(wanted, caller.name, asked.reason))
         return Restored(restored=len(back), stayed=_stayed_letters(wanted, back, stayed, NOT_DISMISSED))

@@ -23,6 +23,7 @@ from ratchet.dialects.kept_turns import KeptTurns
 from ratchet.dialects.messages import MESSAGES
 from ratchet.dialects.responses import RESPONSES
 from ratchet.http.access.guard import CallerOf
+from ratchet.http.operation import OPERATOR, OWN_TASKS, Effect, operation
 from ratchet.http.problem import Fault, Problem
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from ratchet.http.work import while_connected
@@ -136,6 +137,7 @@ def dialects_router(service: ChatService) -> APIRouter:
     router, kept = APIRouter(), KeptTurns(MOST_KEPT_BYTES)
 
     @router.post(MESSAGES.path, include_in_schema=False)
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS)
     async def messages(
         request: Request,
         caller: CallerOf,
@@ -145,6 +147,7 @@ def dialects_router(service: ChatService) -> APIRouter:
         return await _answer_request(MESSAGES_FRONT, service, request, caller, idempotency_key, kept)
 
     @router.post(RESPONSES.path, include_in_schema=False)
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS)
     async def respond(request: Request, caller: CallerOf, idempotency_key: IdempotencyKey = None) -> Response:
         return await _answer_request(RESPONSES_FRONT, service, request, caller, idempotency_key, kept)
 

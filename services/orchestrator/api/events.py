@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import LOCAL
+from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, operation
 from ratchet.http.problem import Fault, Problem, problems
 from ratchet.http.server.limits import too_many
 from schemas.api.events import (
@@ -98,13 +99,14 @@ def events_router(hub: EventHub) -> APIRouter:
     router = APIRouter(tags=["events"])
 
     @router.get("/v1/events", status_code=200, response_class=EventStream, responses=STREAM | problems(422, 429))
+    @operation(VIEWER, OWN_TASKS, OPERATOR)
     async def events(
         who: CallerOf,
         last_event_id: LastId = None,
         after: After = None,
         kinds: Kinds = "",
     ) -> EventStream:
-        """The events, as they happen; a submitter is told of its own tasks.
+        """Tell the events as they happen; a submitter is told of its own tasks.
 
         A client that is too slow gets `gap`, and should read the lists again.
         """

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.work import Threads
@@ -22,12 +23,15 @@ def experiments_router(book: DecisionBook, views: ExperimentViews, threads: Thre
     router = APIRouter(tags=["experiments"])
 
     @router.get("/v1/experiments", responses=problems(422, 503))
+    @operation(VIEWER, OPERATOR, title="List experiments", tool="list_experiments")
     async def experiments(
         agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None,
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[ExperimentSummary]:
-        """All experiments, canaries and watches, the newest first."""
+        """List experiments, canaries and watches, the newest first: which version was tried against which, and how it
+        ended.
+        """
         before = sequence_of(cursor)
         records = [
             record
@@ -38,8 +42,12 @@ def experiments_router(book: DecisionBook, views: ExperimentViews, threads: Thre
         return Page(items=[one.summary() for one in records[:limit]], next=following)
 
     @router.get("/v1/experiments/{experiment_id:path}", responses=problems(404, 503))
+    @operation(VIEWER, OPERATOR, title="Show an experiment", tool="experiment_status", resource="experiments")
     async def experiment(experiment_id: ExperimentId) -> ExperimentDetail:
-        """One experiment: its plan, the verdict or what is missing for one, both arms, and the band over its units."""
+        """Show one experiment: its plan, the verdict so far with its reason, the e-values (gain at the plan's
+        promote_at promotes, harm at its roll_back_at rolls back), both arms' scores, and the band around the effect
+        over its units. It may be read at any moment: looking does no harm to it.
+        """
         record = await threads.run(book.experiment, experiment_id)
         if record is None:
             raise Problem(404, "No such experiment", "there was no experiment of this id", "unknown-experiment")

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body
 
 from ratchet.http.access.guard import CallerOf
+from ratchet.http.operation import OPERATOR, OWN_TASKS, Effect, operation
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from schemas.api.feedback import GivenFeedback
@@ -27,10 +28,12 @@ def feedback_router(service: FeedbackService) -> APIRouter:
     router = APIRouter(tags=["feedback"])
 
     @router.post("/v1/feedback", responses=problems(404, 409, 422, 503))
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Give feedback on an answer", tool="give_feedback")
     async def give(
         given: Annotated[GivenFeedback, Body()], caller: CallerOf, idempotency_key: IdempotencyKey = None
     ) -> LoggedFeedback:
-        """Give feedback on an answer: in training, its score takes the place of the scorer's; of several the last one.
+        """Say how good an answer turned out to be. Training then learns from this score in place of the scorer's (of
+        several, from the last one), and from the correction.
 
         The same `feedback_id` (or Idempotency-Key) again changes nothing.
         """

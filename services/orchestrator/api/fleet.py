@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ratchet.bus.protocol import QueueState
 from ratchet.bus.retry_policy import Rung
 from ratchet.bus.topology import Queue, Topology
+from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.http.problem import problems
 from ratchet.http.work import Threads
 from ratchet.logs.names import INTERACTIONS
@@ -24,8 +25,12 @@ def status_router(overview: Overview) -> APIRouter:
     router = APIRouter(tags=["status"])
 
     @router.get("/v1/status", responses=problems(503))
+    @operation(VIEWER, OPERATOR, title="Show the fleet at a glance", tool="fleet_status", resource="status")
     async def status() -> Status:
-        """Tasks, stages, scores by version, and how each agent stands."""
+        """Show the fleet at a glance: is it ready and if not why, tasks open and answered, seconds at each stage,
+        scores by adapter version, each agent's primary, candidate and experiment, dead letters. The first thing to look
+        at.
+        """
         return await overview.status()
 
     return router
@@ -38,8 +43,11 @@ def queues_router(snapshots: QueueSnapshots, topology: Topology) -> APIRouter:
     router = APIRouter(tags=["queues"])
 
     @router.get("/v1/queues", responses=problems(503))
+    @operation(VIEWER, OPERATOR, title="Show the queues", tool="queues")
     async def queues() -> Queues:
-        """Every queue: what it is for, what waits in it, who consumes it. The retry ladder comes last."""
+        """Show every queue: what it is for, how many messages wait and how many consumers it has. Messages without
+        consumers mean that a service is away. The retry queues, which come last, say what is being tried again.
+        """
         snapshot = await snapshots.latest()
         queues = [_queue(queue, snapshot) for queue in topology.queues]
         return Queues(at=snapshot.at, items=queues + [_rung(rung, snapshot) for rung in topology.rungs])
@@ -82,8 +90,9 @@ def log_router(logs_dir: Path, threads: Threads) -> APIRouter:
     router = APIRouter(tags=["log"])
 
     @router.get("/v1/log", responses=problems(503))
+    @operation(VIEWER, OPERATOR, title="Show the log's tail", resource="log/tail")
     async def log(limit: Annotated[int, Query(ge=1, le=200, description="Lines, the newest of them.")] = 50) -> LogTail:
-        """The log's tail: the newest samples with their scores, the oldest of them first."""
+        """Show the log's tail, the newest last: what was asked, answered and scored, by which adapter version."""
         return LogTail(items=await threads.run(_tail, logs_dir, limit))
 
     return router

@@ -18,6 +18,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ratchet.http.operation import ANYONE, operation
 from ratchet.http.problem import Problem
 from ratchet.page import STATIC
 
@@ -98,10 +99,12 @@ def page_router() -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
+    @operation(ANYONE)
     async def index(request: Request) -> Response:
         return page.files[INDEX].response(request, "no-cache")
 
     @router.get("/page/{path:path}")
+    @operation(ANYONE)
     async def file(request: Request, path: str) -> Response:
         digest, _, name = path.partition("/")
         if digest != page.digest or name not in page.files:

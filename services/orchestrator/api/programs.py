@@ -14,13 +14,14 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.programs import ProgramBook
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
+from ratchet.http.operation import OPERATOR, VIEWER, Effect, operation
 from ratchet.http.problem import problems
 from ratchet.http.work import Threads
 from schemas.api.programs import ProgramRequest, ProgramRollBackRequest, ProgramsCompared, ProgramsStanding
 from schemas.messages.base import AgentId
 from schemas.records.decision import TryProgram
 from schemas.records.registry import Registry
-from services.orchestrator.api.adapters import MOVED, recorded_name
+from services.orchestrator.api.adapters import MOVED, WhichAgent, recorded_name
 from services.orchestrator.promotion.arms import ReadRegistry
 
 Told = Callable[[str], Sequence[Mapping[str, str]]]
@@ -52,41 +53,57 @@ def programs_router(
         return programs_standing(registry, name, told(name))
 
     @router.get("/v1/programs", responses=problems(404, 422, 503))
+    @operation(VIEWER, OPERATOR, title="Compare programs", tool="compare_programs")
     async def programs(
         agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None,
     ) -> ProgramsCompared:
-        """Each program's rollouts in the log: score with its interval, tokens, calls and time, breaks, and ends."""
+        """Compare the programs that answer an agent's tasks, out of the log: mean score with its interval, calls,
+        tokens and seconds of a rollout, how rollouts ended, what broke their conversations. It is no experiment:
+        programs may have answered different tasks.
+        """
         found = await threads.run(book.compared, agent_id)
         if not found.items:  # the log may have agents that are no longer anybody's
             chosen_agents(agents, await threads.run(store.read), agent_id)
         return found
 
     @router.get("/v1/programs/{agent_id}", responses=problems(404, 422, 503))
-    async def standing(agent_id: AgentId) -> ProgramsStanding:
-        """The program that answers an agent's tasks by default, the one that is tried, and how experiments ended."""
+    @operation(VIEWER, OPERATOR, title="Show where programs stand", tool="programs_standing")
+    async def standing(agent_id: WhichAgent) -> ProgramsStanding:
+        """Show which of an agent's programs answers by default (primary), which is tried against it (candidate), the
+        experiment that runs, how earlier ones ended, and which programs runners have.
+        """
         registry = await threads.run(store.read)
         (name,) = chosen_agents(agents, registry, agent_id)
         return programs_standing(registry, name, told(name))
 
     @router.post("/v1/programs/{agent_id}/try", responses=MOVED)
-    async def try_(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
-        """Ask for an experiment of a program against the one that answers by default; what proves better takes over."""
+    @operation(OPERATOR, effect=Effect.ADDS, title="Try a program", tool="try_program")
+    async def try_(agent_id: WhichAgent, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
+        """Ask for an experiment of a program against the one that answers by default, on a share of the traffic that
+        grows. It takes over only once it is proved better.
+        """
         require_known(asked.program, declared_names(agent_id))
         return await apply_move(
             agent_id, caller, lambda service: service.decide(TryProgram(program=asked.program), asked.reason)
         )
 
     @router.post("/v1/programs/{agent_id}/promote", responses=MOVED)
-    async def promote(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
-        """Have a program answer by default at once, without an experiment; a watch begins."""
+    @operation(OPERATOR, effect=Effect.REPLACES, title="Promote a program", tool="promote_program")
+    async def promote(agent_id: WhichAgent, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
+        """Have a program answer all of an agent's tasks at once, by hand and without proof. A watch begins: the program
+        before it keeps a small share and can still win.
+        """
         require_known(asked.program, declared_names(agent_id))
         return await apply_move(
             agent_id, caller, lambda service: service.promote("programs", asked.program, asked.reason)
         )
 
     @router.post("/v1/programs/{agent_id}/rollback", responses=MOVED)
-    async def rollback(agent_id: AgentId, asked: ProgramRollBackRequest, caller: CallerOf) -> ProgramsStanding:
-        """Take a program out of traffic at once, or call its experiment off. Works while frozen, too."""
+    @operation(OPERATOR, effect=Effect.REPLACES, title="Roll a program back", tool="rollback_program")
+    async def rollback(agent_id: WhichAgent, asked: ProgramRollBackRequest, caller: CallerOf) -> ProgramsStanding:
+        """Take a program out of the traffic at once: a candidate ends its experiment, the one that answers by default
+        is replaced by the one before it. Works while frozen, too.
+        """
         return await apply_move(
             agent_id, caller, lambda service: service.roll_back("programs", asked.program, asked.reason)
         )

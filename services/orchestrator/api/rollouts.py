@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.http.problem import problems
 from schemas.api.rollouts import FleetRollouts
 from schemas.messages.base import AgentId, Identifier
@@ -16,11 +17,14 @@ def rollouts_router(rollouts: RolloutsNow) -> APIRouter:
     router = APIRouter(tags=["programs"])
 
     @router.get("/v1/rollouts", responses=problems(422))
+    @operation(VIEWER, OPERATOR, title="List rollouts", tool="list_rollouts")
     async def now(
         task_id: Annotated[Identifier | None, Query(description="Only this task's.")] = None,
         agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None,
     ) -> FleetRollouts:
-        """The rollouts that run, with what each has taken so far, and how the newest ended; a second old at most."""
+        """List the rollouts that run now, over all runners, with their calls of the model and tokens so far, and how
+        the newest that ended did; a second old at most.
+        """
         return rollouts.now(task_id, agent_id)
 
     return router

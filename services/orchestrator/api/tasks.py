@@ -13,6 +13,7 @@ from fastapi import Path as InPath
 
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
+from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, Effect, operation
 from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
@@ -33,6 +34,8 @@ DELIBERATE = "POST /v1/deliberate"
 DELIBERATE_WAIT_S = 30.0
 
 WaitS = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the Result.")]
+OF_PROGRAMS = ("evaluation", "needs_token_texts", "programs", "stop", "tools", "top_p", "work_to", "workspace")
+"""Fields of a task that are for programs: an assistant has no use for them."""
 TaskId = Annotated[str, InPath(description="A task's id; it may hold slashes.")]
 ACCEPTED: dict[int | str, dict[str, Any]] = {
     202: {
@@ -71,6 +74,15 @@ def tasks_router(
         return Response(accepted.model_dump_json(), 202, {"Location": location}, "application/json")
 
     @router.post("/v1/tasks", response_model=Result, responses=ACCEPTED | problems(409, 410, 422, 503))
+    @operation(
+        OWN_TASKS,
+        OPERATOR,
+        effect=Effect.WORKS,
+        title="Submit a task",
+        tool="submit_task",
+        given={"wait_s": 30.0},
+        hides=OF_PROGRAMS,
+    )
     async def submit(
         submission: Annotated[TaskSubmission, Body()],
         request: Request,
@@ -78,14 +90,17 @@ def tasks_router(
         wait_s: WaitS = 0,
         idempotency_key: IdempotencyKey = None,
     ) -> Any:
-        """Submit a task. Its Result, if it comes in time or is known already; else where to look for it.
+        """Give the fleet a task: an agent samples several answers, a scorer scores them, you get the best one.
 
-        The same `task_id` is the same task: sent again it is not run again. Without one the header Idempotency-Key
-        serves as one, and must then come with the same task.
+        If the Result comes within `wait_s` seconds you get it, with its score and the adapter version that answered
+        (status ok, failed or expired). If not, you get state "open" and where to look for it: the task goes on. The
+        same `task_id` is the same task: sent again it is not run again. Without one the header Idempotency-Key serves
+        as one, and must then come with the same task. Every task is logged, and future adapters are trained on it.
         """
         return await submit_and_wait(submission, request, caller, wait_s, idempotency_key, ROUTE)
 
     @router.post("/v1/deliberate", response_model=Result, responses=ACCEPTED | problems(409, 410, 422, 503))
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Deliberate", tool="deliberate", hides=OF_PROGRAMS)
     async def deliberate(
         submission: Annotated[Deliberation, Body()],
         request: Request,
@@ -93,16 +108,18 @@ def tasks_router(
         wait_s: WaitS = DELIBERATE_WAIT_S,
         idempotency_key: IdempotencyKey = None,
     ) -> Any:
-        """Have several answers made, and get the one chosen. A task like any other, with `samples` and `select` given.
+        """Have several answers to one question made side by side, and get one of them, chosen as `select` says.
 
-        Otherwise as POST /v1/tasks.
+        A task like any other, with `samples` and `select` given. At the deadline you get the best of what is scored by
+        then (partial: true). If nothing comes within `wait_s`, you get state "open" and the task goes on.
         """
         return await submit_and_wait(submission, request, caller, wait_s, idempotency_key, DELIBERATE)
 
     @router.get("/v1/tasks", responses=problems(422, 503))
+    @operation(VIEWER, OWN_TASKS, OPERATOR, title="List tasks", tool="list_tasks")
     async def tasks(
         caller: CallerOf,
-        state: StateFilter | None = None,
+        state: Annotated[StateFilter | None, Query(description="Only those; closed: all but open.")] = None,
         agent_id: Annotated[str | None, Query(description="Only this agent's; a page may then be short.")] = None,
         own: Annotated[
             bool, Query(description="With the fleet's own tasks: golden ones, anchors and evaluations.")
@@ -110,7 +127,7 @@ def tasks_router(
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[TaskSummary]:
-        """All tasks, the newest first; a submitter's own."""
+        """List tasks, the newest first, with the beginning of the input and of the answer; a submitter's own."""
         before = sequence_of(cursor)
         ledger.commit()
         page = await threads.run(
@@ -128,8 +145,12 @@ def tasks_router(
         return Page(items=page.items, next=following)
 
     @router.get("/v1/tasks/{task_id:path}", responses=problems(404, 410, 503))
+    @operation(VIEWER, OWN_TASKS, OPERATOR, title="Show a task", tool="get_task", resource="tasks")
     async def task(task_id: TaskId, caller: CallerOf) -> TaskHistory:
-        """All the logs know of one task: each hop, samples, scores and reasons, and its Result."""
+        """Show one task's whole history: its way through the fleet hop by hop, each sampled answer with its score and
+        the scorer's reason, the adapter version it got and why (experiment, share), and the Result. Start here to
+        explain an answer.
+        """
         known = ledger.find(task_id)
         if known is None or not caller.may_see(known.owner):
             if ledger.has_forgotten(task_id):

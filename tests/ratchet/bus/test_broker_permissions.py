@@ -1,6 +1,6 @@
 """Every user of the broker tries everything on a real node: what it needs works, all else is refused.
 
-What each may do is written out by hand here, apart from the rules in services/cli/fleet/accounts.py.
+What each may do is written out by hand here, apart from the rules in ratchet/bus/accounts.py.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError
 
+from ratchet.bus.accounts import accounts, declare
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import Topology, fleet_topology, topology_of
 from ratchet.service.errors import Retry
 from ratchet.service.settings import FleetSettings
 from services.cli.doctor.checks import broker_checks
-from services.cli.fleet.accounts import accounts, declare
 from services.cli.fleet.credentials import DEFINITIONS, SECRET, write_credentials
 from services.cli.fleet.local_broker import LocalBroker
 from tests.waiting import until

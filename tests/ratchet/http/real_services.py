@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import fleet_topology
+from ratchet.http.access.matrix import AccessRule, matrix_of
+from ratchet.http.server.application import application, routes_of
 from ratchet.programs.declared import NONE
 from ratchet.runtime.runner import Service
 from ratchet.service.settings import FleetSettings
@@ -52,3 +56,12 @@ def service_of(settings: FleetSettings, bus: Bus | None = None) -> Service:
         case OrchestratorSettings():
             return Orchestrator(settings, bus)
     raise AssertionError(settings)
+
+
+@cache
+def rules_of(name: str) -> tuple[AccessRule, ...]:
+    """Return what the routes of the real service declare."""
+    with TemporaryDirectory() as folder:
+        settings = settings_of(name, Path(folder))
+        service = service_of(settings)
+        return matrix_of(name, routes_of(application(name, service.routers(), settings, service.trouble))).rules

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.http.access.roles import Caller, Role
+from ratchet.http.operation import OPERATOR, SUBMITTER, VIEWER, Effect, operation
 from ratchet.http.problem import Problem
 from ratchet.http.server.application import application
 from ratchet.http.server.limits import DEEPEST, Body, RateLimit, depth_of
@@ -36,11 +37,13 @@ class Slow:
         self.router.add_api_route("/v1/generate", self.generate, methods=["POST"])
         self.router.add_api_route("/v1/adapters", self.adapters, methods=["GET"])
 
+    @operation(SUBMITTER, OPERATOR)
     async def generate(self, request: Request) -> dict[str, int]:
         self.inside += 1
         await self.go.wait()
         return {"bytes": len(await request.body())}
 
+    @operation(VIEWER, OPERATOR)
     async def adapters(self) -> StreamingResponse:
         async def stream() -> AsyncIterator[str]:
             self.inside += 1
@@ -85,8 +88,17 @@ async def test_more_at_once_than_allowed_are_told_to_come_again(slow: Slow, tmp_
 
 async def test_work_that_waits_leaves_room_to_look_and_to_change(tmp_path: Path) -> None:
     slow, router = Slow(), APIRouter()
-    router.add_api_route("/v1/tasks", slow.generate, methods=["POST"])
-    router.add_api_route("/v1/adapters/{agent_id}/rollback", lambda agent_id: {}, methods=["POST"])
+
+    @router.post("/v1/tasks")
+    @operation(SUBMITTER, OPERATOR, effect=Effect.WORKS)
+    async def submit(request: Request) -> dict[str, int]:
+        return await slow.generate(request)
+
+    @router.post("/v1/adapters/{agent_id}/rollback")
+    @operation(OPERATOR, effect=Effect.REPLACES)
+    async def roll_back(agent_id: str) -> dict[str, str]:
+        return {}
+
     settings = settings_of("orchestrator", tmp_path, api_requests_at_once=4)
 
     async with client_of(application("orchestrator", [router], settings, lambda: None)) as client:

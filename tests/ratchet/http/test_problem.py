@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
+from ratchet.http.operation import OPERATOR, SUBMITTER, operation
 from ratchet.http.problem import Problem, problem_of, problem_of_validation
 from ratchet.http.server.application import application
 from ratchet.openai.chat import ChatRequest
@@ -34,6 +35,7 @@ class Failing:
         self.router = APIRouter()
         self.router.add_api_route("/v1/generate", self.generate, methods=["POST"])
 
+    @operation(SUBMITTER, OPERATOR)
     async def generate(self, asked: Asked) -> dict[str, str]:
         if self.error:
             raise self.error

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.routing import compile_path
 
-from ratchet.mcp.call import Call, Route
+from ratchet.mcp.call import Route
 
-PROMOTE = Route.parse("orchestrator", "POST /v1/adapters/{agent_id}/promote")
+PROMOTE = Route("orchestrator", "POST", "/v1/adapters/{agent_id}/promote")
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,3 @@ def test_no_value_leads_to_another_route(agent_id: str) -> None:
 
     assert pattern.fullmatch(path)
     assert "?" not in path and "#" not in path
-
-
-def test_what_is_not_given_is_left_out() -> None:
-    call = Call(query={"limit": 20, "cursor": None}, body={"reason": "because", "to": None, "seed": 0})
-
-    assert call.given_query == {"limit": 20}
-    assert call.given_body == {"reason": "because", "seed": 0}
-    assert Call().given_body is None

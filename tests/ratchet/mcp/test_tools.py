@@ -1,29 +1,33 @@
-"""The tool tables: each tool is a pure function from its arguments to one call, marked by what it does."""
+"""The tools that are made from the documents of the real services, and the calls that their arguments become."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from ratchet.http.access.matrix import matrix_of
 from ratchet.http.access.roles import Role
+from ratchet.http.operation import Effect
 from ratchet.mcp.call import Call, Route
-from ratchet.mcp.rest import Services
-from ratchet.mcp.server import TABLES, may_call, tools_of
-from ratchet.mcp.tool_runner import tool_of
-from ratchet.mcp.tool_table import Effect, ToolSpec
+from ratchet.mcp.prompts import PROMPTS
+from ratchet.mcp.resources import resources_of
+from ratchet.mcp.rest import CallFailed, Services
+from ratchet.mcp.server import build_server
+from ratchet.mcp.tool_runner import hints_of
+from ratchet.mcp.tools import ToolSpec, tools_of
 from schemas.messages.response import Usage
-from schemas.messages.task import ChatMessage
+from tests.ratchet.http.real_services import NAMES
 
-SPECS = [spec for table in TABLES for spec in table]
+DOCUMENTS = {name: json.loads(Path(f"schemas/generated/openapi/{name}.json").read_text()) for name in NAMES}
+SPECS = [spec for name, document in DOCUMENTS.items() for spec in tools_of(name, document)]
 BY_NAME = {spec.name: spec for spec in SPECS}
 EVERY_TOOL = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 WHY = "it is worse"
-MEASURED = Usage(calls=2, seconds=1.5)
+MEASURED = json.loads(Usage(calls=2, seconds=1.5).model_dump_json())
 VIEWER, SUBMITTER, OPERATOR, _ = Role
 ALL = {VIEWER, SUBMITTER, OPERATOR}
 ROLES = {
@@ -65,58 +69,31 @@ ROLES = {
 }
 
 
-def parameters_of(spec: ToolSpec) -> dict[str, Any]:
-    return tool_of(spec, Services({}, {})).parameters
-
-
-@EVERY_TOOL
-def test_each_calls_a_route_that_the_matrix_of_access_knows(spec: ToolSpec) -> None:
-    row = matrix_of(spec.route.service).find(spec.route.method, spec.route.example)
-
-    assert row is not None
-    assert row.roles, "a tool's route is for somebody"
-
-
 @EVERY_TOOL
 def test_each_teaches_what_it_is_for_and_what_it_takes(spec: ToolSpec) -> None:
-    parameters = parameters_of(spec)
-
     assert len(spec.description) > 60
-    assert parameters["additionalProperties"] is False
-    untold = [name for name, schema in parameters.get("properties", {}).items() if not schema.get("description")]
+    assert spec.input_schema["additionalProperties"] is False
+    untold = [name for name, schema in spec.input_schema["properties"].items() if not schema.get("description")]
     assert not untold
 
 
 @EVERY_TOOL
 def test_schemas_are_valid_and_have_an_object_as_their_root(spec: ToolSpec) -> None:
-    for schema in (parameters_of(spec), spec.output_schema):
+    for schema in (spec.input_schema, spec.output_schema):
         Draft202012Validator.check_schema(schema)
         assert schema["type"] == "object"
+        assert set(re.findall(r"#/\$defs/([\w.-]+)", json.dumps(schema))) == schema["$defs"].keys()
 
 
 @EVERY_TOOL
 def test_each_is_for_the_roles_of_its_route(spec: ToolSpec) -> None:
-    assert {role for role in Role if may_call(role, spec)} == ROLES[spec.name]
-
-
-@EVERY_TOOL
-def test_each_gives_its_route_what_the_openapi_document_says_that_it_takes(spec: ToolSpec) -> None:
-    document = json.loads(Path("schemas", "generated", "openapi", f"{spec.route.service}.json").read_text())
-    operation = document["paths"][spec.route.template][spec.route.method.lower()]
-    call = spec.function(**dict.fromkeys(parameters_of(spec)["properties"], "x"))
-
-    assert set(call.path) == _parameters(operation, "path")
-    assert set(call.query) <= _parameters(operation, "query")
-    if call.body is not None:
-        schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        component = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-        assert set(call.body) <= set(component["properties"])
+    assert spec.roles == ROLES[spec.name]
 
 
 def test_the_orchestrators_tools_are_told_in_half_of_213_kb() -> None:
     told = [spec for spec in SPECS if spec.route.service == "orchestrator"]
 
-    size = sum(len(json.dumps([parameters_of(one), one.output_schema, one.description])) for one in told)
+    size = sum(len(json.dumps([one.input_schema, one.output_schema, one.description])) for one in told)
 
     assert size <= 106_500
 
@@ -128,95 +105,71 @@ def test_names_are_unique_over_all_services() -> None:
 def test_each_is_marked_by_what_it_does() -> None:
     marked = {effect: {spec.name for spec in SPECS if spec.effect is effect} for effect in Effect}
 
-    assert marked[Effect.REPLACES] == {"promote", "rollback", "promote_program", "rollback_program"}
-    assert marked[Effect.REMOVES] == {"dismiss_dead_letters"}
-    assert marked[Effect.SETS] == {"freeze", "unfreeze", "reanchor"}
-    letters = {"requeue_dead_letters", "restore_dead_letters"}
-    assert marked[Effect.ADDS] == letters | {
-        "submit_task",
-        "deliberate",
-        "give_feedback",
-        "start_training",
-        "try_program",
+    assert marked[Effect.REPLACES] == {
+        "promote",
+        "rollback",
+        "promote_program",
+        "rollback_program",
+        "dismiss_dead_letters",
     }
-    assert BY_NAME["promote"].annotations.destructive_hint is True
-    assert BY_NAME["freeze"].annotations.destructive_hint is False
-    assert BY_NAME["submit_task"].annotations.idempotent_hint is False
-    assert all(BY_NAME[name].annotations.read_only_hint for name in marked[Effect.READS])
-    assert not any(spec.annotations.read_only_hint for spec in SPECS if spec.effect is not Effect.READS)
-
-
-def test_what_changes_the_fleet_in_the_matrix_is_marked_as_changing() -> None:
-    for spec in SPECS:
-        row = matrix_of(spec.route.service).find(spec.route.method, spec.route.example)
-        assert row is not None
-        if row.effect != "none":
-            assert spec.effect is not Effect.READS, spec.name
+    assert marked[Effect.SETS] == {"freeze", "unfreeze", "reanchor"}
+    assert marked[Effect.ADDS] == {"requeue_dead_letters", "restore_dead_letters", "start_training", "try_program"}
+    assert marked[Effect.WORKS] == {"submit_task", "deliberate", "give_feedback"}
+    hints = {name: hints_of(spec) for name, spec in BY_NAME.items()}
+    assert hints["promote"].destructive_hint and BY_NAME["promote"].description.endswith("Ask your user first.")
+    assert not hints["freeze"].destructive_hint and hints["freeze"].idempotent_hint
+    assert not hints["submit_task"].idempotent_hint
+    assert {name for name, hint in hints.items() if hint.read_only_hint} == marked[Effect.READS]
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "request_line", "body"),
     [
         (
+            "submit_task",
+            {"input": [{"role": "user", "content": "x"}], "task_id": None},
+            "POST /v1/tasks?wait_s=30.0",
+            {"input": [{"role": "user", "content": "x"}], "metadata": {"source": "mcp"}},
+        ),
+        (
             "deliberate",
             {"input": "x", "select": "majority", "wait_s": 5},
             "POST /v1/deliberate?wait_s=5",
-            {"input": "x", "samples": 8, "select": "majority", "metadata": {"source": "mcp"}},
+            {"input": "x", "select": "majority", "metadata": {"source": "mcp"}},
         ),
         ("get_task", {"task_id": "a/b"}, "GET /v1/tasks/a%2Fb", None),
-        ("list_tasks", {"state": "open", "limit": 5}, "GET /v1/tasks?state=open&limit=5", None),
+        ("list_tasks", {"state": "open", "limit": 5}, "GET /v1/tasks?limit=5&state=open", None),
         ("list_adapters", {}, "GET /v1/adapters", None),
         ("show_adapter", {"agent_id": "small", "version": "v1.0.1"}, "GET /v1/adapters/small/v1.0.1", None),
-        (
-            "promote",
-            {"agent_id": "small", "version": "v1.0.1", "reason": WHY},
-            "POST /v1/adapters/small/promote",
-            {"version": "v1.0.1", "reason": WHY},
-        ),
         (
             "rollback",
             {"agent_id": "small", "reason": WHY, "to": "v1.0.0"},
             "POST /v1/adapters/small/rollback",
             {"to": "v1.0.0", "reason": WHY},
         ),
-        ("freeze", {"agent_id": "small", "reason": WHY}, "POST /v1/adapters/small/freeze", {"reason": WHY}),
-        ("unfreeze", {"agent_id": "small", "reason": WHY}, "POST /v1/adapters/small/unfreeze", {"reason": WHY}),
-        ("reanchor", {"agent_id": "small", "reason": WHY}, "POST /v1/adapters/small/reanchor", {"reason": WHY}),
-        ("experiment_status", {"experiment_id": "small-v1.0.1-9"}, "GET /v1/experiments/small-v1.0.1-9", None),
         ("list_experiments", {}, "GET /v1/experiments?limit=20", None),
-        ("list_trainings", {"state": "refused"}, "GET /v1/trainings?state=refused&limit=20", None),
-        ("training_status", {"run_id": "night/1"}, "GET /v1/trainings/night%2F1", None),
         ("queues", {}, "GET /v1/queues", None),
-        ("list_dead_letters", {"limit": 1}, "GET /v1/dead-letters?limit=1", None),
         ("requeue_dead_letters", {"ids": ["a"]}, "POST /v1/dead-letters/requeue", {"ids": ["a"]}),
-        ("fleet_status", {}, "GET /v1/status", None),
+        ("requeue_dead_letters", {"ids": '["a"]'}, "POST /v1/dead-letters/requeue", {"ids": ["a"]}),
         (
             "give_feedback",
-            {"task_id": "t-1", "score": 0.5},
+            {"task_id": "t-1", "score": 0.5, "reason": "[1]"},
             "POST /v1/feedback",
-            {"task_id": "t-1", "score": 0.5},
+            {"task_id": "t-1", "score": 0.5, "reason": "[1]", "metadata": {"source": "mcp"}},
         ),
         (
             "generate",
-            {"input": "x", "n": 2, "temperature": 0},
+            {"input": "[1]", "sampling": {"n": 2, "temperature": 0}},
             "POST /v1/generate",
-            {"input": "x", "sampling": {"n": 2, "temperature": 0}},
-        ),
-        ("loaded_adapters", {}, "GET /v1/adapters", None),
-        (
-            "score",
-            {"input": "x", "responses": ["y"], "reference": "y"},
-            "POST /v1/score",
-            {"input": "x", "responses": ["y"], "reference": "y"},
+            {"input": "[1]", "sampling": {"n": 2, "temperature": 0}},
         ),
         (
             "score",
             {"input": "x", "responses": ["y", "z"], "usages": [MEASURED, None]},
             "POST /v1/score",
-            {"input": "x", "responses": ["y", "z"], "usages": [json.loads(MEASURED.model_dump_json()), None]},
+            {"input": "x", "responses": ["y", "z"], "usages": [MEASURED, None]},
         ),
         ("start_training", {"agent_id": "small", "seed": 0}, "POST /v1/train", {"agent_id": "small", "seed": 0}),
-        ("get_run", {"run_id": "r-1"}, "GET /v1/runs/r-1", None),
         ("list_runs", {"cursor": "abc"}, "GET /v1/runs?cursor=abc&limit=20", None),
     ],
 )
@@ -225,33 +178,52 @@ def test_arguments_become_one_call(
 ) -> None:
     spec = BY_NAME[name]
 
-    call = spec.function(**arguments)
+    call = spec.call(arguments)
 
     assert _request_line(spec.route, call) == request_line
-    assert call.given_body == body
+    assert call.body == body
 
 
-def test_a_task_says_how_long_it_is_waited_for_and_where_it_came_from() -> None:
-    messages = (ChatMessage(role="user", content="x"),)
+def test_a_call_says_how_long_it_is_waited_for() -> None:
+    task, run = {"input": "x"}, {"agent_id": "small"}
 
-    call = BY_NAME["submit_task"].function(input=messages, wait_s=7)
-
-    assert (call.query, call.wait_s) == ({"wait_s": 7}, 7)
-    assert call.given_body == {
-        "input": [{"role": "user", "content": "x"}],
-        "priority": 0,
-        "metadata": {"source": "mcp"},
-    }
+    assert BY_NAME["submit_task"].call(task).wait_s == 30
+    assert BY_NAME["submit_task"].call(task | {"wait_s": 7}).wait_s == 7
+    assert BY_NAME["generate"].call(task).wait_s == 120
+    assert BY_NAME["start_training"].call(run | {"wait_s": 9}).body == run
+    assert BY_NAME["start_training"].call(run | {"wait_s": 9}).wait_s == 9
 
 
-def test_a_server_of_one_service_has_its_tools_only() -> None:
-    assert [spec.name for spec in tools_of(frozenset({"scorer"}))] == ["score"]
+def test_a_tool_that_speaks_for_several_agents_takes_one_of_them() -> None:
+    (generate, _) = tools_of("agent", DOCUMENTS["agent"], chooses_agent=True)
+
+    assert generate.call({"input": "x", "agent_id": "code"}).agent_id == "code"
+    with pytest.raises(CallFailed, match="agent_id is not known here"):
+        BY_NAME["generate"].call({"input": "x", "agent_id": "code"})
 
 
-def _parameters(operation: dict[str, Any], place: str) -> set[str]:
-    return {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == place}
+def test_prompts_name_tools_that_exist() -> None:
+    told = " ".join(prompt(*("x" for _ in prompt.__annotations__ if _ != "return")) for prompt in PROMPTS)
+    named = set(re.findall(r"\b[a-z]+_[a-z_]+\b", told)) - {"roll_back_at", "promote_at"}
+
+    assert named and named <= BY_NAME.keys()
+
+
+async def test_a_server_of_one_service_has_its_tools_only() -> None:
+    server = build_server("x", {"scorer": DOCUMENTS["scorer"]}, Services({}, {}), lambda _: None)
+
+    assert [tool.name for tool in await server.list_tools()] == ["score"]
+
+
+def test_resources_have_the_addresses_that_the_documentation_tells() -> None:
+    found = {one.uri for name, document in DOCUMENTS.items() for one in resources_of(name, document)}
+
+    fixed = ("decisions", "loaded-adapters", "log/tail", "registry", "status")
+    either = ("dead-letters", "runs", "trainings")
+    by_id = ("experiments", "tasks", *either)
+    assert found == {f"ratchet://{one}" for one in (*fixed, *either)} | {f"ratchet://{one}/{{+value}}" for one in by_id}
 
 
 def _request_line(route: Route, call: Call) -> str:
-    query = "&".join(f"{name}={value}" for name, value in call.given_query.items())
+    query = "&".join(f"{name}={value}" for name, value in sorted(call.query.items()))
     return f"{route.method} {route.path(call.path)}" + (f"?{query}" if query else "")

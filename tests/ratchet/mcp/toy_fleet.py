@@ -21,10 +21,15 @@ from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
+from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, Effect, operation
 from ratchet.http.problem import Problem
 from ratchet.http.server.application import application
 from ratchet.http.work import while_connected
 from ratchet.service.settings import FleetSettings
+from schemas.api.adapters import PromoteRequest
+from schemas.api.runs import TrainRunRequest
+from schemas.api.tasks import TaskSubmission
+from schemas.messages.base import AgentId
 from tests.ratchet.http.plain_http import NO_TLS
 from tests.serving import serving
 
@@ -48,36 +53,47 @@ class Toy:
         router = APIRouter()
 
         @router.post("/v1/tasks")
-        async def submit(request: Request, response: Response, caller: CallerOf, wait_s: float = 0) -> dict[str, Any]:
-            body = await request.json()
-            self.calls.append(("submit", caller.name, body))
+        @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Submit", tool="submit_task", given={"wait_s": 30.0})
+        async def submit(
+            body: TaskSubmission, request: Request, response: Response, caller: CallerOf, wait_s: float = 0
+        ) -> dict[str, Any]:
+            """Submit a task."""
+            self.calls.append(("submit", caller.name, await request.json()))
             self.called.set()
             await while_connected(request, self._hold(min(wait_s, self.holds_s)))
             if self.holds_s > wait_s:
                 response.status_code = 202
                 return {"task_id": "t-1", "state": "open", "location": "/v1/tasks/t-1"}
-            return _result(str(body["input"]))
+            return _result(str(body.input))
 
         @router.get("/v1/log")
+        @operation(VIEWER, OPERATOR, title="The tail", resource="log/tail")
         async def log(limit: int = 50) -> dict[str, Any]:
+            """Show the tail."""
             return {"items": [], "next": str(limit)}
 
         @router.get("/v1/tasks/{task_id:path}")
+        @operation(VIEWER, OWN_TASKS, OPERATOR, title="A task", tool="get_task", resource="tasks")
         async def task(task_id: str) -> dict[str, Any]:
+            """Show a task."""
             if task_id == "lost":
                 raise Problem(404, "Unknown task", "no task 'lost' was ever admitted: list_tasks has those that were")
             return _history(task_id, "x" * self.answer_length)
 
         @router.post("/v1/adapters/{agent_id}/promote")
-        async def promote(agent_id: str, request: Request, caller: CallerOf) -> dict[str, Any]:
-            self.calls.append((f"promote {agent_id}", caller.name, await request.json()))
+        @operation(OPERATOR, effect=Effect.REPLACES, title="Promote", tool="promote")
+        async def promote(agent_id: AgentId, asked: PromoteRequest, caller: CallerOf) -> dict[str, Any]:
+            """Promote."""
+            self.calls.append((f"promote {agent_id}", caller.name, asked.model_dump()))
             self.called.set()
             await asyncio.sleep(self.promotes_s)  # real time: a service that takes so long
             self.promoted.set()
             raise Problem(409, "Not allowed now", "v1.0.9 is rejected: it can't become primary", "not-allowed")
 
         @router.get("/v1/adapters")
-        async def adapters() -> dict[str, Any]:
+        @operation(VIEWER, OPERATOR, title="List", tool="list_adapters", resource="registry")
+        async def adapters(limit: int | None = None) -> dict[str, Any]:
+            """List adapters."""
             return {"items": [], "next": None}
 
         return router
@@ -86,11 +102,14 @@ class Toy:
         router = APIRouter()
 
         @router.post("/v1/train", status_code=202)
-        async def train(response: Response) -> dict[str, Any]:
+        @operation(OPERATOR, effect=Effect.ADDS, title="Train", tool="start_training", follow=("trained", "failed"))
+        async def train(asked: TrainRunRequest, response: Response) -> dict[str, Any]:
+            """Train."""
             response.headers["Location"] = "/v1/runs/r-1"
             return _run("queued")
 
         @router.get("/v1/runs/{run_id}")
+        @operation(VIEWER, OPERATOR)
         async def run(run_id: str) -> dict[str, Any]:
             return _run(self.states.pop(0) if len(self.states) > 1 else self.states[0])
 

@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
+from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.runtime.runner import Runner, Subscription
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
@@ -39,6 +40,7 @@ class Slow:
                 yield "on and on\n"
                 await asyncio.sleep(0.01)  # real time: a stream
 
+        @operation(VIEWER, OPERATOR)
         async def adapters() -> StreamingResponse:
             return StreamingResponse(endless())
 

@@ -301,6 +301,16 @@ def test_a_group_that_cannot_be_whole_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_groups_of_another_container_are_left_until_they_are_empty_for_a_day(tmp_path: Path) -> None:
+    new, forgotten = (tmp_path / f"{cgroup.PREFIX}4194999-1-7-{name}" for name in ("new", "forgotten"))
+    for path in (new, forgotten):
+        path.mkdir()
+    os.utime(forgotten, (0, 0))
+
+    assert cgroup.Cgroups(2, (tmp_path,)).sweep() == 1
+    assert list(tmp_path.iterdir()) == [new]
+
+
 def test_groups_of_a_process_that_is_gone_are_swept() -> None:
     found = cgroup.find()
     if found is None:

@@ -16,6 +16,7 @@ from fastapi import APIRouter
 
 from ratchet.http.access.audit import read_audit
 from ratchet.http.access.roles import Role
+from ratchet.http.operation import OPERATOR, Effect, operation
 from ratchet.http.server.application import application
 from ratchet.service.telemetry import JsonLines
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
@@ -48,6 +49,7 @@ async def test_a_change_is_told_before_it_is_made_and_when_it_is_done(tmp_path: 
     router = APIRouter()
 
     @router.post("/v1/train")
+    @operation(OPERATOR, effect=Effect.ADDS)
     async def train() -> dict[str, str]:
         on_disk.append([line["event"] for line in audited(tmp_path)])
         return {}
@@ -166,6 +168,7 @@ async def test_work_is_one_line_with_its_end(tmp_path: Path) -> None:
     router = APIRouter()
 
     @router.post("/v1/tasks")
+    @operation(OPERATOR, effect=Effect.WORKS)
     async def tasks() -> dict[str, str]:
         return {}
 
@@ -212,10 +215,12 @@ async def orchestrator(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
     router = APIRouter()
 
     @router.post("/v1/tasks")
+    @operation(OPERATOR, effect=Effect.WORKS)
     async def tasks() -> dict[str, str]:
         return {}
 
     @router.post("/v1/feedback")
+    @operation(OPERATOR, effect=Effect.WORKS)
     async def feedback() -> None:
         await asyncio.Event().wait()
 

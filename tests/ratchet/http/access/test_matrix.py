@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -10,13 +9,15 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
+from starlette.routing import Route
 
-from ratchet.http.access.matrix import EVERY, FILE, AccessRule, Matrix, matrix_of
+from ratchet.http.access.matrix import AccessRule, matrix_of
 from ratchet.http.access.roles import Role
-from ratchet.http.server.application import application, routes_of
+from ratchet.http.operation import ANYONE, OPERATOR, Effect, operation
+from ratchet.http.server.application import application
 from ratchet.service.errors import SettingsError
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
-from tests.ratchet.http.real_services import NAMES, service_of, settings_of
+from tests.ratchet.http.real_services import NAMES, rules_of, service_of, settings_of
 
 CALLERS = ("no token", "a bad token", *Role)
 CLOSED = "closed for the test"
@@ -40,16 +41,17 @@ def application_of(mint: Mint, tmp_path_factory: pytest.TempPathFactory) -> Call
     return made
 
 
-ROWS = [(name, row) for name in NAMES for row in matrix_of(name).rows]
+RULES = [(name, rule) for name in NAMES for rule in rules_of(name)]
+"""What they say is held by tests/golden/access.txt."""
 
 
-def expected(row: AccessRule, caller: str) -> int | None:
+def expected(rule: AccessRule, caller: str) -> int | None:
     """None: anything but 401 and 403."""
-    if row.roles is None:
+    if rule.operation.roles is None:
         return None
     if caller not in list(Role):
         return 401
-    return None if Role(caller) in row.roles else 403
+    return None if Role(caller) in rule.operation.roles else 403
 
 
 @pytest.fixture(scope="module")
@@ -57,65 +59,46 @@ def tokens(mint: Mint) -> dict[str, dict[str, str]]:
     return {role: bearer(mint.good(role)) for role in Role} | {"a bad token": bearer("not.a.token"), "no token": {}}
 
 
-@pytest.mark.parametrize(("name", "row"), ROWS, ids=[f"{name} {row.route}" for name, row in ROWS])
-async def test_a_route_lets_in_whom_the_matrix_names_and_nobody_else(
-    name: str, row: AccessRule, application_of: Callable[[str], FastAPI], tokens: dict[str, dict[str, str]]
+@pytest.mark.parametrize(("name", "rule"), RULES, ids=[f"{name} {rule.route}" for name, rule in RULES])
+async def test_a_route_lets_in_whom_it_declares_and_nobody_else(
+    name: str, rule: AccessRule, application_of: Callable[[str], FastAPI], tokens: dict[str, dict[str, str]]
 ) -> None:
-    path = row.path.replace("{path:path}", "none").replace("{", "").replace("}", "")
+    path = rule.path.replace("{path}", "none").replace("{", "").replace("}", "")
     transport = httpx.ASGITransport(application_of(name))
 
     async with httpx.AsyncClient(transport=transport, base_url="http://fleet.example") as client:
-        answers = {caller: await client.request(row.method, path, headers=tokens[caller]) for caller in CALLERS}
+        answers = {caller: await client.request(rule.method, path, headers=tokens[caller]) for caller in CALLERS}
 
     for caller, answer in answers.items():
-        if (status := expected(row, caller)) is not None:
+        if (status := expected(rule, caller)) is not None:
             assert answer.status_code == status, caller
             assert answer.headers["content-type"] == "application/problem+json"
             assert ("www-authenticate" in answer.headers) == (status == 401)
-        elif row.path.startswith("/v1/"):
+        elif rule.path.startswith("/v1/"):
             assert (answer.status_code, answer.json()["detail"]) == (503, CLOSED), caller
         else:
             assert answer.status_code not in (401, 403), caller
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_route_is_in_the_matrix_and_every_row_is_a_route(
-    name: str, application_of: Callable[[str], FastAPI]
-) -> None:
-    routes = set(routes_of(application_of(name)))
-    rows = {row.route for row in matrix_of(name).rows if row.path != "/mcp"}
-
-    assert routes == rows
-
-
-def test_what_the_matrix_says_is_changed_or_worked_on_are_rows_of_it() -> None:
-    table = tomllib.loads(FILE.read_text())
-
-    for kind in ("change", "work"):
-        for service, routes in table[kind].items():
-            assert set(routes) <= set(table[service])
-    assert set(table) == {EVERY, "change", "work", *NAMES}
-
-
 def test_what_changes_the_fleet_is_for_operators_alone_and_reading_alone_for_viewers() -> None:
-    for name in NAMES:
-        for row in matrix_of(name).rows:
-            if row.effect == "change":
-                assert row.roles == {Role.OPERATOR}
-            if row.roles is not None and Role.VIEWER in row.roles:
-                assert row.effect == "none"
-                assert row.method == "GET" or row.path == "/mcp"
+    for _, rule in RULES:
+        declared = rule.operation
+        if declared.effect.changes:
+            assert declared.roles == {Role.OPERATOR}
+        if declared.roles is not None and Role.VIEWER in declared.roles:
+            assert declared.effect is Effect.READS
+            assert rule.method == "GET" or rule.path == "/mcp"
 
 
 def test_a_service_with_a_route_that_nobody_was_named_for_does_not_start(tmp_path: Path) -> None:
     router = APIRouter()
     router.add_api_route("/v1/secret", lambda: None, methods=["GET"])
 
-    with pytest.raises(SettingsError, match=r"GET /v1/secret.*\[agent\]"):
+    with pytest.raises(SettingsError, match="agent has routes that nobody was named for: GET /v1/secret"):
         application("agent", [router], settings_of("agent", tmp_path), lambda: None)
 
 
-async def test_what_no_row_is_about_is_reached_by_nobody(application_of: Callable[[str], FastAPI], mint: Mint) -> None:
+async def test_what_is_no_route_is_reached_by_nobody(application_of: Callable[[str], FastAPI], mint: Mint) -> None:
     transport = httpx.ASGITransport(application_of("agent"))
 
     async with httpx.AsyncClient(transport=transport, base_url="http://fleet.example") as client:
@@ -129,7 +112,11 @@ async def test_what_no_row_is_about_is_reached_by_nobody(application_of: Callabl
 
 
 def test_a_path_without_variables_goes_before_one_with() -> None:
-    table = {EVERY: {}, "shop": {"GET /v1/{any}": ["operator"], "GET /v1/open": "anyone"}, "change": {}, "work": {}}
+    routes = [
+        Route("/v1/{any}", operation(OPERATOR)(lambda _: None)),
+        Route("/v1/open", operation(ANYONE)(lambda _: None)),
+    ]
+    matrix = matrix_of("shop", {f"GET {route.path}": route for route in routes})
 
-    assert Matrix("shop", table).find("GET", "/v1/open").roles is None  # type: ignore[union-attr]
-    assert Matrix("shop", table).find("GET", "/v1/other").roles == {Role.OPERATOR}  # type: ignore[union-attr]
+    assert not matrix.find("GET", "/v1/open").operation.roles  # type: ignore[union-attr]
+    assert matrix.find("GET", "/v1/other").operation.roles == {Role.OPERATOR}  # type: ignore[union-attr]

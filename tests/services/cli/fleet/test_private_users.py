@@ -11,8 +11,8 @@ import pika
 import pytest
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
+from ratchet.bus.accounts import accounts
 from ratchet.bus.topology import fleet_topology
-from services.cli.fleet.accounts import accounts
 from services.cli.fleet.local_broker import LocalBroker, server_folder
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.plan import declare_queues, plan_fleet, private_users

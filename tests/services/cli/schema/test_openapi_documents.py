@@ -11,12 +11,11 @@ import httpx
 import pytest
 
 import schemas
-from ratchet.http.access.matrix import matrix_of
 from ratchet.http.server.application import application, query_parameters, routes_of
 from ratchet.http.server.limits import TIMEOUT_HEADER
 from schemas.api.events import EventKind
 from services.orchestrator.api.events import DATA
-from tests.ratchet.http.real_services import NAMES, service_of, settings_of
+from tests.ratchet.http.real_services import NAMES, rules_of, service_of, settings_of
 
 FOLDER = Path(schemas.__file__).parent / "generated"
 OF_OTHERS = {"/v1/messages", "/v1/responses"}
@@ -61,11 +60,11 @@ def test_the_parameters_that_a_route_takes_are_those_of_the_document(name: str, 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_call_says_that_its_wait_can_be_bounded_and_a_change_says_nothing_of_it(name: str) -> None:
     paths = json.loads((FOLDER / f"openapi/{name}.json").read_text())["paths"]
-    for row in matrix_of(name).rows:
+    for row in rules_of(name):
         if row.path.startswith("/v1/") and row.path not in OF_OTHERS:
-            operation = paths[row.path.replace(":path", "")][row.method.lower()]
+            operation = paths[row.path][row.method.lower()]
             headers = {one["name"] for one in operation.get("parameters", ()) if one["in"] == "header"}
-            is_bounded = row.effect != "change"
+            is_bounded = not row.operation.effect.changes
             assert (TIMEOUT_HEADER in headers) == is_bounded
             assert ({"400", "504"} <= set(operation["responses"])) == is_bounded
 

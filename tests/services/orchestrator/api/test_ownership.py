@@ -12,10 +12,11 @@ from typing import Any
 
 import httpx
 
-from ratchet.http.access.matrix import AccessRule, matrix_of
+from ratchet.http.access.matrix import AccessRule
 from ratchet.http.access.roles import Role
 from schemas.messages.task import Task
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
+from tests.ratchet.http.real_services import rules_of
 from tests.services.orchestrator.api.calling import answering, api_of
 from tests.services.orchestrator.api.chatting import served
 from tests.services.orchestrator.house import House, house
@@ -42,7 +43,9 @@ BODIES: dict[str, dict[str, Any]] = {
 """What names the task, where a path does not."""
 ELSEWHERE = ("/v1/events", "/v1/messages", "/v1/dead-letters")
 """Events have a test of their own, Anthropic's messages can't name a task, and dead letters need a broker."""
-ROWS = [row for row in matrix_of("orchestrator").rows if row.roles is not None and not row.path.startswith(ELSEWHERE)]
+ROWS = [
+    row for row in rules_of("orchestrator") if row.operation.roles is not None and not row.path.startswith(ELSEWHERE)
+]
 
 
 class Asking:
@@ -80,7 +83,7 @@ async def test_every_row_tells_a_foreign_submitter_nothing_of_a_task_and_the_oth
             if row.allows(Role.SUBMITTER):
                 foreign = await asked.about_the_task(row, Role.SUBMITTER, "bob")
                 assert "SECRET" not in foreign.text and "better" not in foreign.text, row.route
-                if Role.SUBMITTER in row.own_only:
+                if Role.SUBMITTER in row.operation.own_only:
                     listed = foreign.status_code == 200 and foreign.json() == {"items": [], "next": None}
                     assert listed or foreign.status_code in (404, 409), row.route
                 own[row.route] = (await asked.about_the_task(row, Role.SUBMITTER, "ann")).text
@@ -99,10 +102,10 @@ async def test_every_row_tells_a_foreign_submitter_nothing_of_a_task_and_the_oth
 
 def test_each_row_that_reaches_tasks_says_whose_for_a_submitter() -> None:
     of_tasks = {row.route for row in ROWS if "task_id" in row.path or row.route in BODIES} | {"GET /v1/tasks"}
-    own = {row.route for row in ROWS if Role.SUBMITTER in row.own_only}
+    own = {row.route for row in ROWS if Role.SUBMITTER in row.operation.own_only}
 
     assert own == of_tasks
-    assert all(row.own_only <= {Role.SUBMITTER} for row in ROWS)
+    assert all(row.operation.own_only <= {Role.SUBMITTER} for row in ROWS)
 
 
 async def test_a_task_that_came_without_a_token_is_no_submitters(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ratchet.bus.accounts import Account, accounts
 from ratchet.bus.topology import (
     BROADCAST_EXCHANGE,
     KEPT_RESPONSES,
@@ -12,7 +13,6 @@ from ratchet.bus.topology import (
     Topology,
     fleet_topology,
 )
-from services.cli.fleet.accounts import Account, accounts
 
 AGENTS = ("small", "coder")
 

@@ -1,0 +1,28 @@
+"""Why a mistake that nothing finds is harmless, by the place in the manifests that it changes."""
+
+from __future__ import annotations
+
+import re
+
+from bench.infra_mutants.trying import Tried
+
+REASONS: tuple[tuple[str, str], ...] = (
+    (r"annotations\.ratchet/configuration$", "the hash follows what it is made of"),
+    (r"metadata\.labels\.", "a label that no selector, monitor or check asks for"),
+    (r"^ConfigMap/\S+ data\.RATCHET_", "left out, and the service's own default is the value that the stack asks for"),
+    (r"resources\.(requests|limits)\.(cpu|memory)$", "how much is enough is measured, and not checked"),
+    (r"(sizeLimit|requests\.storage)$", "how much is enough is measured, and not checked"),
+    (r"Probe\.(periodSeconds|failureThreshold|timeoutSeconds)$", "a pace within the bounds that are checked"),
+    (r"(Interval|Period|Seconds|HistoryLimit|failureThreshold)$", "a pace within the bounds that are checked"),
+    (r"\.(volumes|volumeMounts)\.\d+\.", "a name, by which all who use it know it"),
+    (r"^PersistentVolumeClaim/", "a name, by which all who use it know it"),
+    (r"(containers|initContainers)\.\d+\.name$", "a name that nothing refers to"),
+    (r"^output ", "a text that a person reads"),
+    (r"after(\.\d+)?$", "an order of creation only: Kubernetes tries again until the other is there"),
+)
+
+
+def reason_for(tried: Tried) -> str:
+    """The reasons for all places that a survivor changes; empty where one of them has none."""
+    found = {next((why for place, why in REASONS if re.search(place, path)), "") for path in tried.changed}
+    return "" if "" in found else "; ".join(sorted(found))

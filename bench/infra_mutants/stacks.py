@@ -1,0 +1,44 @@
+"""The stacks that mutants are rendered for: between them they run every line of the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.render.recording import stack_configuration
+
+PROGRAMS = """
+[agents.small]
+programs = ["shell"]
+"""
+
+
+def configurations() -> dict[str, dict[str, Any]]:
+    """By a name: `everything` on GPUs with KEDA, `dev` without, and `elsewhere` with what these have not."""
+    everything, dev, elsewhere = (stack_configuration(name) for name in ("prod", "dev", "prod"))
+    everything["ratchet:fleet"] |= {
+        "runner": {"programs": PROGRAMS, "folder": "agents-of-the-site", "packageAccess": True},
+        "workspaceUrls": ["https://github.com/our-team/"],
+        "hubTokenSecret": "hugging-face",
+        "auditor": {"strategy": "verifier:exact"},
+    }
+    everything["ratchet:fleet"]["images"] |= {"pullSecret": "registry", "digests": {"agent": f"sha256:{'0' * 64}"}}
+    everything["ratchet:fleet"]["scorer"]["strategy"] = "0.8*tests + 0.2*judge:absolute"
+    everything["ratchet:fleet"]["trainer"] |= {"fsdp": True, "resources": {"cpu": "8", "memory": "64Gi", "gpus": 2}}
+    everything["ratchet:fleet"]["api"]["revoked"] = [{"tokenId": "a", "expiresAt": 1}]
+    dev["ratchet:fleet"]["scorer"]["strategy"] = "likelihood"
+    dev["ratchet:fleet"]["monitoring"] = {}
+    elsewhere["ratchet:fleet"] |= {
+        "externalScorer": True,
+        "runner": {"programs": PROGRAMS},
+        "sandbox": {"isolation": "gvisor"},
+        "auditor": {"strategy": "tests"},
+        "hubAccess": False,
+        "agents": [
+            {"id": "small", "resources": {"cpu": "4", "memory": "16Gi", "gpus": 1}},
+            {"id": "other", "engine": "echo", "maxReplicas": 2},
+        ],
+        "trainer": {"device": "cuda", "resources": {"cpu": "4", "memory": "16Gi", "gpus": 1}},
+    }
+    del elsewhere["ratchet:fleet"]["judge"]
+    elsewhere["ratchet:fleet"]["scorer"]["strategy"] = "verifier:exact"
+    return {"everything": everything, "dev": dev, "elsewhere": elsewhere}

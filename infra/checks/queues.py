@@ -1,0 +1,110 @@
+"""What waits and who takes it: autoscalers against the table of queues, and how KEDA asks the broker for depths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from infra.checks.cluster import ROLE, Cluster, Pods
+from infra.checks.declared import fleet, process_of, told, topology
+from infra.checks.storage import disk_of
+from infra.render.manifests import Manifest
+from services.agent.settings import AgentSettings
+from services.runner.settings import RunnerSettings
+
+MANAGEMENT = 15672
+TRIGGER = {"protocol": "http", "mode": "QueueLength"}
+"""Over HTTP a depth includes what is in hand; over AMQP a replica at work counts as one with nothing to do."""
+CALM_S = (60, 900)
+
+
+def scaled_by_what_it_consumes(cluster: Cluster) -> Iterator[str]:
+    """KEDA scales pods by exactly the queues that the fleet's table says they consume"""
+    for scaler, pods in _scaled(cluster):
+        wanted = _consumed(cluster, pods)
+        asked = [trigger["metadata"].get("queueName") for trigger in scaler.content["spec"]["triggers"]]
+        if sorted(asked) != sorted(wanted):
+            yield f"{scaler} scales {pods} by {', '.join(asked) or 'no queue'}; it consumes {', '.join(wanted)}"
+        for trigger in scaler.content["spec"]["triggers"]:
+            yield from (f"{scaler}: {fault}" for fault in _trigger(trigger))
+        yield from (f"{scaler}: {fault}" for fault in _pace(scaler.content["spec"]))
+
+
+def _scaled(cluster: Cluster) -> Iterator[tuple[Manifest, Pods]]:
+    for scaler in cluster.all("ScaledObject", "ScaledJob"):
+        name = scaler.content["spec"].get("scaleTargetRef", {}).get("name", scaler.name)
+        yield from ((scaler, pods) for pods in cluster.pods if pods.owner.name == name)
+
+
+def _consumed(cluster: Cluster, pods: Pods) -> list[str]:
+    one = next((one for one in told(cluster) if one.pods is pods), None)
+    if one is None or one.settings is None:
+        return []
+    if isinstance(one.settings, RunnerSettings):
+        consumers = {f"agent {agent}" for agent in one.settings.runner_agents}
+    elif isinstance(one.settings, AgentSettings):
+        consumers = {f"agent {one.settings.agent_id}"}
+    else:
+        process = process_of(pods)
+        consumers = {process[0] if process else ""}
+    declared = topology(cluster)
+    return [queue.name for queue in declared.queues if consumers & set(queue.consumers)] if declared else []
+
+
+def _trigger(trigger: Mapping[str, Any]) -> Iterator[str]:
+    metadata = trigger["metadata"]
+    for name, value in TRIGGER.items():
+        if metadata.get(name) != value:
+            yield f"its trigger's {name} is {metadata.get(name)!r}; it must be {value!r}"
+    if trigger["type"] != "rabbitmq" or not str(metadata.get("value")).isdigit() or int(metadata["value"]) < 1:
+        yield f"its trigger of type {trigger['type']} starts a replica for {metadata.get('value')!r} messages"
+
+
+def _pace(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Asked often enough to follow, let go slowly enough not to swing, and there where the broker can't be asked."""
+    if not 5 <= spec.get("pollingInterval", 30) <= 60:
+        yield f"it asks every {spec.get('pollingInterval')} s"
+    if "jobTargetRef" in spec:
+        if spec.get("scalingStrategy", {}).get("strategy") != "accurate":
+            yield "its strategy is not `accurate`: a message that a job has in hand would start another"
+        if spec.get("rollout", {}).get("strategy") != "gradual":
+            yield "a change of it ends the job that runs: its rollout is not `gradual`"
+        if spec.get("minReplicaCount") != 0 or not 1 <= spec.get("maxReplicaCount", 100) <= 10:
+            yield f"from {spec.get('minReplicaCount')} to {spec.get('maxReplicaCount')} jobs hold GPUs"
+        return
+    window = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {}).get("behavior", {})
+    calm = (spec.get("cooldownPeriod"), window.get("scaleDown", {}).get("stabilizationWindowSeconds"))
+    if not all(isinstance(one, int) and CALM_S[0] <= one <= CALM_S[1] for one in calm):
+        yield f"replicas go {calm} s after they were needed; {CALM_S[0]} to {CALM_S[1]} leave time to drain"
+    fallback = spec.get("fallback", {})
+    if not 1 <= fallback.get("replicas", 0) <= max(1, spec.get("minReplicaCount", 0)):
+        yield f"where the broker can't be asked there are {fallback.get('replicas')} replicas"
+    if not 3 <= fallback.get("failureThreshold", 0) <= 30:
+        yield f"it falls back after {fallback.get('failureThreshold')} failures"
+
+
+def keda_asks_the_management_interface(cluster: Cluster) -> Iterator[str]:
+    """KEDA is given the parameter `host`: an HTTP address of the management interface, with a user that only looks"""
+    for authentication in cluster.all("TriggerAuthentication"):
+        given = authentication.content["spec"]["secretTargetRef"]
+        if [one["parameter"] for one in given] != ["host"]:
+            yield f"{authentication} gives {[one['parameter'] for one in given]}; KEDA's trigger reads `host`"
+        for one in given:
+            secret = cluster.get("Secret", one["name"])
+            url = str((secret.content.get("stringData") or {}).get(one["key"], "")) if secret else ""
+            if not url.startswith("http://keda:") or f":{MANAGEMENT}/" not in url:
+                yield f"{authentication}: the address in {one['name']} is not that of user keda at port {MANAGEMENT}"
+
+
+def queues_fit_the_brokers_disk(cluster: Cluster) -> Iterator[str]:
+    """whoever declares the queues knows how large the broker's disk is, so that they never fill it"""
+    disks = [size for pods in cluster.pods if (size := disk_of(pods)) is not None]
+    for one in told(cluster):
+        if one.settings is not None and one.pods.labels.get(ROLE) in ("setup", *_roles(cluster)):
+            bound = one.settings.broker_disk_gb * 1e9
+            if disks and not 0.9 * float(min(disks)) <= bound <= float(min(disks)):
+                yield f"{one} takes the broker's disk to have {bound:g} bytes; it has {min(disks)}"
+
+
+def _roles(cluster: Cluster) -> set[str]:
+    return {str(one.pods.labels.get(ROLE)) for one in fleet(cluster)}

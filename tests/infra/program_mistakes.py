@@ -1,0 +1,209 @@
+"""Mistakes people make in the program of infra/, made on purpose in its source, and the check that must find each.
+
+The first are those that a reviewer found to pass (issue 33); then one for each check that needs another. Nothing here
+changes a manifest: what is changed is a line of the program.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from bench.infra_mutants.mutating import INFRA
+from bench.infra_mutants.stacks import configurations
+from bench.infra_mutants.trying import program_with
+from infra.checks import findings
+from infra.render.manifests import manifests
+from infra.render.recording import RENDERED, record
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramMistake:
+    """`right` is replaced by `wrong` in a module of infra/; `stack` is one of bench/infra_mutants/stacks.py."""
+
+    text: str
+    module: str
+    right: str
+    wrong: str
+    found_by: str
+    stack: str = "everything"
+
+    def checks(self) -> set[str]:
+        """The checks that find it."""
+        source = (INFRA / f"{self.module}.py").read_text("utf-8")
+        assert self.right in source, f"infra/{self.module}.py has no {self.right!r}"
+        configuration = configurations()[self.stack]
+        tree = ast.parse(source.replace(self.right, self.wrong))
+        with program_with(self.module, tree) as program:
+            found = manifests(record("prod", configuration, program=program))
+            others = manifests(record("prod", configuration, f"{RENDERED}again-", program))
+        return {finding.check for finding in findings(found, others)}
+
+
+PROBES, SETTINGS = "probes_ask_pages_that_are_served", "settings_are_known_and_agree"
+IMAGES, FOLDERS = "images_hold_what_they_run", "folders_are_there_with_their_rights"
+DATA, VLLM = "the_broker_keeps_its_data", "vllm_serves_what_it_must"
+KEDA = "keda_asks_the_management_interface"
+
+PROGRAM_MISTAKES = (
+    ProgramMistake(
+        "liveness on a wrong path",
+        "probes",
+        'http("/healthz", "http", every_s=30',
+        'http("/health", "http", every_s=30',
+        PROBES,
+    ),
+    ProgramMistake("readiness on a wrong path", "fleet", "f\"/{declared['probe']}\"", '"/ready"', PROBES),
+    ProgramMistake(
+        "the gateway with the wrong image",
+        "fleet",
+        'image_name("gateway", settings)',
+        'image_name("cli", settings)',
+        IMAGES,
+    ),
+    ProgramMistake("no fsGroup", "pods", "fs_group=process.user,", "", "containers_may_use_their_volumes"),
+    ProgramMistake(
+        "vLLM without a GPU",
+        "pods",
+        "resources(program.resources, settings",
+        'resources(program.resources.model_copy(update={"gpus": 0}), settings',
+        VLLM,
+    ),
+    ProgramMistake(
+        "a scorer scaled by the wrong queue",
+        "fleet",
+        'wanted, "responses",',
+        'wanted, "rewards",',
+        "scaled_by_what_it_consumes",
+    ),
+    ProgramMistake(
+        "KEDA's protocol", "autoscaling", '"protocol": "http"', '"protocol": "amqp"', "scaled_by_what_it_consumes"
+    ),
+    ProgramMistake("KEDA's parameter", "scaler_access", '"parameter": "host"', '"parameter": "hostname"', KEDA),
+    ProgramMistake(
+        "KEDA's port", "broker", 'self._url("http", user, MANAGEMENT)', 'self._url("http", user, AMQP)', KEDA
+    ),
+    ProgramMistake(
+        "run-time LoRA off",
+        "fleet",
+        '"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"',
+        '"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "False"',
+        VLLM,
+    ),
+    ProgramMistake(
+        "models mounted elsewhere in the sidecar",
+        "fleet",
+        "mounts=tuple(mount for mount in main.mounts if",
+        'mounts=tuple(replace(mount, path=mount.path.replace("/models", "/model")) for mount in main.mounts if',
+        "sidecars_see_what_their_agent_names",
+    ),
+    ProgramMistake(
+        "a configuration hash that ignores secrets",
+        "workload",
+        "(plain + repr(sorted(dict(values).items())))",
+        "plain",
+        "new_secrets_replace_their_pods",
+    ),
+    ProgramMistake("the broker's disk mounted beside its data", "broker", 'f"{HOME}/mnesia"', 'f"{HOME}/data"', DATA),
+    ProgramMistake(
+        "a misspelt topology key",
+        "pods",
+        '"topology.kubernetes.io/zone"',
+        '"topology.kubernetes.io/zones"',
+        "pods_are_placed",
+    ),
+    ProgramMistake("preStop longer than the grace period", "broker", "-t {DRAIN_S - 60}", "-t {DRAIN_S + 60}", DATA),
+    ProgramMistake("the trainer's backoff", "controllers", "backoff_limit=2", "backoff_limit=0", "jobs_end"),
+    ProgramMistake("the clustering port", "network", "4369, 25672", "4369, 25673", DATA),
+    ProgramMistake("the index on the shared claim", "fleet", 'INDEX_AT = "/index"', 'INDEX_AT = "/data/logs"', FOLDERS),
+    ProgramMistake(
+        "a broker image older than its discovery",
+        "settings",
+        "rabbitmq:4.1.4-management",
+        "rabbitmq:3.13.7-management",
+        DATA,
+    ),
+    ProgramMistake(
+        "an agent that is told of no public keys",
+        "fleet",
+        '"RATCHET_API_PUBLIC_KEYS"',
+        '"RATCHET_API_PUBLIC_KEY"',
+        SETTINGS,
+    ),
+    ProgramMistake(
+        "an auditor that scores what the scorer is for",
+        "fleet",
+        '{"RATCHET_SCORER_AUDITS": "true"}',
+        "{}",
+        "what_the_stack_asks_for_is_told",
+    ),
+    ProgramMistake(
+        "a flow to whom nobody asks",
+        "network",
+        "Flow(Role.SCORER, Role.JUDGE, VLLM)",
+        "Flow(Role.SCORER, Role.JUDGE, VLLM), Flow(Role.TRAINER, Role.JUDGE, VLLM)",
+        "who_is_asked_is_reached_and_nobody_else",
+    ),
+    ProgramMistake(
+        "the cloud's metadata in reach", "network", ', "169.254.0.0/16"', "", "the_world_is_reached_by_whom_it_must"
+    ),
+    ProgramMistake(
+        "KEDA's namespace may reach the wrong port",
+        "network",
+        "settings.keda_namespace, MANAGEMENT",
+        "settings.keda_namespace, AMQP",
+        "other_namespaces_reach_what_is_for_them",
+    ),
+    ProgramMistake(
+        "the vLLM beside an agent is not scraped",
+        "process",
+        "return (self.metrics, *(port.name for port in beside))",
+        "return (self.metrics,)",
+        "whoever_has_metrics_is_read",
+    ),
+    ProgramMistake(
+        "no pods for an agent",
+        "__main__",
+        "for agent in settings.agents",
+        "for agent in settings.agents[1:]",
+        "the_fleet_is_whole",
+    ),
+    ProgramMistake(
+        "the logs go with the stack",
+        "foundation",
+        "CAN_BE_MADE_AGAIN = (",
+        "CAN_BE_MADE_AGAIN = (LOGS, ",
+        "claims_keep_what_cannot_be_made_again",
+    ),
+    ProgramMistake("one process on two GPUs", "fleet", "str(max(1, wanted.resources.gpus))", '"1"', "gpus_are_used"),
+    ProgramMistake(
+        "the broker's disk is not told",
+        "fleet",
+        '{"RATCHET_BROKER_DISK_GB": f"{disk_gb:g}"}',
+        "{}",
+        "queues_fit_the_brokers_disk",
+    ),
+    ProgramMistake(
+        "an HPA that never scales",
+        "autoscaling",
+        "TARGET_CPU_PERCENT = 70",
+        "TARGET_CPU_PERCENT = 700",
+        "cpu_is_compared_with_a_share",
+        "dev",
+    ),
+    ProgramMistake(
+        "an agent logs in as setup",
+        "fleet",
+        "accounts.amqp_url(name)",
+        "accounts.amqp_url(SETUP)",
+        "users_are_those_of_the_table",
+    ),
+    ProgramMistake(
+        "agents that do not wait for their model",
+        "__main__",
+        "after=[queues, *models])\n    for agent",
+        "after=[queues])\n    for agent",
+        "pods_start_after_what_they_need",
+        "dev",
+    ),
+)
