@@ -22,10 +22,9 @@ from bench.recorder.script import CONTEXT, MODEL
 from ratchet.conversation.template import ChatTemplate
 from ratchet.models.tokenization import template_of
 from ratchet.openai.client import http_client
-from ratchet.rollouts.agent import agent_client, served_by
-from ratchet.rollouts.answers import rollout_of
+from ratchet.rollouts.agent import Model, agent_client, served_by
 from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.recording import Ran, recorded
+from ratchet.rollouts.recording import Ran, record, rollout_of
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.rollouts.vllm import VllmTokens
 from schemas.messages.response import Sample
@@ -54,20 +53,21 @@ class Recordings:
         self._make = make
         self._kept = KeptRollouts(folder, MOST_BYTES)
         self._numbers = 0
-        self._over: dict[str, tuple[asyncio.Event, asyncio.Task[Sample]]] = {}
+        self._over: dict[str, tuple[asyncio.Event, asyncio.Task[tuple[Sample, str]]]] = {}
 
     async def begin(self) -> str:
         """The key of a new one."""
         over, key = asyncio.Event(), asyncio.get_running_loop().create_future()
 
-        async def run(given: str) -> Ran:
-            key.set_result(given)
-            await over.wait()
+        async def run(rollout: RecordedRollout) -> Ran:
+            with self._recorder.key_for(rollout) as given:
+                key.set_result(given)
+                await over.wait()
             return Ran("done", "finished")
 
         rollout = self._make(self._numbers)
         self._numbers += 1
-        running = asyncio.create_task(recorded(self._recorder, rollout, "bench", run))
+        running = asyncio.create_task(record(rollout, "bench", run))
         named: str = await key
         self._over[named] = over, running
         return named
@@ -76,7 +76,7 @@ class Recordings:
         """Its record, once it was on disk; then it is removed, as a runner does when the Response is confirmed."""
         over, running = self._over.pop(key)
         over.set()
-        sample = await running
+        sample, _ = await running
         await asyncio.to_thread(self._kept.put, key, {0: sample})
         await asyncio.to_thread(self._kept.remove, key)
         return sample
@@ -98,10 +98,10 @@ async def serve(order: Order, template: ChatTemplate) -> None:
     async with AsyncExitStack() as stack:
         if order.agent:
             http = await stack.enter_async_context(agent_client(None))
-            served = await served_by(http, (order.url,))
+            model = Model(await served_by(http, (order.url,)), template, (order.url,))
 
             def make(number: int) -> RecordedRollout:
-                return rollout_of(work(f"bench-{number}", SAMPLING), 0, http, (order.url,), served, template)
+                return rollout_of(work(f"bench-{number}", SAMPLING), 0, model, http)
         else:
             server = await stack.enter_async_context(http_client(order.url, None, streams=True))
 

@@ -19,7 +19,7 @@ from ratchet.bus.topology import TASKS
 from ratchet.conversation.bridge import limits_of
 from ratchet.logs.best_answer import ends_told
 from ratchet.models.without_torch import keep_torch_out
-from ratchet.rollouts.agent import agent_client, served_by, template_for
+from ratchet.rollouts.agent import agent_client, find_model
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.connecting import delete_queue, own_bus
 from ratchet.rollouts.order import RecordOrder, own_queue, queue_name
@@ -37,17 +37,14 @@ async def record(order: RecordOrder) -> Result:
     task = order.task
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(agent_client(order.token))
-        served = await served_by(http, order.agent_urls)
-        template = await asyncio.to_thread(template_for, served, order.tokenizer)
-        for limit in limits_of(template, tools=False):
+        model = await find_model(http, order.agent_urls, order.tokenizer)
+        for limit in limits_of(model.template, tools=False):
             say(f"note: {limit}")
         recorder = Recorder()
         base_url = await stack.enter_async_context(recorder.serving())
         bus = await own_bus(order.amqp_url, order.namespace, queue_name(task.task_id), name="ratchet record")
         recorded = RecordedWork(
-            *(order, bus, http, served, template, recorder, base_url),
-            tell=say,
-            of_tools=limits_of(template, tools=True),
+            *(order, bus, http, model, recorder, base_url), tell=say, of_tools=limits_of(model.template, tools=True)
         )
         stack.push_async_callback(recorded.stop)
         stack.push_async_callback(bus.stop, 0.0)  # first: what was delivered and not answered goes back

@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import AsyncGenerator, Collection, Generator, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ from ratchet.bus.retry_policy import pause_s
 from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.openai.transport import StreamingTransport
-from ratchet.rollouts.engine import JSON, Token
-from ratchet.rollouts.lines import lines
+from ratchet.rollouts.engine import JSON, Token, lines
 from ratchet.service import failpoint
 from ratchet.service.errors import EngineError
 from schemas.api.generate import ServedModel, TokensTold
@@ -104,6 +104,21 @@ def template_for(served: ServedModel, tokenizer: str | None = None) -> ChatTempl
     if template is None:
         raise EngineError(f"{name} has no chat template: an agent can't talk with it")
     return template
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An agent's model, as programs find it. `urls`: of the agent's replicas, any of which may answer."""
+
+    served: ServedModel
+    template: ChatTemplate
+    urls: tuple[str, ...]
+
+
+async def find_model(http: httpx.AsyncClient, urls: tuple[str, ...], tokenizer: str | None = None) -> Model:
+    """Raises EngineError, ServerUnavailable."""
+    served = await served_by(http, urls)
+    return Model(served, await asyncio.to_thread(template_for, served, tokenizer), urls)
 
 
 class AgentTokens:

@@ -1,83 +1,141 @@
-"""Works answered by recorded rollouts, whoever makes them: one for each sample, side by side, and then the Response."""
+"""A Work answered, whoever makes its samples: one Response, published until it is confirmed.
+
+An agent's model, a runner and `ratchet record` answer in this way. What a Work is answered with is the caller's affair.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
-import httpx
-
+from ratchet.bus.amqp.forwarding import LARGEST_BODY
+from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
-from ratchet.conversation.template import ChatTemplate
-from ratchet.rollouts.agent import AgentTokens
-from ratchet.rollouts.recording import publish_response, response_of
-from ratchet.rollouts.rollout import Budget, RecordedRollout
-from schemas.api.generate import ServedModel
-from schemas.messages.response import GenerationLatencies, Sample
+from ratchet.bus.topology import RESPONSES
+from ratchet.concurrency.keyed import KeyedLock
+from ratchet.service import failpoint
+from ratchet.service.telemetry import Log
+from schemas.messages.base import Metadata
+from schemas.messages.grammar import Grammar
+from schemas.messages.response import GenerationLatencies, Response, Sample
 from schemas.messages.work import Work
+from schemas.messages.workspace import Artifact
 
-Run = Callable[[Work, int, RecordedRollout], Awaitable[Sample]]
-"""Makes a rollout: of a Work, the sample with that number. What it asks of a model goes through the recorder."""
+log = Log("recorder")
+
+KEPT_BYTES = 4 * 1024 * 1024
+"""Only what is not acknowledged can come again: a few hundred answers at most, of some kilobytes each."""
+ROOM_FOR_SCORES = 1024 * 1024
+"""Bytes of a Reward beside the Response that it carries."""
 
 
-class RecordedAnswers:
-    """`agent_urls`: of the replicas whose model is asked; a rollout asks one of them for as long as it is there."""
+class Answers:
+    """Remembers the answers given last, so that a Work delivered again gets the same answer instead of a second one.
 
-    def __init__(
-        self,
-        bus: Bus,
-        http: httpx.AsyncClient,
-        agent_urls: Sequence[str],
-        served: ServedModel,
-        template: ChatTemplate,
-        run: Run,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    A delivery that comes again while its answer is being made waits for it. In memory: after a restart the work is done
+    again, and downstream the deterministic message ids take care of it.
+    """
+
+    def __init__(self, bus: Bus, kept_bytes: int = KEPT_BYTES) -> None:
         self._bus = bus
-        self._http = http
-        self._agent_urls = agent_urls
-        self._served = served
-        self._template = template
-        self._run = run
-        self._now = now
+        self._kept_bytes = kept_bytes
+        self._bytes = 0
+        self._made: OrderedDict[str, bytes] = OrderedDict()
+        self._locks = KeyedLock()
 
-    async def answer(self, work: Work, body: bytes) -> None:
-        """Returns when the Response is confirmed; `body` is the Work as it came."""
-        began = time.perf_counter()
-        queue_s = max(0.0, (self._now() - work.admitted_at).total_seconds())
-        rollouts = [
-            rollout_of(work, number, self._http, self._agent_urls, self._served, self._template)
-            for number in range(work.sampling.n)
-        ]
-        runs = (self._run(work, number, rollout) for number, rollout in enumerate(rollouts))
-        samples = tuple(await asyncio.gather(*runs))
-        latencies = GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - began)
-        response = response_of(
-            work, samples, engine=self._served.engine, source="ratchet record", now=self._now(), latencies=latencies
-        )
-        await publish_response(self._bus, response, body)
+    async def answer(self, work: Work, body: bytes, make: Callable[[], Awaitable[Response | None]]) -> bool:
+        """Return when the Response is confirmed, or at once where `make` has none. `body` is the Work as it came.
+
+        A failure of `make` is raised and not remembered. The result says whether the Work is answered.
+        """
+        key = key_of(work)
+        async with self._locks.of(key):
+            if (made := self._made.get(key)) is None:
+                response = await make()
+                if response is None:
+                    return False
+                made = encode_response(response, body)
+                self._keep(key, made)
+        failpoint.reach("worked")
+        message_id = derived_id(work.task_id, "response")
+        await self._bus.publish(RESPONSES, made, type=Response.TYPE, message_id=message_id)
+        return True
+
+    def _keep(self, key: str, made: bytes) -> None:
+        """Keep the newest up to the bound, and the last one in any case."""
+        self._made[key] = made
+        self._bytes += len(made)
+        while self._bytes > self._kept_bytes and len(self._made) > 1:
+            self._bytes -= len(self._made.popitem(last=False)[1])
 
 
-def rollout_of(
+def key_of(work: Work) -> str:
+    """Return a key of one Work, however often it is delivered, and of no other."""
+    return f"{work.arm.sequence} {work.task_id}"
+
+
+def response_of(
     work: Work,
-    number: int,
-    http: httpx.AsyncClient,
-    agent_urls: Sequence[str],
-    served: ServedModel,
-    template: ChatTemplate,
-    budget: Budget | None = None,
-) -> RecordedRollout:
-    """Return a rollout for that sample, answered by just the adapter and the sampling of its Work."""
-    engine = AgentTokens(
-        http,
-        agent_urls,
-        arm=work.arm,
-        sampling=work.sampling,
-        context=served.context or 0,
-        ends=template.ends,
-        first=work.arm.sequence + number,
+    samples: Sequence[Sample],
+    *,
+    source: str | None,
+    engine: str | None = None,
+    error: str | None = None,
+    latencies: GenerationLatencies | None = None,
+    prompt_ids: tuple[int, ...] | None = None,
+    grammar: Grammar | None = None,
+    adapter_sha256: str | None = None,
+) -> Response:
+    """Return all of the Response but the Work. `grammar`: what the answers were held to. `adapter_sha256`: of the
+    adapter that answered, if not its arm's."""
+    return Response(
+        task_id=work.task_id,
+        response=samples[0].text if samples else "",
+        agent_id=work.agent_id,
+        metadata=Metadata(timestamp=datetime.now(UTC), source=source),
+        samples=tuple(samples),
+        error=error,
+        prompt_ids=prompt_ids,
+        sampling=work.sampling.model_copy(update={"grammar": grammar}) if grammar else work.sampling,
+        adapter_version=work.arm.adapter_version,
+        adapter_sha256=adapter_sha256 or work.arm.adapter_sha256,
+        engine=engine,
+        latencies=latencies or GenerationLatencies(),
     )
-    model = f"{work.agent_id}@{work.arm.adapter_version}"
-    return RecordedRollout(template, engine, model=model, sampling=work.sampling, budget=budget)
+
+
+def encode_response(response: Response, work: bytes) -> bytes:
+    """Return the message. Where none can hold all of it, samples that left more than their share left nothing; where
+    none can hold that, an error that says so is the answer."""
+    body = response.encode_around("work", work)
+    if (too_large := _excess(body)) is None:
+        return body
+    log.error("too-large", f"{too_large}: what is more than its share is left out", task_id=response.task_id)
+    body = in_shares(response).encode_around("work", work)
+    if (too_large := _excess(body)) is None:
+        return body
+    log.error("too-large", f"{too_large}: these rollouts are lost", task_id=response.task_id)
+    error = f"what was recorded can't be sent: {too_large}"
+    return response.model_copy(update={"samples": (), "response": "", "error": error}).encode_around("work", work)
+
+
+def _excess(body: bytes) -> str | None:
+    """Say that a message is too large; None where it is not."""
+    return f"a Response of {len(body):,} bytes is too large" if len(body) > LARGEST_BODY - ROOM_FOR_SCORES else None
+
+
+def in_shares(response: Response) -> Response:
+    """Cut what samples left to half of a message, in equal shares; the other half is for what was recorded."""
+    share = LARGEST_BODY // 2 // max(1, len(response.samples))
+    samples = tuple(_in_share(sample, share) for sample in response.samples)
+    return response.model_copy(update={"samples": samples, "response": samples[0].text if samples else ""})
+
+
+def _in_share(sample: Sample, share: int) -> Sample:
+    left = sample.model_copy(update={"segments": None, "completion_ids": None, "logprobs": None, "token_texts": None})
+    if (size := len(left.model_dump_json().encode())) <= share:
+        return sample
+    says = f"what it left is {size:,} bytes, and its share of a message {share:,}"
+    artifact = sample.artifact and Artifact(left_out={".": says}, tree_sha256=sample.artifact.tree_sha256)
+    return sample.model_copy(update={"text": "", "artifact": artifact, "status": "limit", "says": says})

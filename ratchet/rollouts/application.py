@@ -68,6 +68,15 @@ class Recorder:
         """The key is worth nothing from now on. Raises KeyError for one that is not known."""
         return self._rollouts.pop(_sum(key))
 
+    @contextmanager
+    def key_for(self, rollout: RecordedRollout) -> Iterator[str]:
+        """The key of the rollout's agent, which is worth something within this block alone."""
+        key = self.begin(rollout)
+        try:
+            yield key
+        finally:
+            self.end(key)
+
     @asynccontextmanager
     async def serving(self, host: str = "127.0.0.1") -> AsyncIterator[str]:
         """On a port of its own; the base URL for clients, as in OPENAI_BASE_URL."""

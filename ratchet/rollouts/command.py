@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from ratchet.rollouts import guard
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.labelled import labelled_stderr
-from ratchet.rollouts.recording import Ran, recorded
+from ratchet.rollouts.recording import Ran, record
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import one_line
 from schemas.messages.response import Sample, SampleStatus
@@ -98,20 +98,31 @@ async def run_recorded(
 async def run_with(
     recorder: Recorder, base_url: str, rollout: RecordedRollout, program: Program, *, timeout_s: float
 ) -> Sample:
-    """`limit` is the status of one that took more seconds or printed more than it may, `failed` of one that exits with
-    a code; `lost` of either where the engine was away for it.
+    """Return the run of one program as a Sample. `base_url`: the recorder's."""
+    start = CommandStart(recorder, base_url, program, timeout_s)
+    sample, _ = await record(rollout, program.name or program_name(program.command), start)
+    return sample
 
-    The program finds OPENAI_BASE_URL, ANTHROPIC_BASE_URL and a key for both in its environment, which is worth nothing
-    once this returns, or is cancelled.
+
+@dataclass(frozen=True, slots=True)
+class CommandStart:
+    """Starts a program as it is.
+
+    `limit` is the status of one that took more seconds or printed more than it may, `failed` of one that exits with a
+    code. The program finds OPENAI_BASE_URL, ANTHROPIC_BASE_URL and a key for both in its environment.
     """
 
-    async def run(key: str) -> Ran:
-        own = os.environ if program.environment is None else program.environment
-        kept = {name: value for name, value in own.items() if name not in OTHER_KEYS}
-        kept |= {name: _with_host(kept.get(name), base_url) for name in NO_PROXY}
-        return await _said(program, {**kept, **model_environment(base_url, key)}, timeout_s)
+    recorder: Recorder
+    base_url: str
+    program: Program
+    timeout_s: float
 
-    return await recorded(recorder, rollout, program.name or program_name(program.command), run)
+    async def __call__(self, rollout: RecordedRollout) -> Ran:
+        own = os.environ if self.program.environment is None else self.program.environment
+        kept = {name: value for name, value in own.items() if name not in OTHER_KEYS}
+        kept |= {name: _with_host(kept.get(name), self.base_url) for name in NO_PROXY}
+        with self.recorder.key_for(rollout) as key:
+            return await _run(self.program, {**kept, **model_environment(self.base_url, key)}, self.timeout_s)
 
 
 def model_environment(base_url: str, key: str) -> dict[str, str]:
@@ -129,7 +140,7 @@ def _with_host(excepted: str | None, base_url: str) -> str:
     return ",".join(filter(None, (excepted, host)))
 
 
-async def _said(program: Program, environment: Mapping[str, str], timeout_s: float) -> Ran:
+async def _run(program: Program, environment: Mapping[str, str], timeout_s: float) -> Ran:
     held, holding = os.pipe()
     try:
         async with labelled_stderr(program.label) as stderr:

@@ -10,6 +10,8 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple, Protocol
 
+import httpx
+
 from ratchet.service.errors import EngineError
 from schemas.messages.grammar import Grammar
 
@@ -40,6 +42,21 @@ class TokenEngine(Protocol):
 
         Raises EngineError where the engine fails.
         """
+
+
+async def lines(reply: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """Yield the lines of a body that streams, as they come, without their ends; the last one also where it has none.
+    As bytes, which JSON's reader takes at less cost than text.
+
+    Raises httpx.HTTPError.
+    """
+    had = b""
+    async for part in reply.aiter_bytes():
+        *whole, had = (had + part).split(b"\n")
+        for line in whole:
+            yield line.rstrip(b"\r")
+    if had:
+        yield had
 
 
 class ScriptedEngine:

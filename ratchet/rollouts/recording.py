@@ -1,46 +1,42 @@
-"""A program's run as a Sample, and a group of them as a Response: the one rule, wherever the program runs.
+"""The owner of rollouts: each has its program started, its calls recorded, and ends as a Sample.
 
-How it is run, in a sandbox or as it is, is the caller's; what it may do to the record is decided here.
+How a program is started, in a sandbox or as it is, is a `Start`; what it may do to the record is decided here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-from ratchet.bus.amqp.forwarding import LARGEST_BODY
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus
-from ratchet.bus.topology import RESPONSES
+import httpx
+
 from ratchet.conversation.segments import sample_of
-from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.rollout import RecordedRollout
-from ratchet.service.errors import Reject, one_line
+from ratchet.rollouts.agent import AgentTokens, Model
+from ratchet.rollouts.rollout import Budget, RecordedRollout
+from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
-from schemas.messages.base import Metadata
-from schemas.messages.response import GenerationLatencies, Response, Sample, SampleStatus
+from schemas.api.rollouts import RunningRollout
+from schemas.messages.response import Sample, SampleStatus
+from schemas.messages.runner_rollouts import RolloutProgress, RolloutState
 from schemas.messages.work import Work
 from schemas.messages.workspace import Artifact
-from workbench.sandbox.limits import MIB
 
-log = Log("recorder")
+log = Log("runner")
 
 GIVEN_UP_S = 5.0
 SAID_CHARS = 600
-"""Of how a rollout ended: it stands in each line of the log, and for each rollout of a group in the Result."""
-
-ROOM_FOR_SCORES = MIB
-"""Bytes of a Reward beside the Response that it carries."""
+"""Characters that a Sample tells of its end: they stand in each line of the log, and for each rollout in the Result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Answer of a program, and how it ended as far as whoever ran it can tell, with a sentence. `seconds`: that it
-    ran for."""
+    """Answer of a program, and how it ended as far as its start can tell, with a sentence. `seconds`: that it ran
+    for."""
 
     text: str
     status: SampleStatus
@@ -49,19 +45,119 @@ class Ran:
     says: str = ""
 
 
-async def recorded(
-    recorder: Recorder, rollout: RecordedRollout, program: str, run: Callable[[str], Awaitable[Ran]]
-) -> Sample:
-    """`run` gets the key its program calls the model with, which is worth nothing once this returns, or is cancelled.
+class Start(Protocol):
+    """Starts a program and waits for its end."""
 
-    A program that failed or met a limit while the engine was away for it is `lost`.
+    async def __call__(self, rollout: RecordedRollout) -> Ran:
+        """Return what came of the program. It calls its model through a `Recorder` that has this rollout; the key is
+        worth nothing once this returns, or is cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutOrder:
+    """`name`: of the program. `seconds`: until it has to end, so that what it has can still be scored. `budget`: what
+    it may take; who calls that off calls the rollout off."""
+
+    work: Work
+    number: int
+    name: str
+    model: Model
+    start: Start
+    seconds: float
+    budget: Budget = field(default_factory=Budget)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Underway:
+    """A rollout that runs."""
+
+    order: RolloutOrder
+    rollout: RecordedRollout
+    began: float = field(default_factory=time.monotonic)
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def progress(self, state: RolloutState = "running", says: str | None = None) -> RolloutProgress:
+        """Return how far it has come."""
+        seconds = round(time.monotonic() - self.began, 3)
+        return RolloutProgress(**self._so_far(), state=state, seconds=seconds, says=says)
+
+    def shown(self) -> RunningRollout:
+        left_s = max(0.0, self.began + self.order.seconds - time.monotonic())
+        return RunningRollout(**self._so_far(), ends_within_s=left_s)
+
+    def _so_far(self) -> dict[str, Any]:
+        work, calls = self.order.work, self.rollout.conversation.calls
+        return {
+            "task_id": work.task_id,
+            "agent_id": work.agent_id,
+            "program": self.order.name,
+            "sample": self.order.number,
+            "started_at": self.started_at,
+            "calls": len(calls),
+            "sampled_tokens": sum(len(call.ids) for call in calls),
+        }
+
+
+class Rollouts:
+    """Runs rollouts. `http`: for calls of the agents whose models answer."""
+
+    def __init__(self, http: httpx.AsyncClient, note_end: Callable[[RolloutProgress], None] = lambda _: None) -> None:
+        """`note_end` is told of each that ended, how."""
+        self._http = http
+        self._note_end = note_end
+        self.underway: dict[Underway, None] = {}
+        """Those that run now, the oldest first."""
+
+    async def run(self, order: RolloutOrder) -> Sample:
+        """Return what came of it. A fault of the program ends one rollout; a fault of ours makes it `lost`."""
+        rollout = rollout_of(order.work, order.number, order.model, self._http, order.budget)
+        underway = Underway(order, rollout)
+        self.underway[underway] = None
+        try:
+            sample, says = await record(rollout, order.name, order.start)
+        finally:
+            del self.underway[underway]
+        tell = log.warning if sample.status == "lost" else log.info
+        usage = sample.usage
+        tell(
+            "rollout-ended",
+            f"sample {order.number} by {order.name}: {sample.status}: {says}",
+            sample=order.number,
+            program=order.name,
+            status=sample.status,
+            seconds=round(time.monotonic() - underway.began, 3),
+            calls=usage.calls if usage else 0,
+            tokens=usage.sampled_tokens if usage else 0,
+        )
+        self._note_end(underway.progress(sample.status or "finished", says or None))
+        return sample
+
+
+def rollout_of(
+    work: Work, number: int, model: Model, http: httpx.AsyncClient, budget: Budget | None = None
+) -> RecordedRollout:
+    """Return the record of a rollout, whose calls just the adapter and the sampling of its Work answer."""
+    engine = AgentTokens(
+        http,
+        model.urls,
+        arm=work.arm,
+        sampling=work.sampling,
+        context=model.served.context or 0,
+        ends=model.template.ends,
+        first=work.arm.sequence + number,
+    )
+    name = f"{work.agent_id}@{work.arm.adapter_version}"
+    return RecordedRollout(model.template, engine, model=name, sampling=work.sampling, budget=budget)
+
+
+async def record(rollout: RecordedRollout, program: str, start: Start) -> tuple[Sample, str]:
+    """Return a program's run as a Sample, and a sentence on its end.
+
+    A program that failed or met a limit while the engine was away for it is `lost`. One that was called off has no
+    answer: what it took is all that is told.
     """
-    key = recorder.begin(rollout)
     began = time.monotonic()
-    try:
-        ran = await run(key)
-    finally:
-        recorder.end(key)
+    ran = await start(rollout)
     took = time.monotonic() - began if ran.seconds is None else ran.seconds
     with suppress(TimeoutError):  # what it was asking when it ended is given up as soon as its connection is seen to be
         async with asyncio.timeout(GIVEN_UP_S):
@@ -74,73 +170,13 @@ async def recorded(
     overruled = rollout.overruled
     sample = sample_of(rollout.conversation, ran.text, status=status, program=program, overruled=overruled)
     usage = sample.usage and sample.usage.model_copy(update={"seconds": round(took, 3)})
-    return sample.model_copy(update={"usage": usage, "artifact": ran.artifact, "says": why_ended(status, says)})
+    says = one_line(says, SAID_CHARS)
+    if status == "cancelled":
+        return Sample(text="", status=status, program=program, usage=usage, says=says or None), says
+    told = {"usage": usage, "artifact": ran.artifact, "says": why_ended(status, says)}
+    return sample.model_copy(update=told), says
 
 
 def why_ended(status: SampleStatus, says: str) -> str | None:
     """Return what a Sample tells of its end: nothing of one that ended by itself."""
     return None if status == "finished" else one_line(says, SAID_CHARS) or None
-
-
-def response_of(
-    work: Work,
-    samples: Sequence[Sample],
-    *,
-    engine: str | None,
-    source: str,
-    now: datetime,
-    latencies: GenerationLatencies,
-) -> Response:
-    """All of it but the Work."""
-    return Response(
-        task_id=work.task_id,
-        response=samples[0].text,
-        agent_id=work.agent_id,
-        metadata=Metadata(timestamp=now, source=source),
-        samples=tuple(samples),
-        sampling=work.sampling,
-        adapter_version=work.arm.adapter_version,
-        adapter_sha256=work.arm.adapter_sha256,
-        engine=engine,
-        latencies=latencies,
-    )
-
-
-async def publish_response(bus: Bus, response: Response, work: bytes) -> None:
-    """Returns when it is confirmed. Where no message can hold all of it, those samples that left more than their share
-    left nothing; where none can hold that, an error that says so is the answer."""
-    try:
-        await _publish(bus, response, work)
-        return
-    except Reject as too_large:
-        log.error("too-large", f"{too_large}: what is more than its share is left out", task_id=response.task_id)
-    try:
-        await _publish(bus, in_shares(response), work)
-    except Reject as too_large:
-        log.error("too-large", f"{too_large}: these rollouts are lost", task_id=response.task_id)
-        error = f"what was recorded can't be sent: {too_large}"
-        await _publish(bus, response.model_copy(update={"samples": (), "response": "", "error": error}), work)
-
-
-def in_shares(response: Response) -> Response:
-    """Cut what samples left to half of a message, in equal shares; the other half is for what was recorded."""
-    share = LARGEST_BODY // 2 // max(1, len(response.samples))
-    samples = tuple(_in_share(sample, share) for sample in response.samples)
-    return response.model_copy(update={"samples": samples, "response": samples[0].text if samples else ""})
-
-
-def _in_share(sample: Sample, share: int) -> Sample:
-    left = sample.model_copy(update={"segments": None, "completion_ids": None, "logprobs": None, "token_texts": None})
-    if (size := len(left.model_dump_json().encode())) <= share:
-        return sample
-    says = f"what it left is {size:,} bytes, and its share of a message {share:,}"
-    artifact = sample.artifact and Artifact(left_out={".": says}, tree_sha256=sample.artifact.tree_sha256)
-    return sample.model_copy(update={"text": "", "artifact": artifact, "status": "limit", "says": says})
-
-
-async def _publish(bus: Bus, response: Response, work: bytes) -> None:
-    message_id = derived_id(response.task_id, "response")
-    body = response.encode_around("work", work)
-    if len(body) > LARGEST_BODY - ROOM_FOR_SCORES:
-        raise Reject(f"a Response of {len(body):,} bytes is too large")
-    await bus.publish(RESPONSES, body, type=Response.TYPE, message_id=message_id)

@@ -42,11 +42,13 @@ class Budget:
     """Bound of what a rollout may take: calls of the model, and tokens that are sampled for it. None: any number.
 
     `spent` is set with the first call that is one too many, or with the last token; `says` which limit it was.
+    `called_off`: it was ended from outside, before a limit was met.
     """
 
     def __init__(self, calls: int | None = None, tokens: int | None = None) -> None:
         self.spent = asyncio.Event()
         self.says: str | None = None
+        self.called_off = False
         self._calls, self._calls_left = calls, calls
         self._tokens, self._tokens_left = tokens, tokens
         self._counts_left = None if calls is None else calls * COUNTS_OF_A_CALL
@@ -81,6 +83,11 @@ class Budget:
             self._tokens_left -= 1
             if self._tokens_left <= 0:
                 self.end(f"the model sampled {self._tokens:,} tokens for it, as many as it may have")
+
+    def call_off(self, says: str) -> None:
+        """End it for a reason that is not the rollout's."""
+        self.called_off = self.called_off or self.says is None
+        self.end(says)
 
     def end(self, says: str) -> None:
         """No call is answered any more, for that reason; the first reason stays."""
@@ -154,6 +161,11 @@ class RecordedRollout:
         self._at_work = 0
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @property
+    def context(self) -> int:
+        """Tokens that the model holds."""
+        return self._engine.context
 
     @property
     def engine_trouble(self) -> str | None:

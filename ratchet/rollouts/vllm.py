@@ -11,8 +11,7 @@ from pydantic_core import to_json
 
 from ratchet.openai.completions import TextChunk
 from ratchet.openai.errors import ServerUnavailable, error_of
-from ratchet.rollouts.engine import JSON, Token
-from ratchet.rollouts.lines import lines
+from ratchet.rollouts.engine import JSON, Token, lines
 from schemas.messages.grammar import Grammar
 from schemas.messages.work import Sampling
 

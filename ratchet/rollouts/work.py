@@ -1,35 +1,56 @@
-"""A Work answered by running a program, once for each sample, side by side: each run is a rollout, recorded.
+"""Works answered by programs that run here, each sample a rollout: for `ratchet record`, and for agents of our own.
 
-What is delivered here again is answered once: later deliveries wait for the first and publish nothing more.
+What is delivered to `ratchet record` again is answered once: later deliveries wait for the first and publish nothing
+more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import httpx
 
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
-from ratchet.conversation.template import ChatTemplate
 from ratchet.programs.task_input import INPUT, as_text
-from ratchet.rollouts.answers import RecordedAnswers
+from ratchet.rollouts.agent import Model
+from ratchet.rollouts.answers import Answers, response_of
 from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.command import Program, program_name, run_with
+from ratchet.rollouts.command import CommandStart, Program, program_name
 from ratchet.rollouts.order import RecordOrder
+from ratchet.rollouts.recording import Ran, RolloutOrder, Rollouts
 from ratchet.rollouts.rollout import RecordedRollout
-from ratchet.service.telemetry import Log
-from schemas.api.generate import ServedModel
-from schemas.messages.response import Sample
+from schemas.messages.response import GenerationLatencies, Response
 from schemas.messages.work import Work
-
-log = Log("recorder")
 
 MARGIN = 0.1
 LARGEST_MARGIN_S = 60.0
 """What is left of the time to the deadline for scoring what the runs have by then."""
+
+
+class RecordedAnswers:
+    """Answers Works with a rollout for each sample, side by side. `order_of`: of the sample with that number."""
+
+    def __init__(self, bus: Bus, http: httpx.AsyncClient, order_of: Callable[[Work, int], RolloutOrder]) -> None:
+        self._answers = Answers(bus)
+        self._rollouts = Rollouts(http)
+        self._order_of = order_of
+
+    async def answer(self, work: Work, body: bytes) -> None:
+        """Return when the Response is confirmed; `body` is the Work as it came."""
+        await self._answers.answer(work, body, lambda: self._respond(work))
+
+    async def _respond(self, work: Work) -> Response:
+        began = time.perf_counter()
+        queue_s = max(0.0, (datetime.now(UTC) - work.admitted_at).total_seconds())
+        orders = [self._order_of(work, number) for number in range(work.sampling.n)]
+        samples = await asyncio.gather(*map(self._rollouts.run, orders))
+        latencies = GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - began)
+        engine = orders[0].model.served.engine
+        return response_of(work, samples, engine=engine, source="ratchet record", latencies=latencies)
 
 
 class RecordedWork:
@@ -41,27 +62,25 @@ class RecordedWork:
         order: RecordOrder,
         bus: Bus,
         http: httpx.AsyncClient,
-        served: ServedModel,
-        template: ChatTemplate,
+        model: Model,
         recorder: Recorder,
         base_url: str,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         *,
         tell: Callable[[str], None] = lambda _: None,
         of_tools: Sequence[str] = (),
     ) -> None:
         self._order = order
+        self._model = model
         self._recorder = recorder
         self._base_url = base_url
-        self._now = now
-        self._answers = RecordedAnswers(bus, http, order.agent_urls, served, template, self._run, now)
+        self._answers = RecordedAnswers(bus, http, self._order_of)
         self._answered: asyncio.Task[None] | None = None
         self._tell = tell
         self._of_tools = tuple(of_tools)
         self._ended = 0
 
     async def handle(self, delivery: Delivery) -> None:
-        """Returns when the Response is confirmed, which is the ack."""
+        """Return when the Response is confirmed, which is the ack."""
         work = decode_delivery(Work, delivery)
         if self._answered is None or (self._answered.done() and self._failed(self._answered)):
             self._ended = 0
@@ -78,14 +97,17 @@ class RecordedWork:
     def _failed(done: asyncio.Task[None]) -> bool:
         return done.cancelled() or done.exception() is not None
 
-    async def _run(self, work: Work, number: int, rollout: RecordedRollout) -> Sample:
+    def _order_of(self, work: Work, number: int) -> RolloutOrder:
         program = program_of(self._order.command, work, number, os.environ, self._order.name)
-        timeout_s = time_for(work, self._now(), self._order.time_limit_s)
-        sample = await run_with(self._recorder, self._base_url, rollout, program, timeout_s=timeout_s)
-        if sample.status == "lost":
-            log.warning("lost", f"run {number} was lost: {rollout.engine_trouble}", task_id=work.task_id)
-        self._tell_of_end(work, rollout)
-        return sample
+        seconds = time_for(work, datetime.now(UTC), self._order.time_limit_s)
+        command = CommandStart(self._recorder, self._base_url, program, seconds)
+
+        async def start(rollout: RecordedRollout) -> Ran:
+            ran = await command(rollout)
+            self._tell_of_end(work, rollout)
+            return ran
+
+        return RolloutOrder(work, number, program.name or program_name(program.command), self._model, start, seconds)
 
     def _tell_of_end(self, work: Work, rollout: RecordedRollout) -> None:
         self._ended += 1

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 
 from fastapi import APIRouter
 
 from ratchet.bus.in_hand import NEVER, STALLED_AFTER_S, Stepwise
-from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
-from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
-from ratchet.concurrency.keyed import KeyedLock
+from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 from ratchet.concurrency.own_share import OwnShare
 from ratchet.logs.names import is_own
 from ratchet.programs.declared import agents_with_programs
+from ratchet.rollouts.answers import Answers, response_of
 from ratchet.runtime.runner import Subscription
-from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.generate import ServedModel
-from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response
 from schemas.messages.work import BASE_VERSION, Work
 from services.agent import metrics
@@ -35,38 +30,6 @@ from services.agent.conversation_calls import ConversationCalls, conversation_ro
 from services.agent.engines.engine import Engine, Generation, GenerationRequest, StreamsIds
 from services.agent.rewards import RewardListener
 from services.agent.settings import AgentSettings
-
-KEPT_BYTES = 4 * 1024 * 1024
-"""Only what is not acknowledged can come again: a few hundred answers at most, of some kilobytes each."""
-
-
-class RecentAnswers:
-    """Remembers the answers given last, so that a Work delivered again gets the same answer instead of a second one.
-
-    A delivery that comes again while its answer is being made waits for it. In memory: after a restart the work is done
-    again, and downstream the deterministic message ids take care of it.
-    """
-
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        self._kept_bytes = kept_bytes
-        self._bytes = 0
-        self._made: OrderedDict[str, bytes] = OrderedDict()
-        self._locks = KeyedLock()
-
-    async def answer(self, key: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The answer of that key, made by `make` unless it was before. A failure is raised and not remembered."""
-        async with self._locks.of(key):
-            if (made := self._made.get(key)) is None:
-                made = await make()
-                self._keep(key, made)
-            return made
-
-    def _keep(self, key: str, made: bytes) -> None:
-        self._made[key] = made
-        self._bytes += len(made)
-        while self._bytes > self._kept_bytes:
-            self._bytes -= len(self._made.popitem(last=False)[1])
-
 
 log = Log("agent")
 
@@ -96,7 +59,7 @@ class AgentWorker:
             max_loaded=settings.agent_max_adapters,
             max_rank=settings.adapter_max_rank,
         )
-        self._recent = RecentAnswers()
+        self._answers = Answers(bus)
         self._own_share = OwnShare(settings.own_share, min(settings.agent_max_batch, settings.agent_prefetch))
         self._rewards = RewardListener(self._agent_id, bus)
         self._sync: AdapterSync | None = None
@@ -164,10 +127,7 @@ class AgentWorker:
                 metrics.expired.inc()
                 log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
                 return
-            key = f"{work.arm.sequence} {work.task_id}"
-            body = await self._recent.answer(key, lambda: self._respond(work, delivery))
-        failpoint.reach("worked")
-        await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=derived_id(work.task_id, "response"))
+            await self._answers.answer(work, delivery.body, lambda: self._respond(work, delivery.attempts))
 
     def _read(self, delivery: Delivery) -> Work:
         work = decode_delivery(Work, delivery)
@@ -184,7 +144,7 @@ class AgentWorker:
             await asyncio.sleep(ENGINE_POLL_S)
         return False
 
-    async def _respond(self, work: Work, delivery: Delivery) -> bytes:
+    async def _respond(self, work: Work, attempts: int | None) -> Response:
         queue_s = max(0.0, time.time() - work.admitted_at.timestamp())
         started = time.perf_counter()
         adapter: LoadedAdapter | None = None
@@ -207,41 +167,23 @@ class AgentWorker:
             metrics.retried.inc()
             raise Retry(f"the engine could not answer task {work.task_id}: {error}") from error
         generate_s = time.perf_counter() - started
-        latencies = GenerationLatencies(queue_s=queue_s, generate_s=generate_s, attempts=delivery.attempts)
+        latencies = GenerationLatencies(queue_s=queue_s, generate_s=generate_s, attempts=attempts)
         metrics.observe(work.arm.adapter_version, answer, latencies)
-        return self._response(work, answer, adapter, latencies).encode_around("work", delivery.body)
+        generation = answer if isinstance(answer, Generation) else None
+        return response_of(
+            work,
+            generation.samples if generation else (),
+            source=None,
+            engine=self._engine.identity,
+            error=None if generation else str(answer),
+            latencies=latencies,
+            prompt_ids=generation.prompt_ids if generation else None,
+            grammar=generation.grammar if generation else None,
+            adapter_sha256=adapter.sha256 if adapter else None,
+        )
 
     async def _generate(self, request: GenerationRequest) -> Generation:
         (answer,) = await self._engine.generate([request])
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-    def _response(
-        self,
-        work: Work,
-        answer: Generation | EngineError,
-        adapter: LoadedAdapter | None,
-        latencies: GenerationLatencies,
-    ) -> Response:
-        """All of it but the Work."""
-        samples = answer.samples if isinstance(answer, Generation) else ()
-        grammar = answer.grammar if isinstance(answer, Generation) else None
-        return Response(
-            task_id=work.task_id,
-            response=samples[0].text if samples else "",
-            agent_id=self._agent_id,
-            metadata=Metadata(timestamp=now()),
-            samples=samples,
-            error=None if isinstance(answer, Generation) else str(answer),
-            prompt_ids=answer.prompt_ids if isinstance(answer, Generation) else None,
-            sampling=work.sampling.model_copy(update={"grammar": grammar}) if grammar else work.sampling,
-            adapter_version=work.arm.adapter_version,
-            adapter_sha256=adapter.sha256 if adapter else work.arm.adapter_sha256,
-            engine=self._engine.identity,
-            latencies=latencies,
-        )
-
-
-def now() -> datetime:
-    return datetime.now(UTC)

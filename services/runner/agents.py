@@ -9,10 +9,9 @@ import httpx
 
 from ratchet.conversation.bridge import limits_of
 from ratchet.conversation.template import ChatTemplate
-from ratchet.rollouts.agent import served_by, template_for
+from ratchet.rollouts.agent import Model, served_by, template_for
 from ratchet.service.telemetry import Log
 from schemas.api.generate import ServedModel
-from services.runner.rollout import Model
 
 log = Log("runner")
 

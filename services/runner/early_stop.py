@@ -45,7 +45,7 @@ class EarlyStop:
     def begin(self, budget: Budget) -> None:
         """A rollout waits for its turn, and then runs, with this budget, which is ended once another has passed."""
         if self._passed:
-            budget.end(ANOTHER_PASSED)
+            budget.call_off(ANOTHER_PASSED)
         else:
             self._budgets[budget] = None
 
@@ -77,7 +77,7 @@ class EarlyStop:
         self._over.set()
         log.info("called-off", f"an answer passes: {len(self._budgets)} rollouts of its group are called off")
         for budget in list(self._budgets):
-            budget.end(ANOTHER_PASSED)
+            budget.call_off(ANOTHER_PASSED)
 
     async def _passes(self, sample: Sample) -> bool:
         try:

@@ -19,18 +19,12 @@ from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import DiskFull
 from schemas.messages.response import Sample
-from schemas.messages.work import Work
 from services.runner import metrics
 
 FOLDER = "rollouts"
 KEPT_DAYS = 7.0
 NAMED = 32
 """Characters of a sum that name a folder."""
-
-
-def key_of(work: Work) -> str:
-    """Of one Work, however often it is delivered, and of no other."""
-    return f"{work.arm.sequence} {work.task_id}"
 
 
 class KeptRollouts:

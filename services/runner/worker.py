@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -17,14 +16,14 @@ from fastapi import APIRouter
 from ratchet.bus.in_hand import NEVER
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import HIGH_PRIORITY, work_queue
-from ratchet.concurrency.keyed import KeyedLock
 from ratchet.concurrency.own_share import OwnShare
 from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.logs.names import is_own
 from ratchet.openai.errors import ServerUnavailable
 from ratchet.programs.declared import Program, Programs
-from ratchet.rollouts.agent import agent_client
-from ratchet.rollouts.recording import publish_response, response_of, why_ended
+from ratchet.rollouts.agent import Model, agent_client
+from ratchet.rollouts.answers import Answers, key_of, response_of
+from ratchet.rollouts.recording import RolloutOrder, Rollouts, why_ended
 from ratchet.rollouts.rollout import Budget
 from ratchet.rollouts.work import time_within
 from ratchet.runtime.runner import Subscription
@@ -34,7 +33,6 @@ from ratchet.service.errors import EngineError, RatchetError, Reject, Retry, Set
 from ratchet.service.process_name import process_name
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.rollouts import RunningRollouts
-from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample
 from schemas.messages.runner_rollouts import DeclaredProgram, RolloutProgress, RolloutState
 from schemas.messages.work import Work
@@ -42,11 +40,11 @@ from services.runner import metrics
 from services.runner.agents import Agents
 from services.runner.api import runner_router
 from services.runner.early_stop import ANOTHER_PASSED, EarlyStop
-from services.runner.kept_rollouts import KeptRollouts, key_of
+from services.runner.kept_rollouts import KeptRollouts
 from services.runner.moments import Moments
 from services.runner.progress import Progress
 from services.runner.revisions import Revisions
-from services.runner.rollout import Model, RolloutOrder, Rollouts
+from services.runner.sandboxed import SandboxStart
 from services.runner.settings import RunnerSettings
 from services.runner.slots import NoTurn, Slots
 from workbench.sandbox.job import WORKSPACE, Job, SandboxError
@@ -61,7 +59,8 @@ log = Log("runner")
 AGENT_POLL_S = 0.5
 ENDING_S = 60.0
 """Beyond its time a rollout may take so long to be ended and written down, and is no trouble."""
-ANSWERED_KEPT = 4096
+ANSWERS_KEPT_BYTES = 64 * 1024 * 1024
+"""Bytes of Responses that are kept for a Work that comes again."""
 NO_TURN = "it had no turn before its task's deadline"
 SOURCE = "runner"
 
@@ -89,11 +88,11 @@ class RunnerWorker:
         self._own_share = OwnShare(settings.own_share, settings.sandbox_runs_at_once)
         metrics.waiting.set_function(lambda: self._slots.waiting)
         metrics.at_work.set_function(lambda: len(self._steps_until))
-        self._locks = KeyedLock()
-        self._answered: OrderedDict[str, None] = OrderedDict()
+        self._answers = Answers(bus, ANSWERS_KEPT_BYTES)
         self._revisions = Revisions(programs)
         self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared)
-        self._rollouts: Rollouts | None = None
+        self._rollouts = Rollouts(self._http, self._progress.note)
+        self._sandbox: Sandbox | None = None
         self._workspaces: Workspaces | None = None
         self._trouble: str | None = None
         self._away: dict[str, str] = {}
@@ -105,17 +104,16 @@ class RunnerWorker:
         return [runner_router(self)]
 
     def running(self) -> RunningRollouts:
-        underway = self._rollouts.underway if self._rollouts else ()
         return RunningRollouts(
-            items=[one.shown() for one in underway],
+            items=[one.shown() for one in self._rollouts.underway],
             ended=self._progress.ended,
             waiting=self._slots.waiting,
             at_once=self._settings.sandbox_runs_at_once,
         )
 
     def _under_way(self) -> tuple[list[RolloutProgress], int, int]:
-        underway = self._rollouts.underway if self._rollouts else ()
-        return [one.progress() for one in underway], self._slots.waiting, self._settings.sandbox_runs_at_once
+        running = [one.progress() for one in self._rollouts.underway]
+        return running, self._slots.waiting, self._settings.sandbox_runs_at_once
 
     async def _declared(self) -> tuple[DeclaredProgram, ...]:
         await asyncio.to_thread(self._revisions.look_at_all)
@@ -126,9 +124,8 @@ class RunnerWorker:
         self._time.start()
         self._trouble = "trying the sandbox"
         await asyncio.to_thread(self._kept.sweep)
-        sandbox = await Sandbox.opened_or_shown(self._settings)
+        self._sandbox = sandbox = await Sandbox.opened_or_shown(self._settings)
         self._workspaces = Workspaces(self._settings, sandbox)
-        self._rollouts = Rollouts(sandbox, self._workspaces, self._http, self._progress.note)
         for name in self._programs.names:
             await self._try(sandbox, name, self._programs[name])
         await self._declared()
@@ -202,51 +199,40 @@ class RunnerWorker:
             await self._workspaces.close()
 
     async def handle(self, delivery: Delivery) -> None:
-        """Returns when the Response is confirmed, or the task has expired."""
+        """Return when the Response is confirmed, or the task has expired."""
         work = decode_delivery(Work, delivery)
         if work.agent_id not in self._programs.by_agent:
             raise Reject(f"this Work is for agent {work.agent_id!r}, which has no programs here")
         task_in_hand.set(work.task_id)
         key = key_of(work)
         turn = self._own_share.turn(work.sampling.n, own=is_own(work.arm.experiment_id), within_s=self._left_s(work))
-        async with self._locks.of(key), turn:
-            if key not in self._answered:
-                await self._answer(work, key, delivery)
-                self._unsaved.pop(key, None)
-                await asyncio.to_thread(self._kept.remove, key)
-                self._answered[key] = None
-                if len(self._answered) > ANSWERED_KEPT:
-                    self._answered.popitem(last=False)
+        async with turn:
+            await self._answers.answer(work, delivery.body, lambda: self._respond(work, key, delivery.attempts))
+            self._unsaved.pop(key, None)
+            await asyncio.to_thread(self._kept.remove, key)
 
-    async def _answer(self, work: Work, key: str, delivery: Delivery) -> None:
+    async def _respond(self, work: Work, key: str, attempts: int | None) -> Response | None:
+        """Return the Response; None where the task has expired."""
         queue_s = max(0.0, (work.deadline - work.admitted_at).total_seconds() - self._left_s(work))
         began = time.perf_counter()
         if (says := await self._another(work)) is not None:
-            await self._answer_none(work, says, delivery.body)
             metrics.failed.inc()
-            return
+            return self._answer_none(work, says)
         try:
             self._require_answerable(work)
             tree = await self._tree(work)
         except Unanswerable as refusal:
-            await publish_response(self._bus, failed(work, one_line(str(refusal))), delivery.body)
             metrics.failed.inc()
-            return
+            return response_of(work, (), source=SOURCE, error=one_line(str(refusal)))
         model = await self._model(work)
         if model is None:
             metrics.expired.inc()
             log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
-            return
+            return None
         samples = await self._group(work, key, model, tree)
-        latencies = GenerationLatencies(
-            queue_s=queue_s, generate_s=time.perf_counter() - began, attempts=delivery.attempts
-        )
-        response = response_of(
-            work, samples, engine=model.served.engine, source=SOURCE, now=datetime.now(UTC), latencies=latencies
-        )
-        failpoint.reach("worked")
-        await publish_response(self._bus, response, delivery.body)
         metrics.answered.inc()
+        latencies = GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - began, attempts=attempts)
+        return response_of(work, samples, source=SOURCE, engine=model.served.engine, latencies=latencies)
 
     async def _another(self, work: Work) -> str | None:
         """Why no program here is the one that the Work is about; None where one is, and where any will do."""
@@ -260,16 +246,13 @@ class RunnerWorker:
         found = f"revision {here[:8]}" if here else "none that can be read" if has else "none of that name"
         return f"its experiment is about program {name} in revision {revision[:8]}, and here is {found}"
 
-    async def _answer_none(self, work: Work, says: str, body: bytes) -> None:
-        """All its samples are lost: by us, not by the program that is compared."""
+    def _answer_none(self, work: Work, says: str) -> Response:
+        """Return a Response whose samples are lost: by us, not by the program that is compared."""
         name = str(work.arm.program)
         log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)
         lost = [self._lost(work, number, name, says) for number in range(work.sampling.n)]
         nothing = GenerationLatencies(queue_s=0.0, generate_s=0.0)
-        now = datetime.now(UTC)
-        await publish_response(
-            self._bus, response_of(work, lost, engine=None, source=SOURCE, now=now, latencies=nothing), body
-        )
+        return response_of(work, lost, source=SOURCE, latencies=nothing)
 
     def _lost(self, work: Work, number: int, name: str, says: str) -> Sample:
         """One that was never begun."""
@@ -393,7 +376,7 @@ class RunnerWorker:
                     return self._lost(work, number, name, says)
                 return await self._run(work, number, name, model, tree, budget)
         except NoTurn:
-            if budget.says == ANOTHER_PASSED:
+            if budget.called_off:
                 self._progress.note(without_turn(work, number, name, "cancelled", ANOTHER_PASSED))
                 return Sample(text="", status="cancelled", program=name, says=ANOTHER_PASSED)
             log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
@@ -401,14 +384,15 @@ class RunnerWorker:
             return Sample(text="", status="lost", program=name, says=NO_TURN)
 
     async def _run(self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget) -> Sample:
-        assert self._rollouts is not None
+        assert self._sandbox is not None and self._workspaces is not None
         program = self._programs[name]
         seconds = time_within(self._left_s(work), program.limits.seconds)
         began = time.monotonic()
         step = object()
         self._steps_until[step] = began + seconds + ENDING_S
         try:
-            sample = await self._rollouts.run(RolloutOrder(work, number, name, program, model, seconds, budget, tree))
+            start = SandboxStart(self._sandbox, self._workspaces, program, work, number, seconds, tree)
+            sample = await self._rollouts.run(RolloutOrder(work, number, name, model, start, seconds, budget))
         finally:
             del self._steps_until[step]
             self._stepped_at = time.monotonic()
@@ -436,17 +420,4 @@ def without_turn(work: Work, number: int, name: str, state: RolloutState, says: 
         calls=0,
         sampled_tokens=0,
         says=says,
-    )
-
-
-def failed(work: Work, reason: str) -> Response:
-    return Response(
-        task_id=work.task_id,
-        response="",
-        agent_id=work.agent_id,
-        metadata=Metadata(timestamp=datetime.now(UTC), source=SOURCE),
-        error=reason,
-        sampling=work.sampling,
-        adapter_version=work.arm.adapter_version,
-        adapter_sha256=work.arm.adapter_sha256,
     )

@@ -23,7 +23,7 @@ from ratchet.models.known import known_folder
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.command import model_environment
 from ratchet.rollouts.engine import ScriptedEngine
-from ratchet.rollouts.recording import Ran, recorded
+from ratchet.rollouts.recording import Ran, record
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import EngineError
 from tests.agents.conftest import Note, cannot_be_had
@@ -90,14 +90,16 @@ class Linear:
         rollout = RecordedRollout(self._template, engine, model="odd")
         turns = list(_turns(dice))
 
-        async def run(key: str) -> Ran:
+        async def run(rollout: RecordedRollout) -> Ran:
             assert self._process.stdin is not None and self._process.stdout is not None
-            self._process.stdin.write(json.dumps({"key": key, "turns": turns}).encode() + b"\n")
-            line = await self._process.stdout.readline()
+            with self._recorder.key_for(rollout) as key:
+                self._process.stdin.write(json.dumps({"key": key, "turns": turns}).encode() + b"\n")
+                line = await self._process.stdout.readline()
             assert line, f"the program ended in the rollout {seed}"
             return Ran(json.loads(line)["answer"], "finished")
 
-        found = Recorded(await recorded(self._recorder, rollout, "linear", run), engine)
+        sample, _ = await record(rollout, "linear", run)
+        found = Recorded(sample, engine)
         assert len(engine.seen) == len(turns), seed
         return found
 

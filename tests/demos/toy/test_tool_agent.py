@@ -6,11 +6,12 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import httpx
 import pytest
 
-from demos.toy.tools.agent.__main__ import RecordedAgent, agent_s_client
+from demos.toy.tools.agent.__main__ import PROGRAM, RecordedAgent, agent_s_client
 from demos.toy.tools.agent.conversing import MOST_CALLS, converse
 from demos.toy.tools.recipe import FLAWLESS
 from demos.toy.tools.task import ToolTask, Workspace, tool_task
@@ -19,6 +20,7 @@ from demos.toy.tools.tokenizer import END, READ, TEXT_CALLED, tool_tokenizer
 from ratchet.models.tokenization import chat_template
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.recording import record
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import Reject
 from schemas.messages.response import Sample
@@ -57,7 +59,9 @@ def saying(turns: Sequence[str]) -> ScriptedEngine:
 async def sample_of_run(task: ToolTask, engine: ScriptedEngine) -> Sample:
     recorder, rollout = Recorder(), rollout_of(engine)
     async with recorder.serving() as base_url, agent_s_client() as http:
-        return await RecordedAgent(recorder, base_url, http).run(work_of(task.input), 0, rollout)
+        agent = RecordedAgent(recorder, base_url, http)
+        sample, _ = await record(rollout, PROGRAM, partial(agent.run, work_of(task.input)))
+        return sample
 
 
 async def test_a_careful_model_does_the_task_and_is_recorded_token_for_token() -> None:
@@ -101,7 +105,7 @@ async def test_a_task_of_another_kind_is_rejected() -> None:
     recorder = Recorder()
     async with agent_s_client() as http:
         with pytest.raises(Reject, match="no task of a workspace"):
-            await RecordedAgent(recorder, "http://nowhere", http).run(work_of("sort: gbaec"), 0, rollout_of(saying([])))
+            await RecordedAgent(recorder, "http://nowhere", http).run(work_of("sort: gbaec"), rollout_of(saying([])))
 
 
 async def test_the_agent_speaks_plain_openai_with_its_tools(serve: Callable[..., httpx.AsyncClient]) -> None:

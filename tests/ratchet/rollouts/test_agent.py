@@ -11,8 +11,8 @@ import pytest
 
 from ratchet.dialects.dialect import ModelRequest
 from ratchet.openai.errors import ContextTooLong
-from ratchet.rollouts.agent import AgentRefused, AgentTokens
-from ratchet.rollouts.answers import rollout_of
+from ratchet.rollouts.agent import AgentRefused, AgentTokens, Model
+from ratchet.rollouts.recording import rollout_of
 from schemas.api.generate import ServedModel
 from schemas.messages.work import Arm, Sampling
 from tests.making_work import work
@@ -133,10 +133,11 @@ async def test_rollouts_of_a_group_and_of_one_task_after_the_other_go_to_replica
         return whole(line(END, finish="stop"))
 
     served = ServedModel(agent_id="small", engine="echo", tokenizer=None, revision=None, context=99)
+    model = Model(served, template("qwen2_5"), ("http://one", "http://two"))
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         for sequence, number in ((3, 0), (3, 1), (4, 0), (5, 0)):
             of = work(f"t-{sequence}", sampling=SAMPLING, arm=ARM.model_copy(update={"sequence": sequence}))
-            rollout = rollout_of(of, number, http, ("http://one", "http://two"), served, template("qwen2_5"))
+            rollout = rollout_of(of, number, model, http)
             for said in ("a", "b"):  # further calls go where the first one went
                 messages = [{"role": "user", "content": said}]
                 assert [told.finish async for told in rollout.answer(ModelRequest(messages))][-1] is not None

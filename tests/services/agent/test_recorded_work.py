@@ -17,7 +17,7 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.http.server.application import application
 from ratchet.programs.task_input import LONGEST_ARGUMENT, unfit_argument
-from ratchet.rollouts.agent import agent_client, served_model
+from ratchet.rollouts.agent import Model, agent_client, served_model
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.order import RecordOrder, queue_name
 from ratchet.rollouts.work import RecordedWork, program_of, time_for
@@ -99,10 +99,8 @@ async def recorded(
         app = application("agent", worker.routers(), settings, worker.trouble)
         async with serving(app) as url, agent_client(None) as http:
             ordered = order(*command, urls=(url,))
-            served = await served_model(http, url)
-            work = RecordedWork(
-                *(ordered, bus, http, served, template("qwen2_5"), recorder, base_url), tell=tell, of_tools=["no tools"]
-            )
+            model = Model(await served_model(http, url), template("qwen2_5"), (url,))
+            work = RecordedWork(*(ordered, bus, http, model, recorder, base_url), tell=tell, of_tools=["no tools"])
             yield work, bus
             await work.stop()
 

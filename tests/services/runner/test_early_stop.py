@@ -15,13 +15,14 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.http.server.application import application
 from ratchet.logs.best_answer import result_of
+from ratchet.rollouts.answers import key_of
 from ratchet.rollouts.rollout import Budget
 from schemas.messages.response import Response, Sample, Usage
 from schemas.messages.reward import SampleScore
 from schemas.messages.task import Task
 from schemas.messages.work import Sampling
 from services.runner.early_stop import ANOTHER_PASSED, EarlyStop
-from services.runner.kept_rollouts import KeptRollouts, key_of
+from services.runner.kept_rollouts import KeptRollouts
 from services.runner.moments import Moments
 from services.runner.slots import NoTurn, Slots
 from services.scorer.settings import ScorerSettings

@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 from ratchet.bus.topology import RESPONSES, ROLLOUTS_TOPIC
 from ratchet.programs.declared import Program
 from ratchet.programs.environments import Environments
+from ratchet.rollouts.answers import key_of
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
 from schemas.messages.runner_rollouts import RunnerRollouts
@@ -23,7 +24,7 @@ from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
-from services.runner.kept_rollouts import KeptRollouts, key_of
+from services.runner.kept_rollouts import KeptRollouts
 from services.runner.settings import RunnerSettings
 from tests.processes import marked
 from tests.services.orchestrator.house import house as fleet_house
@@ -69,9 +70,10 @@ async def test_a_group_is_one_response_with_a_rollout_for_each_sample(
         await house.worker.handle(delivery(work))
         kept = KeptRollouts(house.worker._settings.runner_dir, 10**9)
 
-    (published,) = house.bus.deliveries_published(RESPONSES)
+    published, *again = house.bus.deliveries_published(RESPONSES)
     response = Response.decode(published.body)
     assert (response.work, published.message_id, response.engine) == (work, "t-1/response", "echo")
+    assert [(one.body, one.message_id) for one in again] == [(published.body, published.message_id)] * 2
     assert [(sample.text, sample.program) for sample in response.samples] == [
         ("sort: ba 0", "says"),
         ("SORT: BA", "shouts"),

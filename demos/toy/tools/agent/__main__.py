@@ -10,6 +10,7 @@ import asyncio
 import logging
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
 
 import httpx
 import uvloop
@@ -19,16 +20,16 @@ from demos.toy.tools.agent.order import AgentOrder
 from demos.toy.tools.task import Workspace, outcome, task_of
 from ratchet.bus.protocol import Delivery, decode_delivery
 from ratchet.conversation.bridge import limits_of
-from ratchet.conversation.segments import sample_of
 from ratchet.models.without_torch import keep_torch_out
 from ratchet.programs.task_input import as_text
-from ratchet.rollouts.agent import agent_client, served_by, template_for
-from ratchet.rollouts.answers import RecordedAnswers
+from ratchet.rollouts.agent import agent_client, find_model
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.connecting import delete_queue, own_bus
+from ratchet.rollouts.recording import Ran, RolloutOrder
 from ratchet.rollouts.rollout import RecordedRollout
+from ratchet.rollouts.work import RecordedAnswers
 from ratchet.service.errors import Reject
-from schemas.messages.response import Sample, SampleStatus
+from schemas.messages.response import SampleStatus
 from schemas.messages.work import Work
 
 TASKS, ROLLOUTS = 32, 48
@@ -48,24 +49,21 @@ class RecordedAgent:
         self._http = http
         self._room = asyncio.Semaphore(ROLLOUTS)
 
-    async def run(self, work: Work, number: int, rollout: RecordedRollout) -> Sample:
-        """Scored by what became of the workspace. Raises Reject for a task that is not of the tools."""
+    async def run(self, work: Work, rollout: RecordedRollout) -> Ran:
+        """Return what became of the workspace, which is scored. Raises Reject for a task that is not of the tools."""
         try:
             workspace = Workspace(task_of(as_text(work.input)))
         except ValueError as error:
             raise Reject(str(error)) from None
-        said = ""
+        said = says = ""
         status: SampleStatus = "finished"
         async with self._room:
-            key = self._recorder.begin(rollout)
-            try:
-                said = await converse(self._http, self._base_url, key, workspace)
-            except httpx.HTTPError:
-                status = "lost" if rollout.engine_trouble else "failed"
-            finally:
-                self._recorder.end(key)
-        await rollout.wait_idle()
-        return sample_of(rollout.conversation, outcome(workspace.changed_files, said), status=status, program=PROGRAM)
+            with self._recorder.key_for(rollout) as key:
+                try:
+                    said = await converse(self._http, self._base_url, key, workspace)
+                except httpx.HTTPError as error:
+                    status, says = "failed", f"a call failed: {error or type(error).__name__}"
+        return Ran(outcome(workspace.changed_files, said), status, says=says)
 
 
 def agent_s_client() -> httpx.AsyncClient:
@@ -78,9 +76,8 @@ async def serve(order: AgentOrder, stopped: asyncio.Event) -> None:
     """Until it is stopped; then its queue is gone. Raises BusError, EngineError, ServerUnavailable."""
     async with AsyncExitStack() as stack:
         fleet = await stack.enter_async_context(agent_client(None))
-        served = await served_by(fleet, order.agent_urls)
-        template = await asyncio.to_thread(template_for, served)
-        if limits := limits_of(template):
+        model = await find_model(fleet, order.agent_urls)
+        if limits := limits_of(model.template):
             say(f"note: {'; '.join(limits)}")
         recorder = Recorder()
         base_url = await stack.enter_async_context(recorder.serving())
@@ -88,7 +85,12 @@ async def serve(order: AgentOrder, stopped: asyncio.Event) -> None:
         stack.push_async_callback(bus.stop, 0.0)
         http = await stack.enter_async_context(agent_s_client())
         agent = RecordedAgent(recorder, base_url, http)
-        answers = RecordedAnswers(bus, fleet, order.agent_urls, served, template, agent.run)
+
+        def order_of(work: Work, number: int) -> RolloutOrder:
+            seconds = (work.deadline - work.admitted_at).total_seconds()
+            return RolloutOrder(work, number, PROGRAM, model, partial(agent.run, work), seconds)
+
+        answers = RecordedAnswers(bus, fleet, order_of)
 
         async def handle(delivery: Delivery) -> None:
             await answers.answer(decode_delivery(Work, delivery), delivery.body)
