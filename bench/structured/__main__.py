@@ -1,0 +1,101 @@
+"""Samples answers of the toy under 200 schemas, checks each with another library, and compares tokens a second.
+
+`python -m bench.structured --model FOLDER`. An answer that was cut at its limit is counted apart. Free and held rounds
+take turns in one process, with equally many samples at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jsonschema_rs
+
+from bench.machine import machine
+from ratchet.models.loading import load_language_model
+from schemas.messages.task import AnswerFormat
+from schemas.messages.work import Sampling
+from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.transformers_engine import TransformersEngine
+
+SCHEMAS, SAMPLES, AT_ONCE, TOKENS, ROUNDS = 200, 50, 64, 90, 5
+WORDS = ("red", "green", "blue", "small", "large", "yes", "no", "north", "south")
+
+
+def make_schema(chance: random.Random, depth: int = 2) -> dict[str, Any]:
+    """Return an object with up to four fields, some of which are lists and objects again."""
+    names = chance.sample(WORDS, chance.randint(1, 4))
+    fields = {name: _field(chance, depth) for name in names}
+    needed = [name for name in names if chance.random() < 0.7]
+    return {"type": "object", "properties": fields, "required": needed, "additionalProperties": False}
+
+
+def _field(chance: random.Random, depth: int) -> dict[str, Any]:
+    simple: list[dict[str, Any]] = [
+        {"enum": chance.sample(WORDS, 3)},
+        {"type": "integer", "minimum": 0, "maximum": 999},
+        {"type": "boolean"},
+        {"type": "string", "maxLength": 8},
+        {"type": "string", "pattern": "^[a-z]{2}-[0-9]{3}$"},
+        {"anyOf": [{"type": "null"}, {"type": "number", "minimum": -1, "maximum": 1}]},
+    ]
+    if depth and chance.random() < 0.3:
+        inner = {"type": "array", "items": _field(chance, depth - 1), "maxItems": 3}
+        return chance.choice([inner, make_schema(chance, depth - 1)])
+    return chance.choice(simple)
+
+
+def count_invalid(engine: TransformersEngine, chance: random.Random) -> dict[str, int]:
+    counts = {"ended": 0, "cut": 0, "invalid": 0}
+    for number in range(SCHEMAS):
+        schema = make_schema(chance)
+        form = AnswerFormat(type="json_schema", json_schema=schema)
+        asked = GenerationRequest(f"sort: {number}", Sampling(n=SAMPLES, max_tokens=TOKENS), format=form)
+        (answer,) = engine.generate([asked])
+        assert isinstance(answer, Generation), answer
+        validator = jsonschema_rs.validator_for(schema)
+        for sample in answer.samples:
+            counts["cut" if sample.finish_reason == "length" else "ended"] += 1
+            counts["invalid"] += sample.finish_reason == "stop" and not _is_valid(validator, sample.text)
+    return counts
+
+
+def _is_valid(validator: Any, text: str) -> bool:
+    try:
+        return bool(validator.is_valid(json.loads(text)))
+    except ValueError:
+        return False
+
+
+def tokens_per_second(engine: TransformersEngine, form: AnswerFormat | None) -> float:
+    """Return the rate of one round of samples that all have as many tokens as they may."""
+    asked = GenerationRequest("sort: dbcae", Sampling(n=AT_ONCE, max_tokens=TOKENS), format=form)
+    began = time.perf_counter()
+    (answer,) = engine.generate([asked])
+    assert isinstance(answer, Generation), answer
+    return sum(len(sample.completion_ids or ()) for sample in answer.samples) / (time.perf_counter() - began)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--model", type=Path, required=True, help="folder of the toy, by `ratchet models make`")
+    engine = TransformersEngine(partial(load_language_model, str(arguments.parse_args().model), device="cpu"), seed=1)
+    engine.start()
+    print(machine())
+    print(count_invalid(engine, random.Random(1)))
+    letters = {"type": "array", "items": {"type": "string", "maxLength": 8}, "minItems": 40}
+    form = AnswerFormat(type="json_schema", json_schema=letters)
+    tokens_per_second(engine, form)
+    rates = [(tokens_per_second(engine, None), tokens_per_second(engine, form)) for _ in range(ROUNDS)]
+    free, held = (median(column) for column in zip(*rates, strict=True))
+    print(f"tokens a second: free {free:,.0f}, held {held:,.0f}; held / free {held / free:.2f}")
+
+
+if __name__ == "__main__":
+    main()
