@@ -80,6 +80,7 @@ class Loop:
         parent = self._status().adapters.primary
         if parent != self._marked:
             self._mark(parent)
+        self._answered_before = self._users.books.by_version[parent]  # what the last turn learned from is not enough
         self._collect(parent)
         version = self._train(number)
         training = DemoTraining.of(read_card(self._status.store.folder / self._status.agent_id / version))
@@ -192,7 +193,6 @@ class Loop:
         """What this primary answers from here on may be trained on: nothing that was asked to measure it."""
         self._marked = primary
         self._since = end_of_log(self._status.access.logs_dir, INTERACTIONS)
-        self._answered_before = self._users.books.by_version[primary]
 
     def _wait(
         self, happened: Callable[[AdapterStatus], bool], what: str, patience_s: float | None = None

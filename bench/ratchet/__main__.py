@@ -49,7 +49,7 @@ def life(seed: int, options: argparse.Namespace) -> tuple[dict[str, object], boo
     """One seed's rounds: what is to be written, and whether the claims hold."""
     folder = _made(options.resume / f"seed-{seed}")
     base = make_model(folder / "base", seed)
-    set_environment(settings(folder, base))
+    set_environment(settings(folder, base) | dict(options.set))
     book, verifier, events = Book(folder), Verifier(base, folder / "verified", seed), Events()
     if len(book.rounds) < options.rounds:
         asyncio.run(_play(folder, base, book, verifier, events, seed, options.rounds))
@@ -105,6 +105,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="lives, one after the other")
     parser.add_argument("--json", type=Path, default=OUT / "ratchet.json", help="where everything is written")
     parser.add_argument("--resume", type=Path, default=OUT / "ratchet", help="folder of what was done, to go on from")
+    parser.add_argument(
+        "--set",
+        type=lambda text: text.split("=", 1),
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the fleet, as RATCHET_SERVED_MARGIN=0.03; may be given several times",
+    )
     return parser.parse_args()
 
 
