@@ -6,6 +6,7 @@ The queue ends with its connection. At the next one the owner is told (`lost`), 
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable
 
@@ -37,6 +38,7 @@ PAUSE_S = 0.5
 CONNECT_S = 10.0
 CONFIRM_S = 30.0
 """After so long without a confirm the connection is given up: a publish can hang in one that looks open."""
+logging.getLogger("aiormq").addHandler(logging.NullHandler())  # its errors are raised as ours; logging prints them else
 LOST = (AMQPError, ChannelInvalidStateError, OSError, TimeoutError)
 
 

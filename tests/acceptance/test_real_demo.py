@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from demos.loop import LoopPlan
+from demos.real.page import RESULT
 from demos.real.performance import RealPerformance
 from demos.real.plan import RealPlan, stages
 from demos.real.time_left import TimeLeft
@@ -56,6 +57,6 @@ def test_the_same_held_out_tasks_are_measured_by_the_hidden_verifier_alone(fleet
     }
     assert len(requests) == 1
     assert "min left" in told.getvalue() or "a minute left" in told.getvalue()
-    assert "v1.0.1" in place.result.read_text()
-    assert place.result.with_suffix(".svg").read_text().startswith("<svg")
+    assert "v1.0.1" in (place.root / RESULT).read_text()
+    assert (place.root / RESULT).with_suffix(".svg").read_text().startswith("<svg")
     assert place.report.exists()

@@ -19,8 +19,8 @@ from tests.ratchet.http.served_fleet import ServedFleet, served_fleet
 
 DOCUMENTS = Path(schemas.__file__).parent / "generated" / "openapi"
 EVENTS = "/v1/events"
-FITTING_OTHERS = {"select", "pass_score", "artifacts", "usages"}
-"""Fields that are refused without others, or in another number."""
+FITTING_OTHERS = {"select", "pass_score", "artifacts", "usages", "format", "response_format", "tool_choice"}
+"""Fields that are refused without others, in another number, or for what the JSON Schema in them says."""
 EXAMPLES = settings(
     max_examples=10,
     deadline=None,

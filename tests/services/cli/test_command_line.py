@@ -61,7 +61,7 @@ def test_no_command_imports_torch(tmp_path: Path) -> None:
 def test_who_does_not_wait_for_the_broker_is_told_so_and_nothing_else(ratchet: ForkedRatchet) -> None:
     ran = ratchet("submit", "x", "--timeout", "0")
 
-    assert ran.code == 4
+    assert ran.code in (3, 4)  # no broker answers, or nothing came in time: whichever is found first
     assert is_a_sentence(ran)
 
 
