@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from workbench.sandbox.half_started import pid_namespace, process_id
 from workbench.sandbox.limits import Limits
 from workbench.sandbox.process_tree import started
 
@@ -26,7 +27,7 @@ COUNTED = "cpuacct"
 PREFIX = "ratchet-sandbox-"
 EMPTY_WITHIN_S = 5.0
 FORGOTTEN_AFTER_S = 86_400.0
-MOUNTS, OWN, PIDS = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup"), Path("/proc/self/ns/pid")
+MOUNTS, OWN = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
 
 
 class RunGroup(Protocol):
@@ -60,7 +61,7 @@ class Cgroups:
 
     def group(self, limits: Limits) -> RunGroup:
         """Raises OSError where it can't be made any more."""
-        name = f"{PREFIX}{os.getpid()}-{started(os.getpid())}-{_namespace()}-{uuid.uuid4().hex[:12]}"
+        name = f"{PREFIX}{process_id()}-{uuid.uuid4().hex[:12]}"
         paths = list[Path]()
         try:
             for folder in self.folders:
@@ -95,7 +96,7 @@ def _is_owned(path: Path) -> bool:
     number, *rest = path.name.removeprefix(PREFIX).split("-")
     if not number.isdigit():
         return True
-    if len(rest) > 2 and rest[1] != str(_namespace()):
+    if len(rest) > 2 and rest[1] != pid_namespace():
         with suppress(OSError):
             return bool(_members(path)) or time.time() - path.stat().st_mtime < FORGOTTEN_AFTER_S
         return True
@@ -103,13 +104,6 @@ def _is_owned(path: Path) -> bool:
         began = started(int(number))
         return len(rest) < 2 or rest[0] == began  # an older release names no start
     return False
-
-
-def _namespace() -> int:
-    """Return the number of this process's namespace of process ids; 0 where it can't be read."""
-    with suppress(OSError):
-        return PIDS.stat().st_ino
-    return 0
 
 
 def find(named: Path | None = None) -> Cgroups | None:

@@ -21,8 +21,13 @@ NAMESPACE = Path("/proc/self/ns/pid")
 
 
 def owner() -> str:
-    """This process, told from any other that has its number later."""
-    return f"{PREFIX}{os.getpid()}-{_started(os.getpid())}-{_namespace()}"
+    """Return the word by which a run's processes name this process in their command lines."""
+    return PREFIX + process_id()
+
+
+def process_id() -> str:
+    """Return this process's id, told from any other that has its number later, or in another namespace."""
+    return f"{os.getpid()}-{_started(os.getpid())}-{pid_namespace()}"
 
 
 def sweep() -> list[int]:
@@ -44,10 +49,11 @@ def _owner(command: list[bytes]) -> str | None:
 def _is_there(of: str) -> bool:
     """Also where that can't be told from here."""
     number, began, namespace = [*of.removeprefix(PREFIX).split("-", 2), "", ""][:3]
-    return namespace != _namespace() or (number.isdigit() and _started(int(number)) == began)
+    return namespace != pid_namespace() or (number.isdigit() and _started(int(number)) == began)
 
 
-def _namespace() -> str:
+def pid_namespace() -> str:
+    """Return the name of this process's namespace of process ids; empty where it can't be read."""
     with suppress(OSError):
         return str(NAMESPACE.readlink())
     return ""
