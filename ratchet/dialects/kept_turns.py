@@ -7,12 +7,12 @@ kept any more is refused with a sentence, and the client sends it whole.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ratchet.dialects.body import Refused
+from ratchet.service.newest import Newest
 
 MOST_BYTES = 4 * 1024 * 1024
 
@@ -24,7 +24,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How a dialect's clients name an earlier answer.
+    """The way in which a dialect's clients name an earlier answer.
 
     `items`: the field that holds what is said. `previous`: the id of the answer that a request goes on from. `is_kept`:
     whether a later request may go on from this one. `answer_items`: an answer, as a later request holds it.
@@ -50,34 +50,13 @@ class _Turn:
     shared: Body
 
 
-Value = TypeVar("Value")
-
-
-class _Newest(Generic[Value]):
-    """Values up to so many bytes together, and the newest in any case."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._left = most_bytes
-        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
-
-    def add(self, key: Key, value: Value, size: int) -> None:
-        self._values[key] = value, size
-        self._left -= size
-        while self._left < 0 and len(self._values) > 1:
-            self._left += self._values.popitem(last=False)[1][1]
-
-    def get(self, key: Key) -> Value | None:
-        found = self._values.get(key)
-        return None if found is None else found[0]
-
-
 class KeptTurns:
     """`owner`: who asks. Nobody is given what another was told."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         """`most_bytes`: of the items that may be named, and again of the turns."""
-        self._items = _Newest[Body](most_bytes)
-        self._turns = _Newest[_Turn](most_bytes)
+        self._items = Newest[Key, Body](most_bytes)
+        self._turns = Newest[Key, _Turn](most_bytes)
 
     def resolve(self, naming: Naming, body: Body, owner: str = "") -> dict[str, Any]:
         """Return the request with its whole history. Raises Refused for what is not kept."""

@@ -5,7 +5,6 @@ An agent's model, a runner and `ratchet record` answer in this way. What a Work 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
@@ -15,6 +14,7 @@ from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import RESPONSES
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.service import failpoint
+from ratchet.service.newest import Newest
 from ratchet.service.telemetry import Log
 from schemas.messages.base import Metadata
 from schemas.messages.grammar import Grammar
@@ -39,9 +39,7 @@ class Answers:
 
     def __init__(self, bus: Bus, kept_bytes: int = KEPT_BYTES) -> None:
         self._bus = bus
-        self._kept_bytes = kept_bytes
-        self._bytes = 0
-        self._made: OrderedDict[str, bytes] = OrderedDict()
+        self._made = Newest[str, bytes](kept_bytes)
         self._locks = KeyedLock()
 
     async def answer(self, work: Work, body: bytes, make: Callable[[], Awaitable[Response | None]]) -> bool:
@@ -56,18 +54,11 @@ class Answers:
                 if response is None:
                     return False
                 made = encode_response(response, body)
-                self._keep(key, made)
+                self._made.add(key, made, len(made))
         failpoint.reach("worked")
         message_id = derived_id(work.task_id, "response")
         await self._bus.publish(RESPONSES, made, type=Response.TYPE, message_id=message_id)
         return True
-
-    def _keep(self, key: str, made: bytes) -> None:
-        """Keep the newest up to the bound, and the last one in any case."""
-        self._made[key] = made
-        self._bytes += len(made)
-        while self._bytes > self._kept_bytes and len(self._made) > 1:
-            self._bytes -= len(self._made.popitem(last=False)[1])
 
 
 def key_of(work: Work) -> str:
