@@ -72,7 +72,6 @@ class Loop:
         self._progress = progress
         self._marked = ""
         self._since = 0
-        self._answered_before = 0
 
     def turn(self, number: int) -> DemoTurn:
         """Raises CommandError where the trainer makes no adapter, TimedOut, BusError, RegistryError, AdapterError."""
@@ -80,7 +79,6 @@ class Loop:
         parent = self._status().adapters.primary
         if parent != self._marked:
             self._mark(parent)
-        self._answered_before = self._users.books.by_version[parent]  # what the last turn learned from is not enough
         self._collect(parent)
         version = self._train(number)
         training = DemoTraining.of(read_card(self._status.store.folder / self._status.agent_id / version))
@@ -114,10 +112,11 @@ class Loop:
         return Sabotage(version, adapter_status.state(version) or "unknown", tasks, tasks * samples, traffic, seconds)
 
     def _collect(self, primary: str) -> None:
-        """Users ask until there is enough of this primary's to learn from."""
+        """Users ask until there is enough of this primary's to learn from, beyond what an earlier turn learned from."""
+        before = self._users.books.by_version[primary]
 
         def enough() -> bool:
-            answered = self._users.books.by_version[primary] - self._answered_before
+            answered = self._users.books.by_version[primary] - before
             self._progress("collect", answered / self._plan.groups)
             shown = min(answered, self._plan.groups)
             self._tell.show(f"{shown} of {self._plan.groups} answered", shown * 4 // self._plan.groups)
