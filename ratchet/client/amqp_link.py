@@ -25,6 +25,7 @@ from aiormq.exceptions import (
 from ratchet.bus.amqp.short_connection import broker_unreachable
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, TASKS
+from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S
 from ratchet.service.errors import FleetError, RatchetError
 from ratchet.service.settings import amqp_parameters
 from schemas.messages.base import DecodeError, Message
@@ -32,9 +33,6 @@ from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 
-PATIENCE_S = 60.0
-"""How long a broker that was lost is waited for. One that is not there at first is not waited for."""
-PAUSE_S = 0.5
 CONNECT_S = 10.0
 CONFIRM_S = 30.0
 """After so long without a confirm the connection is given up: a publish can hang in one that looks open."""

@@ -22,6 +22,10 @@ from schemas.messages.result import Result
 from schemas.messages.task import Task
 
 CONFIRM_WINDOW = 256
+PATIENCE_S = 60.0
+"""Seconds that a fleet that was lost is waited for. One that is not there at first is not waited for."""
+PAUSE_S = 0.5
+"""Between two tries to reach it."""
 MOST_OPEN, MOST_OPEN_OVER_HTTP = 4096, 64
 CLOSE_S = 5.0
 
@@ -101,7 +105,7 @@ class AsyncFleet:
 
     @property
     def room(self) -> int:
-        """How many more tasks `step` may be given now."""
+        """The number of further tasks that `step` may be given now."""
         return min(CONFIRM_WINDOW - len(self._sending), self._most_open - len(self._open))
 
     async def submit(self, asked: Asked, **fields: Any) -> str:

@@ -8,15 +8,13 @@ from typing import Any
 
 import httpx
 
+from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S
 from ratchet.service.errors import BusError, FleetError, RatchetError
 from schemas.messages.base import DecodeError
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 
-PATIENCE_S = 60.0
-"""How long a fleet that was lost is waited for. One that is not there at first is not waited for."""
-PAUSE_S = 0.5
 WAIT_S = 30
 TIMEOUT_S = 60.0
 """Longer than the wait."""

@@ -58,9 +58,8 @@ def grammar_for(format: AnswerFormat, tools: Sequence[Tool] = (), form: CallForm
     """
     check_format(format, tools)
     rules = {} if format.type == "tool_call" else {"answer": f"%json {_write_schema(_schema_of(format))}"}
-    offered = [tool for tool in tools if format.tool in (None, tool.function.name)]
     if form is not None:
-        rules |= _call_rules(offered, form, strict=format.type == "tool_call")
+        rules |= _call_rules(_callable_tools(format, tools), form, strict=format.type == "tool_call")
     elif format.type == "tool_call":
         raise FormatRefused("the model's chat template has no known form of tool calls, so no call can be required")
     starts = [name for name in rules if not name.startswith("arguments_")]
@@ -88,8 +87,7 @@ def check_format(format: AnswerFormat, tools: Sequence[Tool] = ()) -> None:
     if format.type != "tool_call":
         check_schema(_schema_of(format))
         return
-    offered = [tool for tool in tools if format.tool in (None, tool.function.name)]
-    if not offered:
+    if not (offered := _callable_tools(format, tools)):
         raise FormatRefused(
             "a call of a tool is required, and no tool is offered"
             if format.tool is None
@@ -100,6 +98,11 @@ def check_format(format: AnswerFormat, tools: Sequence[Tool] = ()) -> None:
             check_schema(parameters_of(tool))
         except FormatRefused as error:
             raise FormatRefused(f"the parameters of the tool {tool.function.name!r}: {error}") from None
+
+
+def _callable_tools(format: AnswerFormat, tools: Sequence[Tool]) -> list[Tool]:
+    """Return the tools that the answer may call."""
+    return [tool for tool in tools if format.tool in (None, tool.function.name)]
 
 
 def _schema_of(format: AnswerFormat) -> Mapping[str, Any]:

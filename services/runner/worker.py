@@ -380,8 +380,7 @@ class RunnerWorker:
                 self._progress.note(without_turn(work, number, name, "cancelled", ANOTHER_PASSED))
                 return Sample(text="", status="cancelled", program=name, says=ANOTHER_PASSED)
             log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
-            self._progress.note(without_turn(work, number, name, "lost", NO_TURN))
-            return Sample(text="", status="lost", program=name, says=NO_TURN)
+            return self._lost(work, number, name, NO_TURN)
 
     async def _run(self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget) -> Sample:
         assert self._sandbox is not None and self._workspaces is not None
