@@ -389,8 +389,8 @@ class StackSettings(_Model):
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        for fault in (*_judges(self), *_gpus(self), *_models(self), *_disks(self)):
-            raise ValueError(fault)
+        if faults := [*_judges(self), *_gpus(self), *_models(self), *_disks(self)]:
+            raise ValueError(faults[0])
         if self.hub_token_secret and not self.hub_access:
             raise ValueError("hubTokenSecret is given, but hubAccess is not: the hub could not be reached")
         if self.images.tag == "latest":

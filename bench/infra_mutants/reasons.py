@@ -1,4 +1,4 @@
-"""Why a mistake that nothing finds is harmless, by the place in the manifests that it changes."""
+"""The reasons why a mistake that nothing finds is harmless, by the place in the manifests that it changes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ programs = ["shell"]
 
 
 def configurations() -> dict[str, dict[str, Any]]:
-    """By a name: `everything` on GPUs with KEDA, `dev` without, and `elsewhere` with what these have not."""
+    """Return the stacks by name: `everything` on GPUs with KEDA, `dev` without, `elsewhere` with what these lack."""
     everything, dev, elsewhere = (stack_configuration(name) for name in ("prod", "dev", "prod"))
     everything["ratchet:fleet"] |= {
         "runner": {"programs": PROGRAMS, "folder": "agents-of-the-site", "packageAccess": True},

@@ -24,7 +24,7 @@ PACKAGE = "infra"
 
 
 class Verdict(StrEnum):
-    """What became of a mutant."""
+    """The end of a mutant."""
 
     REFUSED = "refused"
     """The program raised an error."""
@@ -42,7 +42,7 @@ class Tried:
     verdict: Verdict
     said: str
     changed: tuple[str, ...] = ()
-    """Of a survivor: paths in the manifests, such as `Deployment/judge spec.replicas`."""
+    """Paths in the manifests that a survivor changes, such as `Deployment/judge spec.replicas`."""
 
 
 class Trial:

@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.cluster import ROLE, Cluster, Pods
-from infra.checks.declared import told, topology
+from infra.checks.declared import our_containers, topology
 from ratchet.bus.accounts import accounts
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS
 from services.runner.settings import RunnerSettings
 
 HOME = "/var/lib/rabbitmq"
 DATA = f"{HOME}/mnesia"
-"""Where the official image keeps queues and messages."""
+"""The folder in which the official image keeps queues and messages."""
 PORTS = {"amqp": 5672, "management": 15672, "metrics": 15692, "epmd": 4369, "clustering": 25672}
 """RabbitMQ's own, which nothing here changes. Its nodes talk over 20,000 + the AMQP port."""
 USER = 999
-"""Of the official image."""
+"""The user of the official image."""
 PLUGINS = ("rabbitmq_management", "rabbitmq_prometheus")
 WITHOUT_API = (4, 1)
 """From this version on its discovery asks no Kubernetes API, which no pod here has a token for."""
@@ -152,8 +152,8 @@ def users_are_those_of_the_table(cluster: Cluster) -> Iterator[str]:
         yield f"the broker is given {len(documents)} sets of users"
         return
     (document,) = documents
-    setup = next(one.settings for one in told(cluster) if one.pods.labels.get(ROLE) == "setup")
-    runner = any(isinstance(one.settings, RunnerSettings) for one in told(cluster))
+    setup = next(one.settings for one in our_containers(cluster) if one.pods.labels.get(ROLE) == "setup")
+    runner = any(isinstance(one.settings, RunnerSettings) for one in our_containers(cluster))
     table = accounts(declared, setup.agents if setup else (), runner=runner)
     rights = {one.name: (one.configure, one.write, one.read) for one in table}
     topics = {(one.name, topic.exchange, topic.write, topic.read) for one in table for topic in one.topics}
@@ -172,7 +172,7 @@ def users_are_those_of_the_table(cluster: Cluster) -> Iterator[str]:
 
 
 def _log_in(cluster: Cluster, users: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    for one in told(cluster):
+    for one in our_containers(cluster):
         url = re.fullmatch(r"amqp://([^:]+):([^@]+)@([a-z.-]+):5672/", one.variables.get("RATCHET_AMQP_URL", ""))
         role = str(one.pods.labels.get(ROLE))
         wanted = role if role in ("setup", "operator") else one.pods.owner.name
@@ -187,7 +187,7 @@ def _log_in(cluster: Cluster, users: Mapping[str, Mapping[str, Any]]) -> Iterato
 
 
 def _takes(user: Mapping[str, Any], password: str) -> bool:
-    """As RabbitMQ compares: a salt of 4 bytes, and SHA-256 of salt and password."""
+    """Compare as RabbitMQ does: a salt of 4 bytes, and SHA-256 of salt and password."""
     if user.get("hashing_algorithm") != "rabbit_password_hashing_sha256":
         return False
     kept = base64.b64decode(user["password_hash"])

@@ -1,4 +1,4 @@
-"""What the fleet's own code declares of its processes, for the checks that hold pods to it.
+"""The fleet's own declarations of its processes, for the checks that hold pods to it.
 
 Each process's settings class, the pages it serves and its image come from where the services have them, so a change
 there is a fault here until the program of the stack follows. Leaves out the broker and vLLM, which are not ours.
@@ -51,7 +51,7 @@ PREFIX = "RATCHET_"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class OurContainer:
     """A container of ours and what it is told; `settings` is None where a value can't be used."""
 
     pods: Pods
@@ -73,29 +73,29 @@ def process_of(pods: Pods) -> tuple[str, DeclaredProcess] | None:
 
 
 def settings_class(pods: Pods) -> type[FleetSettings]:
-    """Of the process; the command line has the settings that all share."""
+    """Return the class of the process; the command line has the settings that all share."""
     process = process_of(pods)
     return SETTINGS[process[1].module] if process else FleetSettings
 
 
-def told(cluster: Cluster) -> list[Told]:
+def our_containers(cluster: Cluster) -> list[OurContainer]:
     """The main container of each of our pods; sidecars are not ours."""
     return [
-        _told(cluster, pods, pods.spec["containers"][0])
+        _container(cluster, pods, pods.spec["containers"][0])
         for pods in cluster.pods
         if pods.labels.get(ROLE) not in FOREIGN
     ]
 
 
-def fleet(cluster: Cluster) -> list[Told]:
-    """Those of `told` that processes.json declares."""
-    return [one for one in told(cluster) if process_of(one.pods)]
+def fleet(cluster: Cluster) -> list[OurContainer]:
+    """Those of `our_containers` that processes.json declares."""
+    return [one for one in our_containers(cluster) if process_of(one.pods)]
 
 
-def _told(cluster: Cluster, pods: Pods, box: Mapping[str, Any]) -> Told:
+def _container(cluster: Cluster, pods: Pods, box: Mapping[str, Any]) -> OurContainer:
     variables = dict(cluster.environment(pods, box))
     settings, faults = _settings(settings_class(pods), tuple(sorted(variables.items())))
-    return Told(pods, box, variables, settings, faults)
+    return OurContainer(pods, box, variables, settings, faults)
 
 
 @cache
@@ -124,7 +124,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 def topology(cluster: Cluster) -> Topology | None:
     """The queues that the job of the setup declares; None where it can't."""
-    declared = [one.settings for one in told(cluster) if one.pods.labels.get(ROLE) == "setup"]
+    declared = [one.settings for one in our_containers(cluster) if one.pods.labels.get(ROLE) == "setup"]
     return topology_of(declared[0]) if declared and declared[0] else None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.checks.cluster import ROLE, Cluster, Mounted
-from infra.checks.declared import Told, process_of, told
+from infra.checks.declared import OurContainer, our_containers, process_of
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.orchestrator.settings import OrchestratorSettings
@@ -19,9 +19,7 @@ from services.trainer.settings import TrainerSettings
 
 READ, WRITE = "read", "write"
 CLAIM, SCRATCH = ("claim",), ("scratch",)
-CLAIMS = ("claim", "site-claim")
 SANDBOX = "RATCHET_SANDBOX_ISOLATION"
-INDEX_KINDS = SCRATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Need:
 def folders_are_there_with_their_rights(cluster: Cluster) -> Iterator[str]:
     """each folder that a process opens is on the volume it must be on, with the right it needs; nothing else is"""
     behind: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for one in told(cluster):
+    for one in our_containers(cluster):
         if one.settings is None:
             continue
         needs = list(_needs(cluster, one, one.settings))
@@ -61,7 +59,7 @@ def folders_are_there_with_their_rights(cluster: Cluster) -> Iterator[str]:
             yield f"claim {claim} is for {' and for '.join(kinds)}: one claim, one kind of folder"
 
 
-def _fault(one: Told, need: Need, mount: Mounted | None) -> Iterator[str]:
+def _fault(one: OurContainer, need: Need, mount: Mounted | None) -> Iterator[str]:
     if mount is None or mount.kind not in need.kinds:
         where = f"{mount.kind} {mount.name}" if mount else "its image"
         yield f"{one}: its {need.what} ({need.at}) lie on {where}, not on a {' or '.join(need.kinds)}"
@@ -71,7 +69,7 @@ def _fault(one: Told, need: Need, mount: Mounted | None) -> Iterator[str]:
         yield f"{one} only reads its {need.what} ({need.at}), and may write"
 
 
-def _unneeded(one: Told, needs: list[Need]) -> Iterator[str]:
+def _unneeded(one: OurContainer, needs: list[Need]) -> Iterator[str]:
     for mount in one.pods.mounts(one.box):
         if mount.kind == "claim" and not any(mount.holds(need.at) for need in needs):
             yield f"{one} mounts claim {mount.name} at {mount.path}, and has nothing to do there"
@@ -79,7 +77,7 @@ def _unneeded(one: Told, needs: list[Need]) -> Iterator[str]:
             yield f"{one} may write to {mount.kind} {mount.name}"
 
 
-def _needs(cluster: Cluster, one: Told, settings: FleetSettings) -> Iterator[Need]:
+def _needs(cluster: Cluster, one: OurContainer, settings: FleetSettings) -> Iterator[Need]:
     yield Need("temporary files", one.variables.get("HOME", "/tmp"), WRITE, SCRATCH)
     process = process_of(one.pods)
     if process is None:
@@ -94,7 +92,7 @@ def _needs(cluster: Cluster, one: Told, settings: FleetSettings) -> Iterator[Nee
     yield Need("public keys", settings.api_public_keys or "nowhere", READ, ("secret",))
     match settings:
         case OrchestratorSettings():
-            yield Need("index", settings.index_folder, WRITE, INDEX_KINDS)
+            yield Need("index", settings.index_folder, WRITE, SCRATCH)
             yield Need("decision keys", settings.decision_keys_dir, WRITE)
         case AgentSettings():
             yield from _models(one, [settings.agent_model])
@@ -117,7 +115,7 @@ def _strategy(settings: ScorerSettings) -> str:
     return settings.auditor if settings.scorer_audits else settings.scorer
 
 
-def _models(one: Told, names: list[str]) -> Iterator[Need]:
+def _models(one: OurContainer, names: list[str]) -> Iterator[Need]:
     """Models of the claim, or of a hub: what is downloaded is kept on it, so that it is downloaded once."""
     downloads = one.variables.get("HF_HUB_OFFLINE") == "0" and SANDBOX not in one.variables
     right = WRITE if downloads else READ
@@ -125,7 +123,7 @@ def _models(one: Told, names: list[str]) -> Iterator[Need]:
     yield from (Need("models", path, right) for path in paths)
 
 
-def _of_runner(one: Told, settings: RunnerSettings) -> Iterator[Need]:
+def _of_runner(one: OurContainer, settings: RunnerSettings) -> Iterator[Need]:
     yield Need("models", one.variables.get("HF_HOME", "nowhere"), READ)
     yield Need("rollouts", settings.runner_dir, WRITE)
     yield Need("runner token", settings.runner_api_token_file or "nowhere", READ)
@@ -133,7 +131,7 @@ def _of_runner(one: Told, settings: RunnerSettings) -> Iterator[Need]:
     yield Need("environments", settings.program_environments, READ)
 
 
-def _of_commands(cluster: Cluster, one: Told, settings: FleetSettings) -> Iterator[Need]:
+def _of_commands(cluster: Cluster, one: OurContainer, settings: FleetSettings) -> Iterator[Need]:
     match one.pods.labels.get(ROLE):
         case "operator":
             yield Need("logs", settings.logs_dir, WRITE)
@@ -147,7 +145,9 @@ def _of_commands(cluster: Cluster, one: Told, settings: FleetSettings) -> Iterat
             words = list(one.box.get("args", []))
             yield Need("models", words[words.index("--out") + 1] if "--out" in words else "nowhere", WRITE)
         case "tokens":
-            runners = [other.settings for other in told(cluster) if isinstance(other.settings, RunnerSettings)]
+            runners = [
+                other.settings for other in our_containers(cluster) if isinstance(other.settings, RunnerSettings)
+            ]
             for runner in runners:
                 file = str(runner.runner_api_token_file)
                 yield Need("runner token", file, WRITE)
@@ -163,7 +163,7 @@ def _signing_keys(box: Mapping[str, Any]) -> str:
 
 def sidecars_see_what_their_agent_names(cluster: Cluster) -> Iterator[str]:
     """a vLLM beside an agent finds adapters and models where the agent names them, and may change no adapter"""
-    for one in told(cluster):
+    for one in our_containers(cluster):
         for box in one.pods.spec.get("initContainers") or []:
             main = {mount.path: mount for mount in one.pods.mounts(one.box) if mount.kind == "claim"}
             mine = {mount.path: mount for mount in one.pods.mounts(box) if mount.kind == "claim"}
@@ -180,7 +180,7 @@ def claims_keep_what_cannot_be_made_again(cluster: Cluster) -> Iterator[str]:
     made_again = {"models", "rollouts", "runner token", "environments"}
     kept = {
         mount.name
-        for one in told(cluster)
+        for one in our_containers(cluster)
         for need in (_needs(cluster, one, one.settings) if one.settings else ())
         if need.kinds == CLAIM and need.what not in made_again and (mount := one.pods.mount_of(one.box, need.at))
     }

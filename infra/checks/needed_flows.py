@@ -8,7 +8,7 @@ from typing import Any
 
 from infra.checks.broker import PORTS
 from infra.checks.cluster import ROLE, Cluster, Pods
-from infra.checks.declared import told
+from infra.checks.declared import our_containers
 from infra.checks.flows import HERE, policies, sent
 
 ADDRESS = re.compile(r"(?:(?:amqp|https?)://(?:[^/\s@]+@)?|^)([a-z][a-z0-9.-]*):(\d+)\b")
@@ -56,6 +56,7 @@ def _addresses(cluster: Cluster, pods: Pods) -> Iterator[tuple[str, int]]:
 
 def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
     """outside the namespace a pod reaches names where it has an address, and port 443 of the world where it fetches"""
+    asking = {source for source, _, _ in _needed(cluster)}
     for pods in cluster.pods:
         rules = [rule for policy in policies(cluster, pods) for rule in policy.get("egress", [])]
         asks_names = {
@@ -63,7 +64,7 @@ def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
         }
         world = [rule for rule in rules if any("ipBlock" in peer for peer in rule.get("to", []))]
         fetches = fetched_by(cluster, pods)
-        needs_names = bool(fetches) or bool(list(_needed_by(cluster, pods)))
+        needs_names = bool(fetches) or str(pods) in asking
         if asks_names != (DNS if needs_names else set()):
             wanted = "must ask for names" if needs_names else "asks for none"
             yield f"{pods} may ask the cluster's names at {sorted(asks_names)}; it {wanted}"
@@ -85,17 +86,13 @@ def _to_names(rule: Mapping[str, Any]) -> bool:
     )
 
 
-def _needed_by(cluster: Cluster, pods: Pods) -> Iterator[str]:
-    yield from (target for source, target, _ in _needed(cluster) if source == str(pods))
-
-
 def fetched_by(cluster: Cluster, pods: Pods) -> list[str]:
-    """What it gets from outside the cluster: models of a hub, workspaces, packages, verdicts of a judge."""
+    """Return what it gets from outside the cluster: models of a hub, workspaces, packages, verdicts of a judge."""
     found = []
     variables = [dict(cluster.environment(pods, box)) for box in pods.containers]
     sandboxes = any("RATCHET_SANDBOX_ISOLATION" in one for one in variables)
     if pods.labels.get(ROLE) in ("agent", "trainer", "judge") and any(
-        one.variables.get("HF_HUB_OFFLINE") == "0" for one in told(cluster)
+        one.variables.get("HF_HUB_OFFLINE") == "0" for one in our_containers(cluster)
     ):
         found.append("models of a hub")
     if sandboxes and any(one.get("RATCHET_WORKSPACE_URLS") for one in variables):

@@ -17,12 +17,12 @@ from infra.checks.declared import (
     FOREIGN,
     OTHER_IMAGES,
     PREFIX,
-    Told,
+    OurContainer,
     fleet,
+    our_containers,
     pages,
     process_of,
     settings_class,
-    told,
     topology,
 )
 from ratchet.service.settings import FleetSettings
@@ -38,12 +38,14 @@ OF_ONE_PROCESS = {"amqp_url", "declare_topology", "index_dir", "decision_keys", 
 }  # fmt: skip
 """Settings that processes of one fleet may differ in. All others must be the same for all, or two of them disagree."""
 VARIABLES = {"HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_TOKEN_PATH"}
-"""What a process of ours is told beside its settings."""
+"""Variables that a process of ours has beside its settings."""
 ALWAYS = ("orchestrator", "agent", "trainer", "broker", "gateway", "operator", "setup")
 CUDA = "cuda"
 WHOLE_BREAK_S = (60, 600)
 """Seconds without an answer after which a container is restarted: sooner is a busy moment, later an outage."""
 READY_WITHIN_S = 120
+OF_OTHERS = frozenset({"/health", "/metrics"})
+"""Pages of containers that are not ours: vLLM's and the broker's."""
 FEWEST_STARTING_S = 60
 
 
@@ -68,7 +70,7 @@ def the_fleet_is_whole(cluster: Cluster) -> Iterator[str]:
 
 def images_hold_what_they_run(cluster: Cluster) -> Iterator[str]:
     """a container has the image of its process, torch for GPUs where it has some, and runs what is in it"""
-    for one in told(cluster):
+    for one in our_containers(cluster):
         image, role = one.box["image"].partition("@")[0], str(one.pods.labels.get(ROLE))
         process = process_of(one.pods)
         wanted = process[1].module if process else OTHER_IMAGES.get(role)
@@ -97,9 +99,9 @@ def _command(box: Mapping[str, Any], is_service: bool) -> Iterator[str]:
     elif words[:2] == ["sh", "-c"]:
         for found in OUR_COMMAND.finditer(" ".join(words[2:])):
             yield from _call(shlex.split(found[1].replace("\\", "")))
-    elif words and words[0] in ("sleep", "broker"):
-        yield from _call(words) if words[0] == "broker" else ()
-    elif words and not words[0].isdigit():
+    elif words[:1] == ["broker"]:
+        yield from _call(words)
+    elif words and words[0] != "sleep" and not words[0].isdigit():
         yield f"nobody knows what {words} runs"
 
 
@@ -119,7 +121,7 @@ def _call(words: list[str]) -> Iterator[str]:
 
 def settings_are_known_and_agree(cluster: Cluster) -> Iterator[str]:
     """a process is told settings of its own only, it accepts each value, and all of a fleet are told the same"""
-    for one in told(cluster):
+    for one in our_containers(cluster):
         known = {PREFIX + name.upper() for name in settings_class(one.pods).model_fields}
         ours = {name for name in one.variables if name.startswith(PREFIX)}
         yield from (f"{one} is told {name}, which is no setting of it" for name in sorted(ours - known))
@@ -176,7 +178,7 @@ def _same_programs(cluster: Cluster) -> Iterator[str]:
 
 def _agents(cluster: Cluster) -> Iterator[str]:
     found = sorted(one.variables.get("RATCHET_AGENT_ID", "small") for one in fleet(cluster) if _is_agent(one))
-    for one in told(cluster):
+    for one in our_containers(cluster):
         agents = one.variables.get("RATCHET_AGENTS")
         if agents is not None and sorted(agents.split(",")) != found:
             yield f"{one} is told of the agents {agents}; there are {', '.join(found)}"
@@ -185,7 +187,7 @@ def _agents(cluster: Cluster) -> Iterator[str]:
             yield f"{one} is told that it is the agent {one.variables.get('RATCHET_AGENT_ID')}"
 
 
-def _is_agent(one: Told) -> bool:
+def _is_agent(one: OurContainer) -> bool:
     return one.pods.labels.get(ROLE) == "agent"
 
 
@@ -194,10 +196,9 @@ def probes_ask_pages_that_are_served(cluster: Cluster) -> Iterator[str]:
     for pods in cluster.pods:
         process = process_of(pods)
         for box in pods.containers:
-            beside = box is not pods.spec["containers"][0] and box not in pods.spec["containers"]
-            served = _served(pods, process[1].module if process and not beside else None)
-            ready = f"/{process[1].probe}" if process and not beside else "/health"
-            turns = "/healthz" if process and not beside else "/health"
+            ours = process[1] if process and box in pods.spec["containers"] else None
+            served = pages(ours.module) if ours else OF_OTHERS
+            ready, turns = (f"/{ours.probe}", "/healthz") if ours else ("/health", "/health")
             wanted = {"startupProbe": turns, "livenessProbe": turns, "readinessProbe": ready}
             for name, page in wanted.items():
                 asked = box.get(name, {}).get("httpGet", {}).get("path")
@@ -212,10 +213,6 @@ def probes_ask_pages_that_are_served(cluster: Cluster) -> Iterator[str]:
                 r"([5-9]|[1-5]\d)s", endpoint.get("interval", "")
             ):
                 yield f"{monitor} reads {endpoint.get('path')} every {endpoint.get('interval')}: /metrics, in 5 to 59 s"
-
-
-def _served(pods: Pods, module: str | None) -> frozenset[str]:
-    return pages(module) if module else frozenset({"/health", "/metrics"})
 
 
 def _patience(pods: Pods, box: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What waits and who takes it: autoscalers against the table of queues, and how KEDA asks the broker for depths."""
+"""Queues and who consumes them: autoscalers against the table of queues, and how KEDA asks the broker for depths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.cluster import ROLE, Cluster, Pods
-from infra.checks.declared import fleet, process_of, told, topology
+from infra.checks.declared import fleet, our_containers, process_of, topology
 from infra.checks.storage import disk_of
 from infra.render.manifests import Manifest
 from services.agent.settings import AgentSettings
@@ -37,7 +37,7 @@ def _scaled(cluster: Cluster) -> Iterator[tuple[Manifest, Pods]]:
 
 
 def _consumed(cluster: Cluster, pods: Pods) -> list[str]:
-    one = next((one for one in told(cluster) if one.pods is pods), None)
+    one = next((one for one in our_containers(cluster) if one.pods is pods), None)
     if one is None or one.settings is None:
         return []
     if isinstance(one.settings, RunnerSettings):
@@ -99,12 +99,9 @@ def keda_asks_the_management_interface(cluster: Cluster) -> Iterator[str]:
 def queues_fit_the_brokers_disk(cluster: Cluster) -> Iterator[str]:
     """whoever declares the queues knows how large the broker's disk is, so that they never fill it"""
     disks = [size for pods in cluster.pods if (size := disk_of(pods)) is not None]
-    for one in told(cluster):
-        if one.settings is not None and one.pods.labels.get(ROLE) in ("setup", *_roles(cluster)):
+    declaring = {"setup", *(one.pods.labels.get(ROLE) for one in fleet(cluster))}
+    for one in our_containers(cluster):
+        if one.settings is not None and one.pods.labels.get(ROLE) in declaring:
             bound = one.settings.broker_disk_gb * 1e9
             if disks and not 0.9 * float(min(disks)) <= bound <= float(min(disks)):
                 yield f"{one} takes the broker's disk to have {bound:g} bytes; it has {min(disks)}"
-
-
-def _roles(cluster: Cluster) -> set[str]:
-    return {str(one.pods.labels.get(ROLE)) for one in fleet(cluster)}

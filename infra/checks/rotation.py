@@ -26,7 +26,7 @@ def _hash(pods: Pods) -> str:
 
 
 def _secrets(cluster: Cluster, pods: Pods) -> list[str]:
-    """What stands in the Secrets that it mounts or has in its environment."""
+    """Return what stands in the Secrets that it mounts or has in its environment."""
     names = {volume["secret"]["secretName"] for volume in pods.spec.get("volumes", []) if "secret" in volume}
     names |= {
         source["secretRef"]["name"]

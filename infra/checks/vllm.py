@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.cluster import ROLE, Cluster, Pods
-from infra.checks.declared import told
+from infra.checks.declared import our_containers
 from services.agent.settings import AgentSettings
 from services.scorer.settings import ScorerSettings
 
 MODULE = "vllm.entrypoints.openai.api_server"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What `--max-lora-rank` may be."""
+"""Values that `--max-lora-rank` takes."""
 LOGGED = {"--logprobs-mode": "processed_logprobs", "--generation-config": "vllm"}
 """So that logged log-probabilities are those sampled from."""
 CACHES = ("HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -75,9 +75,9 @@ def _folders(pods: Pods, box: Mapping[str, Any], variables: Mapping[str, str]) -
 
 
 def _asked(cluster: Cluster, pods: Pods, options: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[str]:
-    """What the agent beside it, or the scorer, asks it for."""
+    """Hold it to what the agent beside it, or the scorer, asks for."""
     model, served = options.get("--model"), options.get("--served-model-name")
-    for one in told(cluster):
+    for one in our_containers(cluster):
         match one.settings:
             case AgentSettings() as agent if one.pods is pods:
                 if agent.agent_model != model or agent.agent_model != served or agent.agent_tokenizer != model:
