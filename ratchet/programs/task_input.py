@@ -1,4 +1,4 @@
-"""How a program is given a task's input: as text, and where it stands in an argument of its command."""
+"""The ways in which a program is given a task's input: as text, and where it stands in an argument of its command."""
 
 from __future__ import annotations
 

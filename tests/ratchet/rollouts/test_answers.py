@@ -91,7 +91,7 @@ class House:
         return await self.answers.answer(work, work.encode(), respond)
 
     @property
-    def said(self) -> list[str]:
+    def sent_texts(self) -> list[str]:
         return [Response.decode(one.body).response for one in self.bus.deliveries_published(RESPONSES)]
 
 
@@ -100,7 +100,7 @@ async def test_an_answer_is_made_once_while_it_is_remembered() -> None:
     await house.bus.start()
     await asyncio.gather(*(house.ask(asked) for _ in range(3)))
     await house.ask(asked)
-    assert (house.made, house.said) == (1, ["answer 1"] * 4)
+    assert (house.made, house.sent_texts) == (1, ["answer 1"] * 4)
 
 
 async def test_a_failure_is_raised_and_tried_again_by_whoever_waits_and_whoever_comes() -> None:
@@ -112,7 +112,7 @@ async def test_a_failure_is_raised_and_tried_again_by_whoever_waits_and_whoever_
 
     house.fails = False
     await house.ask(asked)
-    assert house.said == ["answer 3"]
+    assert house.sent_texts == ["answer 3"]
 
 
 async def test_where_an_asker_is_cancelled_the_next_one_gets_its_answer_made() -> None:
@@ -124,7 +124,7 @@ async def test_where_an_asker_is_cancelled_the_next_one_gets_its_answer_made() -
     await asyncio.sleep(0)
     asking.cancel()
     await waiting
-    assert house.said == ["answer 2"]
+    assert house.sent_texts == ["answer 2"]
 
 
 async def test_memory_is_bounded_in_bytes_and_the_oldest_goes_first() -> None:
@@ -132,4 +132,4 @@ async def test_memory_is_bounded_in_bytes_and_the_oldest_goes_first() -> None:
     await house.bus.start()
     for name in ("a", "b", "b", "a"):
         await house.ask(work(name, Sampling()))
-    assert house.said == ["answer 1", "answer 2", "answer 2", "answer 3"]
+    assert house.sent_texts == ["answer 1", "answer 2", "answer 2", "answer 3"]
