@@ -83,7 +83,7 @@ def cut_for(share: float, scores: Sequence[float | None]) -> Cut:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """What became of a task whose small group was scored, by draws that were made before."""
+    """The route of a task whose small group was scored, by draws that were made before."""
 
     score: float | None
     draw: float
