@@ -91,7 +91,7 @@ class ArtifactRow(msgspec.Struct):
 
 
 class RoleUsageRow(msgspec.Struct):
-    """What one role of a program took."""
+    """The calls and tokens that one role of a program took."""
 
     adapter_version: str
     calls: int = 0

@@ -141,7 +141,9 @@ def rollout_of(
     roles = work.arm.roles or {}
     own = next(iter(roles), None)
 
-    def begin(of: Model, arm: Arm | RoleVersion, agent_id: str, role: str | None, **first: Any) -> RecordedRollout:
+    def begin(
+        of: Model, arm: Arm | RoleVersion, agent_id: str, role: str | None, first: RecordedRollout | None
+    ) -> RecordedRollout:
         engine = AgentTokens(
             http,
             of.urls,
@@ -151,14 +153,21 @@ def rollout_of(
             ends=of.template.ends,
             first=work.arm.sequence + number,
         )
-        name = f"{agent_id}@{arm.adapter_version}"
-        told = {"model": name, "sampling": work.sampling, "role": role, "version": arm.adapter_version}
-        return RecordedRollout(of.template, engine, **told, **first)
+        return RecordedRollout(
+            of.template,
+            engine,
+            model=f"{agent_id}@{arm.adapter_version}",
+            sampling=work.sampling,
+            budget=budget,
+            role=role,
+            version=arm.adapter_version,
+            first=first,
+        )
 
-    rollout = begin(model, work.arm, work.agent_id, own, budget=budget)
+    rollout = begin(model, work.arm, work.agent_id, own, None)
     for role, played in roles.items():
         if role != own:
-            begin(model.partners[role], played, played.agent_id, role, first=rollout)
+            begin(model.partners[role], played, played.agent_id, role, rollout)
     return rollout
 
 

@@ -153,11 +153,11 @@ class RecordedRollout:
         whose partner this one is. `parser`: the template's if absent. `model`: what clients are told, whatever they ask
         for. `sampling`: the Work's; what a client asks for besides is kept in `overruled`, the first values of each
         parameter."""
-        self.conversation = Conversation(
+        self.conversation: Conversation = Conversation(
             template,
             strict=strict,
             most_characters=CHARACTERS_A_TOKEN * max(1, engine.context),
-            numbers=first and first.conversation.numbers,
+            numbers=first.conversation.numbers if first else None,
         )
         self.role = role
         self.version = version
@@ -170,7 +170,7 @@ class RecordedRollout:
         self._parser = parser or parser_for(template.source)
         self._answers: dict[int, Answer] = {}
         self._sampling = sampling or Sampling()
-        self.budget = first.budget if first else budget or Budget()
+        self.budget: Budget = first.budget if first else budget or Budget()
         self.overruled: dict[str, list[float | str]] = first.overruled if first else {}
         self.offered_tools = False
         self.turns = KeptTurns()
