@@ -85,7 +85,7 @@ def segments_of(conversation: Conversation) -> tuple[Segment, ...]:
 
     What calls have in common is trained in the first of their segments, and is the prompt of the others.
     """
-    return tuple(segment for _, segment in _numbered(conversation))
+    return tuple(segment for _, segment in _segments_by_number(conversation))
 
 
 def segments_of_parts(parts: Sequence[RolePart]) -> tuple[Segment, ...]:
@@ -93,12 +93,12 @@ def segments_of_parts(parts: Sequence[RolePart]) -> tuple[Segment, ...]:
     found = [
         (number, segment.model_copy(update={"role": part.role, "adapter_version": part.version}))
         for part in parts
-        for number, segment in _numbered(part.conversation)
+        for number, segment in _segments_by_number(part.conversation)
     ]
     return tuple(segment for _, segment in sorted(found, key=lambda one: one[0]))
 
 
-def _numbered(conversation: Conversation) -> Iterator[tuple[int, Segment]]:
+def _segments_by_number(conversation: Conversation) -> Iterator[tuple[int, Segment]]:
     """Yield each segment with the number of the first call that is new in it."""
     taken: set[int] = set()
     for path in _paths(conversation.calls):
