@@ -182,6 +182,7 @@ class SelectionRow(msgspec.Struct):
     group_size: int
     sample: int | None
     score: float | None
+    status: str = "ok"
     score_status: str | None = None
     score_reason: str | None = None
     input: msgspec.Raw = msgspec.Raw()

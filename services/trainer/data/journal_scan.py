@@ -188,6 +188,8 @@ class JournalScan:
             return Reason.OTHER_AGENT
         if is_own(logged.arm.experiment_id):
             return Reason.VALIDATION
+        if logged.status == "cancelled":
+            return Reason.CANCELLED
         if is_censored(logged.select):
             return Reason.FIRST_PASSING
         if self._policy.held_out and logged_input_sha256(bytes(logged.input)) in self._policy.held_out:
