@@ -28,7 +28,8 @@ log = Log("runner")
 
 
 class EarlyStop:
-    """One group's: `begin` is called for each of its rollouts that is to run, and `ended` when it did, however."""
+    """The early stop of one group: `begin` is called for each of its rollouts that is to run, and `ended` when it did,
+    however."""
 
     def __init__(
         self, work: Work, http: httpx.AsyncClient, scorer_url: str | None, left_s: Callable[[], float]
@@ -41,7 +42,7 @@ class EarlyStop:
         self._budgets: dict[Budget, None] = {}
         self._over = asyncio.Event()
         self._called_off: str | None = None
-        """Why."""
+        """The reason, once the group is called off."""
 
     def begin(self, budget: Budget) -> None:
         """A rollout waits for its turn, and then runs, with this budget, which ends once the group is called off."""

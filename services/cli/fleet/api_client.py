@@ -1,4 +1,4 @@
-"""How commands reach the fleet's APIs: the address of each service, and the token they show there."""
+"""Reaches the fleet's APIs for commands: the address of each service, and the token they show there."""
 
 from __future__ import annotations
 
