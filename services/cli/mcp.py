@@ -56,7 +56,7 @@ def mcp(
     serve_stdio(addresses_of(url or (), FleetFolder.here().record()), Token(token, token_file))
 
 
-SINGLE = ("orchestrator", "runner", "scorer", "trainer")
+SINGLE = ("orchestrator", "manager", "runner", "scorer", "trainer")
 NOWHERE = "amqp://127.0.0.1/"
 
 
