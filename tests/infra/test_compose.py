@@ -253,12 +253,13 @@ def test_few_get_a_capability_back() -> None:
     }
 
 
-def test_only_the_broker_the_gateway_and_grafana_are_published_and_only_on_loopback() -> None:
+def test_only_the_broker_the_gateway_the_manager_and_grafana_are_published_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in EVERY.items() if "ports" in service}
 
     assert published == {
         "rabbitmq": ["127.0.0.1:${RATCHET_AMQP_PORT:-5672}:5672"],
         "gateway": ["127.0.0.1:${RATCHET_API_PORT:-8700}:8700"],
+        "manager": ["127.0.0.1:${MANAGER_PORT:-8780}:8780"],
         "grafana": ["127.0.0.1:${RATCHET_GRAFANA_PORT:-3000}:3000"],
     }
 
