@@ -23,7 +23,7 @@ from services.manager import metrics
 from services.manager.database import Database
 from services.manager.job_store import OPEN
 from services.manager.order import FairOrder
-from services.manager.release import expire, release, released, store
+from services.manager.release import expire, release, released_tasks, store
 from services.manager.settings import ManagerSettings
 from services.manager.tables import jobs
 
@@ -53,7 +53,7 @@ class Dispatcher:
         self._running = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """What the fleet has goes on; the next manager gets its Results."""
+        """Release nothing any more. The next manager gets the Results of what the fleet has."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -92,7 +92,7 @@ class Dispatcher:
                 await asyncio.gather(*both, return_exceptions=True)
 
     async def _release_tasks(self, fleet: AsyncFleet) -> None:
-        if began := await self._database.write(released):
+        if began := await self._database.write(released_tasks):
             log.info("taken-up", f"{len(began)} tasks were released before: they are sent once more")
             await fleet.submit_all(began)
         while await self._database.leads():

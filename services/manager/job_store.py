@@ -1,6 +1,6 @@
-"""What users do to jobs, each a transaction: submit, look, pause, resume, cancel, run again.
+"""The acts of users on jobs, each a transaction: submit, look, pause, resume, cancel, run again.
 
-What the fleet does to them is in services/manager/release.py.
+The fleet's are in services/manager/release.py.
 """
 
 from __future__ import annotations

@@ -80,18 +80,18 @@ class Jobs:
         )
 
     async def _look(self, job_id: str, caller: Caller, work: Callable[[Connection], T]) -> T:
-        def checked(connection: Connection) -> T:
+        def check_and_work(connection: Connection) -> T:
             job_store.check_visible(connection, job_id, caller)
             return work(connection)
 
-        return await self._database.look(checked)
+        return await self._database.look(check_and_work)
 
     async def _change(self, job_id: str, caller: Caller, work: Callable[[Connection, float], Job]) -> Job:
-        def checked(connection: Connection) -> Job:
+        def check_and_work(connection: Connection) -> Job:
             job_store.check_visible(connection, job_id, caller)
             return work(connection, time.time())
 
-        job = await self._database.write(checked)
+        job = await self._database.write(check_and_work)
         self._wake()
         return job
 

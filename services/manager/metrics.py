@@ -1,4 +1,4 @@
-"""What the manager counts, for Prometheus."""
+"""The manager's figures for Prometheus."""
 
 from __future__ import annotations
 

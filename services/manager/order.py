@@ -27,7 +27,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class _Line:
-    """What is left of a job while an order is made."""
+    """The part of a job that is left while an order is made."""
 
     job: Waiting
     left: int
@@ -43,7 +43,7 @@ class FairOrder:
         self._ring: deque[str] = deque()
         self._deficit: dict[str, float] = {}
         self._has_its_share = False
-        """Whether the tenant at the head of the ring was given its weight in this round."""
+        """True if the tenant at the head of the ring was given its weight in this round."""
 
     def choose(
         self, jobs: Iterable[Waiting], room: int, weights: Mapping[str, float], now: float
@@ -79,7 +79,7 @@ class FairOrder:
         return -(line.job.priority + waited / self._ageing_s), line.taken, line.served_at, line.job.job_id
 
     def _let_in(self, lines: Mapping[str, list[_Line]]) -> None:
-        """Who has no work leaves, and what it did not use is lost; who is new comes last."""
+        """Remove tenants without work, with what they did not use; put new ones last."""
         head = self._ring[0] if self._ring else None
         self._ring = deque(tenant for tenant in self._ring if tenant in lines)
         self._has_its_share = self._has_its_share and bool(self._ring) and self._ring[0] == head

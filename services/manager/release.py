@@ -1,4 +1,4 @@
-"""What the fleet does to jobs, each a transaction: tasks are released, their Results stored, what is due expires."""
+"""The acts of the fleet on jobs, each a transaction: release tasks, store Results, expire what is due."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _task(job: Any, row: Any) -> Task:
     return task_to_release(row.body, task_id_of(job.job_id, row.n, row.attempt), job.deadline)
 
 
-def released(connection: Connection) -> list[Task]:
+def released_tasks(connection: Connection) -> list[Task]:
     """Return the tasks that an earlier life released and has no answer to: they are sent once more, by the same id."""
     rows = connection.execute(
         select(tasks.c.n, tasks.c.attempt, tasks.c.body, jobs.c.job_id, jobs.c.deadline)
