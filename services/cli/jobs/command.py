@@ -180,7 +180,8 @@ def send_job(client: httpx.Client, asked: dict[str, Any], lines: Iterable[str]) 
 
 def _parts(lines: Iterable[str]) -> Iterator[tuple[int, list[Any]]]:
     """Yield the number of the first task of each part, and its tasks."""
-    first, part, size = 0, [], 0
+    first, size = 0, 0
+    part: list[Any] = []
     for line in lines:
         if part and (size + len(line) > MOST_BYTES_A_CALL or len(part) == MOST_TASKS_A_CALL):
             yield first, part
