@@ -23,6 +23,7 @@ COMMANDS = {
     "result": (
         "Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."
     ),
+    "cancel": "Cancel an open task: its rollouts end, and no training learns from it.",
     "feedback": (
         "Give feedback on an answer. In training its score takes the place of the scorer's; of several the last counts."
     ),
