@@ -88,19 +88,19 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         return Response(lines, media_type=JSONL, headers={"X-Next": following} if following else {})
 
     @router.post("/{job_id}/pause", responses=problems(404, 409, 503))
-    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Pause a job", tool="pause_job")
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Pause a job", tool="pause_job")
     async def pause_job(job_id: TheJob, caller: CallerOf) -> Job:
         """Release no further task of a job. What the fleet has goes on, and its results are kept."""
         return await jobs.pause(job_id, caller)
 
     @router.post("/{job_id}/resume", responses=problems(404, 409, 503))
-    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Resume a job", tool="resume_job")
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Resume a job", tool="resume_job")
     async def resume_job(job_id: TheJob, caller: CallerOf) -> Job:
         """Release the tasks of a paused job again."""
         return await jobs.resume(job_id, caller)
 
     @router.post("/{job_id}/cancel", responses=problems(404, 503))
-    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Cancel a job", tool="cancel_job")
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.REPLACES, title="Cancel a job", tool="cancel_job")
     async def cancel_job(job_id: TheJob, caller: CallerOf) -> Job:
         """End a job: tasks that wait are not run. What the fleet has ends by itself, and its results are kept."""
         return await jobs.cancel(job_id, caller)
