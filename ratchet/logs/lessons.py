@@ -1,4 +1,4 @@
-"""Whether a logged answer can teach at all, as far as its line alone says. Pure.
+"""Tells whether a logged answer can teach at all, as far as its line alone says. Pure.
 
 The trainer leaves out more, which takes the whole window to know: groups that are equal or not whole, other versions,
 scorers and temperatures (services/trainer/data).
@@ -13,12 +13,14 @@ from schemas.records.interaction import Interaction
 
 
 def teaches_nothing(line: Interaction) -> str | None:
-    """Why no training learns from it, as a clause; None where one may."""
+    """Return why no training learns from it, as a clause; None where one may."""
     sampling = line.sampling
     if line.sample is None:
         return "there is no answer"
     if is_own(line.arm.experiment_id):
         return "it is a task of the fleet's own, golden, an anchor or an evaluation"
+    if line.status == "cancelled":
+        return "its task was cancelled"
     if is_censored(line.select):
         return "of first-passing it depends on the scores which answers were made"
     if line.sample_status in NOT_THERE:

@@ -59,7 +59,7 @@ def documents() -> dict[str, str]:
 
 
 def json_schema(model: type[Message]) -> dict[str, Any]:
-    """As a publisher needs it: what may be sent, with every default optional."""
+    """Return it as a publisher needs it: what may be sent, with every default optional."""
     return {"$schema": DIALECT, "$id": f"{model.TYPE}.schema.json", **model.model_json_schema(mode="validation")}
 
 
@@ -127,6 +127,7 @@ def _text(document: dict[str, Any]) -> str:
 
 
 ROUTERS = {
+    "manager": ("services.manager.api:jobs_router",),
     "agent": ("services.agent.api:agent_router",),
     "runner": ("services.runner.api:runner_router",),
     "scorer": ("services.scorer.api:scorer_router",),

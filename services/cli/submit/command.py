@@ -81,7 +81,7 @@ def submit(
         raise typer.BadParameter("--task-id and --reference belong to one task: write them into the file's lines")
     fields: dict[str, Any] = {"agent_id": agent, "reference": reference, "criteria": criteria, "samples": samples}
     fields |= {"select": select, "pass_score": pass_score}
-    fields |= {"priority": priority, "task_id": task_id, "deadline": _moment(deadline)}
+    fields |= {"priority": priority, "task_id": task_id, "deadline": moment_in(deadline)}
     submission = Submission(wait=wait, timeout_s=timeout, as_json=json)
     if file is not None:
         submit_file(file, fields, out, submission)
@@ -89,7 +89,8 @@ def submit(
         submit_one(str(text), fields, submission)
 
 
-def _moment(seconds: float | None) -> Any:
+def moment_in(seconds: float | None) -> datetime | None:
+    """Return the moment so many seconds from now."""
     return None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
 
 
@@ -105,8 +106,8 @@ def new_task(fields: dict[str, Any]) -> Task:
 
 
 class Overruled:
-    """What lines of a file say for themselves although an option says something else: by field, which lines. And what
-    they call a field that a task does not have, which is passed over."""
+    """The fields that lines of a file say for themselves although an option says something else: by field, which lines.
+    And what they call a field that a task does not have, which is passed over."""
 
     def __init__(self) -> None:
         self._lines: dict[str, dict[int, None]] = {}
@@ -177,7 +178,7 @@ class Submission:
 
 @dataclass
 class Tally:
-    """How the tasks of a file went."""
+    """The outcome of the tasks of a file."""
 
     ok: int = 0
     failed: int = 0
