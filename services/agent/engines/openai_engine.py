@@ -27,7 +27,7 @@ from services.agent.settings import AgentSettings
 
 URL_SETTING = "RATCHET_BIG_MODEL"
 RETRIES = 2
-"""Of a call that may pass; then the task is tried again as any other."""
+"""Further tries of a call whose failure may pass; then the task is tried again as any other."""
 
 
 class OpenAiEngine:
