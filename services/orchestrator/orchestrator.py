@@ -460,6 +460,8 @@ class Orchestrator:
             samples.observe(work, lines)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
+            for partner in promoter.arms.partners:
+                self._promoters[partner.agent_id].training.closed(lines)
             self._anchors[work.agent_id].closed(lines, work)
             self._audits.consider(work, lines)
 
