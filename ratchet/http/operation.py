@@ -32,7 +32,7 @@ class Effect(Enum):
     """An effect on the fleet. The audit goes by it, and an MCP client, which may ask its user first."""
 
     READS = "changes nothing"
-    WORKS = "puts work in, or ends it: audited with its outcome, for the task itself is in the fleet's own log"
+    WORKS = "puts work in: audited with its outcome, for the task itself is in the fleet's own log"
     ADDS = "changes the fleet; called twice, it may do it twice"
     SETS = "changes what can be set back; called twice is called once"
     REPLACES = "takes what is in use out of it, or puts it away; called twice is called once"

@@ -59,7 +59,7 @@ def with_own_ids(record: R) -> R:
 
 @dataclass(frozen=True, slots=True)
 class AgentTenants:
-    """Whose each agent is. An agent that is not named is for all tenants, and learns from the tenant `default`."""
+    """The tenant of each agent. An agent that is not named is for all tenants, and learns from the tenant `default`."""
 
     by_agent: Mapping[str, str] = field(default_factory=dict)
     shared_learning: Collection[str] = ()

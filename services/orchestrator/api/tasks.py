@@ -171,7 +171,7 @@ def tasks_router(
         return caller.show(history.model_copy(update={"feedback": feedback(known.task_id)} | blind))
 
     @router.delete("/v1/tasks/{task_id:path}", responses=problems(404, 409, 410, 503))
-    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Cancel a task", tool="cancel_task")
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.REPLACES, title="Cancel a task", tool="cancel_task")
     async def cancel(task_id: TaskId, caller: CallerOf) -> Result:
         """Cancel an open task: its rollouts end, its Result is `cancelled`, and no training learns from it. What was
         used until then is logged. A task that has ended stays as it is (409).
