@@ -28,7 +28,7 @@ BY_NAME = {spec.name: spec for spec in SPECS}
 EVERY_TOOL = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 WHY = "it is worse"
 MEASURED = json.loads(Usage(calls=2, seconds=1.5).model_dump_json())
-VIEWER, SUBMITTER, OPERATOR, _ = Role
+VIEWER, SUBMITTER, OPERATOR, *_ = Role
 ALL = {VIEWER, SUBMITTER, OPERATOR}
 ROLES = {
     "submit_task": {SUBMITTER, OPERATOR},
