@@ -28,6 +28,7 @@ from ratchet.bus.topology import (
     Topology,
     cancellations_topic,
     events_topic,
+    tenants_user,
 )
 
 DEFAULT_EXCHANGE = "amq.default"
@@ -64,9 +65,14 @@ class Account:
 
 
 def accounts(
-    topology: Topology, agents: Iterable[str], namespace: str = "", *, runner: bool = False
+    topology: Topology,
+    agents: Iterable[str],
+    namespace: str = "",
+    *,
+    runner: bool = False,
+    tenants: Iterable[str] = (),
 ) -> tuple[Account, ...]:
-    """All users of a fleet; with a `runner`, one for that too.
+    """All users of a fleet; with a `runner`, one for that too, and one for each of the `tenants`.
 
     `setup` declares the queues; each service has a user, each agent one of its own; `client` asks tasks and reads
     answers; `operator` is for people: dead letters, the management pages.
@@ -82,6 +88,7 @@ def accounts(
         *([rules.service("auditor")] if AUDITS in topology.names else []),
         rules.service("trainer"),
         rules.client(),
+        *(rules.tenant(tenant) for tenant in tenants),
         rules.operator(),
     )
 
@@ -140,6 +147,12 @@ class _Rules:
         own = f"^({self._prefix}{REPLY_QUEUES}|{NAMED_BY_BROKER})"
         topics = (TopicPermission(self._wire(EXCHANGE), self._one_of((TASKS, FEEDBACK)), NOTHING),)
         return Account("client", own, self._one_of((EXCHANGE,)), f"{own}|{self._one_of((RESULTS,))}", topics)
+
+    def tenant(self, tenant: str) -> Account:
+        """Asks tasks as a client does, and reads its own answers: not the queue that has everybody's."""
+        client = self.client()
+        own = f"^({self._prefix}{REPLY_QUEUES}|{NAMED_BY_BROKER})"
+        return Account(tenants_user(tenant), client.configure, client.write, own, client.topics)
 
     def operator(self) -> Account:
         """Sends dead letters back to wherever they failed, so it may write to any queue by name."""

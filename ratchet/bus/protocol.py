@@ -32,6 +32,8 @@ class Delivery(NamedTuple):
     """Times that a handler asked for `Retry` before."""
     redelivered: bool = False
     """True if any handler may have seen it before, wholly or in part (redelivery by the broker, or a retry)."""
+    user_id: str | None = None
+    """The broker's user who published it, which the broker has checked; None where it does not say."""
 
     @property
     def attempts(self) -> int | None:

@@ -29,6 +29,9 @@ NOTE = "x-ratchet-note"
 LONGEST_REASON = 1000
 """Characters of a reason or a note: it stands in a header, and what it quotes may be an outsider's."""
 
+SENT_BY = "x-ratchet-user"
+"""The header that names the user who published a message that was sent on: the broker takes no other user's name."""
+
 _ROUTES = ("CC", "BCC")
 """The broker sends a copy wherever these say, each time the message is published."""
 _BROKER_OWN = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "x-opt-")

@@ -127,6 +127,11 @@ def work_queue(agent_id: str, *, priority: int = 0) -> str:
     return f"work.{agent_id}.high" if priority >= HIGH_PRIORITY else f"work.{agent_id}"
 
 
+def tenants_user(tenant: str) -> str:
+    """Return the broker's user of a tenant, without the fleet's namespace."""
+    return f"client-{tenant}"
+
+
 ROLLOUTS_TOPIC = "rollouts"
 """The topic on which runners report the rollouts they run."""
 

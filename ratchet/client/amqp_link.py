@@ -90,6 +90,7 @@ class AmqpLink:
                 type=message.TYPE,
                 message_id=message_id,
                 reply_to=self._reply_to if queue == TASKS else None,
+                user_id=self._parameters.credentials.username,
             )
             try:
                 await exchange.publish(sent, self._namespace + queue, mandatory=False, timeout=CONFIRM_S)

@@ -83,6 +83,12 @@ class FleetSettings(BaseSettings):
         description="Agents that are for one tenant alone, as agent=tenant, by comma. Other agents are for all "
         "tenants, and learn from the tenant `default`.",
     )
+    tenants: Annotated[tuple[TenantName, ...], NoDecode, BeforeValidator(names)] = Field(
+        (), description="Tenants that publish over the broker, by comma: each has a user of it, client-<tenant>."
+    )
+    require_tenant: bool = Field(
+        False, description="Refuse tasks and feedback from the broker that are of no user of RATCHET_TENANTS."
+    )
     shared_learning: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(names)] = Field(
         (), description="Agents that learn from the tasks of every tenant that may use them, by comma."
     )

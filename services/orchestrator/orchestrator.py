@@ -83,6 +83,7 @@ from services.orchestrator.tasks.kept_responses import KeptResponses
 from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
+from services.orchestrator.tasks.senders import Senders
 from services.orchestrator.tasks.settler import Settler
 from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import ResultWaiters, TaskService
@@ -152,6 +153,7 @@ class Orchestrator:
         self._backlog = RewardBacklog(bus, seconds)
         self._own_tasks = OwnTasks()
         results = ResultSender(bus, self.ledger)
+        senders = Senders(settings.tenants, settings.namespace, is_required=settings.require_tenant)
         tenants = AgentTenants(pairs(settings.agent_tenants), settings.shared_learning)
         policy = AdmissionPolicy(
             settings.agents,
@@ -176,6 +178,7 @@ class Orchestrator:
             clock=self._deadlines.now,
             read_registry=self._read_registry,
             samples=lambda agent_id: self._samples[agent_id].draw(),
+            senders=senders,
         )
         self._news = RewardBroadcaster(bus, now)
         kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)
@@ -187,7 +190,7 @@ class Orchestrator:
             "fence": self._leadership,
         }
         self._feedback_log = FeedbackLog(settings.logs_dir, **keyed, seals=seals)
-        self._feedback = FeedbackService(self.ledger, self._feedback_log, now)
+        self._feedback = FeedbackService(self.ledger, self._feedback_log, now, senders)
         self._threads = Threads(self.name)
         self._store = RegistryStore.from_settings(settings, self._leadership.check)
         self._replicas = {agent: Replicas() for agent in settings.agents}

@@ -177,6 +177,7 @@ class Consumer:
             headers = properties.headers or NO_HEADERS
             attempt = attempt_of(headers)
             seen = redelivered or bool(headers.get("x-delivery-count"))
+            user_id = properties.user_id
             if CLAIM in headers:
                 properties, body = unwrap(WireMessage(properties, body))
                 headers = properties.headers or NO_HEADERS
@@ -190,6 +191,7 @@ class Consumer:
                 headers,
                 attempt,
                 seen or attempt > 0,
+                user_id,
             )
             self._delivered_bytes += len(body)
             if not self._wide and not seen:

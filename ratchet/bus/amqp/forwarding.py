@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ratchet.bus.amqp.frames import PERSISTENT, Properties, read_properties, write_properties
 from ratchet.bus.amqp.table import UNREADABLE, WireTable, edit_headers, is_well_formed
-from ratchet.bus.retry_policy import NOTE, is_routing, shorten_reason, travels
+from ratchet.bus.retry_policy import NOTE, SENT_BY, is_routing, shorten_reason, travels
 from ratchet.service.telemetry import TRACE_HEADER, WELL_FORMED
 
 LARGEST_BODY = 16 * 1024 * 1024
@@ -43,6 +43,8 @@ def sent_on(message: WireMessage, added: Mapping[str, Any]) -> WireMessage:
         f"{name}={value}" for name in ("expiration", "user_id") if (value := getattr(properties, name)) is not None
     ]
     notes += [f"header {name}" for name in headers if is_routing(name)]
+    if properties.user_id is not None:
+        added = {**added, SENT_BY: properties.user_id}
     try:
         table = edit_headers(headers, travels, _add_note(added, notes))
     except UNREADABLE:
@@ -57,6 +59,8 @@ def without_headers(message: WireMessage, added: Mapping[str, Any]) -> WireMessa
     headers = {} if message.properties.headers is None else message.properties.headers
     carried = headers.get(TRACE_HEADER)
     trace = {TRACE_HEADER: carried} if isinstance(carried, str) and WELL_FORMED.fullmatch(carried) else {}
+    if (user := message.properties.user_id or headers.get(SENT_BY)) is not None:
+        added = {**added, SENT_BY: user}
     size = len(headers.raw) if isinstance(headers, WireTable) else 0
     table = edit_headers(trace, travels, _add_note(added, [f"headers of {size:,} bytes, for which there was no room"]))
     return message._replace(

@@ -30,7 +30,13 @@ def credentials(
 ) -> None:
     """Make the users' passwords, where they are not there yet, and the definitions that the broker loads."""
     settings = FleetSettings.read()
-    fleet = accounts(topology_of(settings), settings.agents, settings.namespace, runner=settings.programs is not None)
+    fleet = accounts(
+        topology_of(settings),
+        settings.agents,
+        settings.namespace,
+        runner=settings.programs is not None,
+        tenants=settings.tenants,
+    )
     write_credentials(out, fleet, host=host, port=port, group=group, namespace=settings.namespace)
     say(f"{out}: {', '.join(account.name for account in fleet)}")
     if given is not None and (secrets := hand_out(given, out, fleet, group=group)):
@@ -48,7 +54,7 @@ def setup(timeout: Annotated[float, typer.Option(help="Seconds to wait for the b
 
 @broker.command()
 def url(
-    user: Annotated[str, typer.Option(help="client, operator, scorer or agent-NAME.")] = "client",
+    user: Annotated[str, typer.Option(help="client, client-TENANT, operator, scorer or agent-NAME.")] = "client",
 ) -> None:
     """Print the URL, with its password, by which a program of yours reaches the broker that `ratchet up` started.
 

@@ -102,7 +102,8 @@ def plan_fleet(
 
 def private_users(options: FleetOptions, namespace: str) -> tuple[Account, ...]:
     """Users of least rights, for a private broker of a fleet whose API asks for tokens."""
-    return accounts(_topology(options), options.fleet_agents, namespace, runner=bool(options.programs))
+    tenants = FleetSettings.read().tenants
+    return accounts(_topology(options), options.fleet_agents, namespace, runner=bool(options.programs), tenants=tenants)
 
 
 def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeout_s: float) -> None:

@@ -31,7 +31,7 @@ from services.orchestrator.api.chat_task import ANY, AT, model_of, named_session
 from services.orchestrator.api.conversations import Conversations, session_of_its_own
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
-from services.orchestrator.tasks.intake import ExpiredResult
+from services.orchestrator.tasks.intake import ExpiredResult, with_keys
 from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import ForeignTask, SaysSomethingElse, TaskService
 
@@ -120,8 +120,7 @@ class ChatService:
         self._retries.add_unfinished(task_id, question.caller.name, body)
         session = self._conversations.session_of(question.request, question.caller.name, task_id)
         task = task_of(request, task_id, self._clock(), group_size=self._group_size, session_id=session)
-        if task.session_id is not None:
-            task = task.model_copy(update={"session_id": question.caller.key_of(task.session_id)})
+        task = with_keys(task, question.caller.tenant)
         unasked = frozenset({"session_id"} if named_session(request) is None else ())
         try:
             await self._tasks.submit(task, question.caller, same=asked_id == question.key, unasked=unasked)

@@ -24,7 +24,7 @@ from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import Result
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.tasks.intake import ExpiredResult
+from services.orchestrator.tasks.intake import ExpiredResult, with_keys
 from services.orchestrator.tasks.task_history import read_history
 from services.orchestrator.tasks.task_list import StateFilter, task_page
 from services.orchestrator.tasks.task_service import AlreadyClosed, SaysSomethingElse, TaskService
@@ -67,18 +67,16 @@ def tasks_router(
     async def submit_and_wait(
         submission: TaskSubmission, request: Request, caller: Caller, wait_s: float, key: str | None, route: str
     ) -> Any:
-        keyed = submission.task_id is None and key is not None
+        is_keyed = submission.task_id is None and key is not None
         task_id = submission.task_id or _made_up(caller, route, key)
-        keys = {"task_id": caller.key_of(task_id)}
-        if submission.session_id is not None:
-            keys["session_id"] = caller.key_of(submission.session_id)
+        task = with_keys(submission.model_copy(update={"task_id": task_id}), caller.tenant)
         try:
-            await service.submit(submission.model_copy(update=keys), caller, same=keyed)
+            await service.submit(task, caller, same=is_keyed)
         except SaysSomethingElse:
             raise key_reused("task") from None
         except ExpiredResult as error:
             raise Problem(410, "Gone", str(error), "forgotten") from None
-        result = await while_connected(request, service.answer(keys["task_id"], wait_s))
+        result = await while_connected(request, service.answer(task.task_id, wait_s))
         if result is not None:
             return caller.show(result)
         location = f"/v1/tasks/{quote(task_id)}"

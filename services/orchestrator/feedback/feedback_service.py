@@ -13,6 +13,7 @@ from datetime import datetime
 from ratchet.bus.protocol import Delivery, decode_delivery
 from ratchet.http.access.roles import Caller
 from ratchet.logs.names import FEEDBACK
+from ratchet.logs.tenants import key_of, tenant_of
 from ratchet.service.errors import Reject, Retry
 from ratchet.service.telemetry import task_in_hand
 from schemas.messages.feedback import Feedback, LoggedFeedback
@@ -21,6 +22,7 @@ from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.senders import Senders
 
 
 class FeedbackLog(KeyedLog[LoggedFeedback]):
@@ -49,15 +51,21 @@ class IdUsedBefore(Reject):
 class FeedbackService:
     """Handles the queue `feedback`, and what callers of the API give."""
 
-    def __init__(self, ledger: Ledger, log: FeedbackLog, clock: Callable[[], datetime]) -> None:
+    def __init__(self, ledger: Ledger, log: FeedbackLog, clock: Callable[[], datetime], senders: Senders) -> None:
         self._ledger = ledger
         self._log = log
         self._clock = clock
+        self._senders = senders
 
     async def handle(self, delivery: Delivery) -> None:
         feedback = decode_delivery(Feedback, delivery)
-        task_in_hand.set(feedback.task_id)
-        await self.take(feedback, feedback.feedback_id or _id_of(delivery))
+        tenant = self._senders.tenant_of(delivery)
+        key = key_of(tenant, feedback.task_id)
+        task_in_hand.set(key)
+        if tenant_of(key) != tenant:
+            raise UnknownTask(f"no task {feedback.task_id!r} of this sender's tenant was admitted by this fleet")
+        feedback_id = key_of(tenant, feedback.feedback_id) if feedback.feedback_id else _id_of(delivery)
+        await self.take(feedback.model_copy(update={"task_id": key}), feedback_id)
 
     async def take(self, feedback: Feedback, feedback_id: str, *, given_by: Caller | None = None) -> LoggedFeedback:
         """On disk when this returns; the same id again changes nothing.

@@ -12,7 +12,7 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
-from ratchet.logs.tenants import DEFAULT, MARK, tenant_of
+from ratchet.logs.tenants import DEFAULT, MARK, key_beginning, key_of, tenant_of
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
@@ -25,6 +25,7 @@ from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.result_sender import ResultSender
+from services.orchestrator.tasks.senders import Senders
 from services.orchestrator.tasks.settlement import completed_response
 
 log = Log("intake")
@@ -33,6 +34,9 @@ FORGOTTEN = (
     "a task with this task_id was answered before, so it is not run again; its answer is no longer kept here "
     "(RATCHET_LOG_KEEP_GB, RATCHET_LOG_KEEP_DAYS). To have it run, publish it under another task_id"
 )
+
+LONGEST_KEY = 200
+"""Characters of an Identifier."""
 
 
 class ExpiredResult(Reject):
@@ -54,6 +58,7 @@ class Intake:
         clock: Callable[[], datetime],
         read_registry: ReadRegistry,
         samples: Callable[[str], int | None],
+        senders: Senders,
     ) -> None:
         """`samples`: of an agent's next task that does not say; None for the fleet's group."""
         self._bus = bus
@@ -64,6 +69,7 @@ class Intake:
         self._read_registry = read_registry
         self._max_bytes = max_message_bytes
         self._samples = samples
+        self._senders = senders
         self._clock = clock  # read before the number is taken: tasks from that on were admitted after a step of it
         self._admitting = KeyedLock()
         self._unsent: set[str] = set()
@@ -72,8 +78,9 @@ class Intake:
     async def handle(self, delivery: Delivery) -> None:
         origin = Origin(delivery.reply_to, delivery.correlation_id)
         try:
-            task = self._decode_task(delivery)
-            await self._check(task, len(delivery.body), DEFAULT)
+            task, tenant = self._decode_task(delivery), self._senders.tenant_of(delivery)
+            task = with_keys(task, tenant)
+            await self._check(task, len(delivery.body), tenant)
         except Reject as refusal:
             metrics.tasks_refused.inc()
             await self._results.refuse(_task_id_of(delivery.body), str(refusal), origin)
@@ -216,9 +223,24 @@ class Intake:
             self._unsent.add(work.task_id)
 
 
+def with_keys(task: Task, tenant: str) -> Task:
+    """Return the task under the keys of its tenant."""
+    if tenant == DEFAULT:
+        return task
+    keys = {"task_id": key_of(tenant, task.task_id)}
+    if task.session_id is not None:
+        keys["session_id"] = key_of(tenant, task.session_id)
+    return task.model_copy(update=keys)
+
+
 def check_keys(task: Task, tenant: str) -> None:
-    """Raises Reject for a task, or a session, under the key of another tenant than the one that sends it."""
+    """Raises Reject for a task, or a session, under the key of another tenant than the one that sends it, and for an id
+    that has no room for its tenant's name.
+    """
     for name, key in (("task_id", task.task_id), ("session_id", task.session_id)):
+        if key is not None and len(key) > LONGEST_KEY:
+            most = LONGEST_KEY - len(key_beginning(tenant))
+            raise Reject(f"{name} is too long: of the tenant {tenant} it may have {most} characters")
         if key is not None and tenant_of(key) != tenant:
             raise Reject(f"{name} may not begin with {MARK!r}: that is how the fleet keeps tenants' tasks apart")
 

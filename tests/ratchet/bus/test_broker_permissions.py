@@ -43,6 +43,7 @@ PUBLISHES = {
     "scorer": {"responses.draft", "rewards", "dead-letters"},
     "trainer": {"adapters", "dead-letters"},
     "client": {"tasks", "feedback"},
+    "client-acme": {"tasks", "feedback"},
     "operator": {"training"},
 }  # fmt: skip
 READS = {
@@ -52,10 +53,14 @@ READS = {
     "scorer": {"responses"},
     "trainer": {"training"},
     "client": {"results"},
+    "client-acme": set[str](),
     "operator": {"dead-letters", "unroutable"},
 }
-BROADCASTS = {"orchestrator": {"events.small", "events.other"}}
-HEARS = {"agent-small": {"events.small", "rewards"}, "agent-other": {"events.other", "rewards"}}
+BROADCASTS = {"orchestrator": {"events.small", "events.other", "cancelled.small", "cancelled.other"}}
+HEARS = {
+    "agent-small": {"events.small", "cancelled.small", "rewards"},
+    "agent-other": {"events.other", "cancelled.other", "rewards"},
+}
 RETRIES = {
     name: READS[name] - {"dead-letters"} for name in ("orchestrator", "agent-small", "agent-other", "scorer", "trainer")
 }
@@ -63,7 +68,7 @@ WRITES_ANYWHERE = {"orchestrator", "operator"}
 
 NAMES = sorted(PUBLISHES)
 TOPOLOGY: Topology = fleet_topology(AGENTS)
-TOPICS = ("events.small", "events.other", "rewards")
+TOPICS = ("events.small", "events.other", "cancelled.small", "cancelled.other", "rewards")
 
 
 class Node:
@@ -105,7 +110,7 @@ async def declared(settings: FleetSettings) -> None:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     credentials = tmp_path_factory.mktemp("credentials")
     broker = LocalBroker.on_free_ports(tmp_path_factory.mktemp("rabbitmq"))
-    write_credentials(credentials, accounts(TOPOLOGY, AGENTS), host="127.0.0.1", port=broker.port)
+    write_credentials(credentials, accounts(TOPOLOGY, AGENTS, tenants=("acme",)), host="127.0.0.1", port=broker.port)
     process = broker.start()
     node = Node(broker, credentials)
     try:
@@ -201,6 +206,23 @@ def test_an_agent_hears_its_own_events_and_the_rewards_and_nobody_else_hears_any
     acts["all that is published"] = lambda channel: listen(channel, "#", "ratchet")
 
     assert allowed(node, account, acts) == HEARS.get(account, set())
+
+
+def test_a_tenant_can_name_no_other_user_as_the_publisher_and_nobody_else_can_name_it(node: Node) -> None:
+    def publish_as(account: str, user_id: str) -> None:
+        connection = BlockingConnection(pika.URLParameters(node.url(account)))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        properties = pika.BasicProperties(user_id=user_id)
+        try:
+            channel.basic_publish("ratchet", "tasks", b"{}", properties)
+        finally:
+            connection.close()
+
+    publish_as("client-acme", "client-acme")
+    for account, user_id in (("client-acme", "client"), ("client", "client-acme"), ("operator", "client-acme")):
+        with pytest.raises(ChannelClosedByBroker):
+            publish_as(account, user_id)
 
 
 def test_a_client_has_queues_of_its_own_for_its_answers(node: Node) -> None:

@@ -1,0 +1,41 @@
+"""Tells whose a message is that came over the broker: the tenant of the broker's user that published it.
+
+RabbitMQ checks the property `user_id`: it is the user that published, or the broker refuses. A message without it may
+be anybody's, and counts to the tenant `default`; where tenants are required it is refused. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.retry_policy import SENT_BY
+from ratchet.bus.topology import tenants_user
+from ratchet.logs.tenants import DEFAULT
+from ratchet.service.errors import Reject
+
+
+class Senders:
+    """Knows the broker's users of the tenants."""
+
+    def __init__(self, tenants: Collection[str], namespace: str, *, is_required: bool) -> None:
+        self._by_user = {namespace + tenants_user(tenant): tenant for tenant in tenants}
+        self._is_required = is_required
+
+    def tenant_of(self, delivery: Delivery) -> str:
+        """Return the tenant whose message it is.
+
+        Raises Reject where that has to be known and is not: also for a tenant's message that was sent on by another
+        user, a retry or from the dead letters, so that it never counts to another tenant.
+        """
+        if (tenant := self._by_user.get(delivery.user_id or "")) is not None:
+            return tenant
+        if delivery.user_id is None and (user := delivery.headers.get(SENT_BY)) in self._by_user:
+            raise Reject(f"it was sent on, so the broker can't tell that it is {user}'s: publish it again as that user")
+        if self._is_required:
+            raise Reject(
+                "this fleet takes messages of tenants alone (RATCHET_REQUIRE_TENANT), and this one's user_id is not "
+                f"that of one: publish it as {', '.join(sorted(self._by_user)) or 'a user of RATCHET_TENANTS'}, with "
+                "the property user_id"
+            )
+        return DEFAULT
