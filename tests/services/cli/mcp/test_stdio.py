@@ -29,7 +29,7 @@ INITIALIZE = {
 
 def command(url: str, token_file: Path | None = None, nowhere: bool = True) -> list[str]:
     """Only the orchestrator is served; the other services have addresses where nobody listens."""
-    others = ("runner", "scorer", "trainer", "agent-small", "agent-code")
+    others = ("manager", "runner", "scorer", "trainer", "agent-small", "agent-code")
     urls = [f"orchestrator={url}", *(f"{name}={NOWHERE}" for name in others if nowhere)]
     token = ["--token-file", str(token_file)] if token_file else []
     return [sys.executable, "-m", "services.cli", "mcp", *(f"--url={one}" for one in urls), *token]
