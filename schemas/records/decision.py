@@ -60,6 +60,11 @@ class RunningExperiment(Record):
     programs: ProgramArms | None = Field(
         None, exclude_if=absent, description="Of an experiment of programs; absent: adapter versions are compared."
     )
+    partners: dict[Identifier, AdapterVersion] | None = Field(
+        None,
+        exclude_if=absent,
+        description="Of an agent that plays a role: versions of the other roles in both arms. Another one ends it.",
+    )
 
     @property
     def contest(self) -> Contest:

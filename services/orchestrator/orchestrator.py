@@ -166,7 +166,7 @@ class Orchestrator:
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
         for agent, roles in roles_by_agent(settings.programs, settings.agents).items():
-            arms[agent].team = {role: arms[played_by] for role, played_by in roles.items()}
+            arms[agent].lead({role: arms[played_by] for role, played_by in roles.items()})
         self._samples = {agent: AdaptiveSamples(one, settings.adaptive) for agent, one in arms.items()}
         self._intake = Intake(
             bus,
@@ -287,7 +287,7 @@ class Orchestrator:
             deadline_s=settings.golden_deadline_s,
             samples=settings.samples,
             from_traffic=settings.golden_from_traffic,
-            first_tasks=lambda: self._anchors[arms.agent_id].tasks,
+            first_tasks=lambda: self._anchors[arms.first.agent_id].tasks,
             revision=lambda: announcer.revision,
             clock=now,
             seconds=monotonic,
@@ -301,7 +301,7 @@ class Orchestrator:
             adapters_dir=settings.adapters_dir,
             max_rank=settings.adapter_max_rank,
             timeout_s=settings.validation_timeout_s,
-            programs_answer=lambda: bool(self._api.rollouts.declared_programs(arms.agent_id)),
+            programs_answer=lambda: bool(self._api.rollouts.declared_programs(arms.first.agent_id)),
             seconds=monotonic,
         )
         training = TrainingScheduler(
@@ -463,8 +463,8 @@ class Orchestrator:
             samples.observe(work, lines)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
-            for partner in promoter.arms.partners:
-                self._promoters[partner.agent_id].training.closed(lines)
+            for mate in promoter.arms.mates if promoter.arms.team else ():
+                self._promoters[mate.agent_id].training.closed(lines)
             self._anchors[work.agent_id].closed(lines, work)
             self._audits.consider(work, lines)
 

@@ -158,7 +158,7 @@ class Audits:
 
     def _judge_of(self, work: Work, lines: Sequence[Interaction]) -> Judge | None:
         """Return who is to judge the task's answers once more, if anybody."""
-        for running, experiment in self._arms[work.agent_id].trials:
+        for running, experiment in self._arms[work.agent_id].judged_here:
             if running.experiment_id == work.arm.experiment_id:
                 is_drawn = experiment.audits(unit_of(work)[0])
                 if experiment.plan.audit is not None:

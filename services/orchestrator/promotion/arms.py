@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from ratchet.experiments.assignment import Assignment, draw
 from ratchet.experiments.experiment import Experiment
@@ -42,7 +43,35 @@ class Arms:
         """The experiment and the watch, as far as there are any."""
         self.team: Mapping[str, Arms] = {}
         """The arms of the agents that play the roles of its programs, itself first; empty where they have none."""
+        self.first: Arms = self
+        """The arms of the agent whose tasks are the units of this one's experiments: of its team's first role."""
         self._open: Counter[str] = Counter()
+
+    def lead(self, team: Mapping[str, Arms]) -> None:
+        """From now on these play the roles of its programs."""
+        self.team = team
+        for one in team.values():
+            one.first = self
+
+    @property
+    def mates(self) -> list[Arms]:
+        """The arms of those that play the other roles of its team."""
+        return [one for one in self.first.team.values() if one is not self]
+
+    @property
+    def partner_versions(self) -> dict[str, str] | None:
+        """The primaries of the other roles of its team; None where it plays none."""
+        others = {role: one.adapters.primary for role, one in self.first.team.items() if one is not self}
+        return others or None
+
+    @property
+    def judged_here(self) -> tuple[Trial, ...]:
+        """The experiment and the watch whose units are this agent's tasks, as far as there are any: of a team's first
+        role those of all roles, of its partners none."""
+        if self.first is not self:
+            return ()
+        found = [one for arms in (self, *self.mates) for one in arms.trials]
+        return tuple(sorted(found, key=lambda one: one[0].kind == "watch"))
 
     @property
     def running(self) -> RunningExperiment | None:
@@ -86,7 +115,7 @@ class Arms:
             return self.arm(task.adapter_version or self.adapters.primary, sequence, experiment_id=of)
         if task.adapter_version is not None:
             return self.arm(task.adapter_version, sequence)
-        if not self.trials:
+        if not self.judged_here:
             return self.arm(self.adapters.primary, sequence)
         unit_id, in_session = unit_of(task)
         trials = self._trials_of(task)
@@ -100,16 +129,22 @@ class Arms:
         return self.arm(self.adapters.primary, sequence)
 
     def _trials_of(self, task: Task) -> tuple[Trial, ...]:
-        """A task whose programs its asker chose is in no experiment of programs."""
+        """A task whose programs its asker chose is in no experiment of programs. An experiment whose partners have
+        changed takes no more tasks: its promoter ends it."""
+        found = tuple(one for one in self.judged_here if one[0].partners == self._owner(one[0]).partner_versions)
         if names_its_own(task):
-            return tuple(one for one in self.trials if one[0].contest == "adapters")
-        return self.trials
+            return tuple(one for one in found if one[0].contest == "adapters")
+        return found
+
+    def _owner(self, running: RunningExperiment) -> Arms:
+        """Return the arms of the role that the experiment is about."""
+        return next((one for one in self.mates if running in one.adapters.running), self)
 
     def _arm_in(self, running: RunningExperiment, assignment: Assignment, sequence: int) -> Arm:
         version, program = running.control, running.programs and running.programs.control
         if assignment.is_candidate:
             version, program = running.treatment, running.programs and running.programs.treatment
-        drawn = self.arm(
+        drawn = self._owner(running).arm_as_played(
             version,
             sequence,
             experiment_id=running.experiment_id,
@@ -138,13 +173,25 @@ class Arms:
         """
         if in_session and (known := tuple(one for one in trials if one[1].knows(unit_id))):
             trials = known
-        if len(trials) < 2:
+        if len(trials) != 2:
             return [(running, experiment, None) for running, experiment in trials]
         (running, experiment), (watching, watch) = trials
         if draw(f"layer of {watching.experiment_id}", unit_id) >= WATCH_LAYER:
             return [(running, experiment, None)]
         held_back = min(0.5, (1.0 - watch.share) / WATCH_LAYER)
         return [(watching, watch, 1.0 - held_back), (running, experiment, None)]
+
+    def arm_as_played(self, version: str, sequence: int, **given: Any) -> Arm:
+        """An arm for a task of the agent's team, in which this version plays the agent's role and primaries the others;
+        of an agent without a team, for a task of its own."""
+        if self.first is self:
+            return self.arm(version, sequence, **given)
+        arm = self.first.arm(self.first.adapters.primary, sequence, **given)
+        roles = {
+            role: self.role_version(version) if one is self else one.role_version()
+            for role, one in self.first.team.items()
+        }
+        return arm.model_copy(update={"roles": roles})
 
     def arm(
         self,
@@ -167,11 +214,6 @@ class Arms:
             roles=self._roles(version),
         )
 
-    @property
-    def partners(self) -> list[Arms]:
-        """The arms of the agents that play the other roles of its programs."""
-        return [one for one in self.team.values() if one is not self]
-
     def _roles(self, version: str) -> dict[str, RoleVersion] | None:
         """Return who answers the calls of each role: this version its own, the primaries of their agents the others."""
         return {role: arms.role_version(version if arms is self else None) for role, arms in self.team.items()} or None
@@ -185,20 +227,20 @@ class Arms:
     def admitted(self, work: Work) -> None:
         """A Work is in the log; call it in the log's order."""
         self.open_work(work)
-        for running, experiment in self.trials:
+        for running, experiment in self.judged_here:
             if work.arm.experiment_id == running.experiment_id:
                 experiment.enrol(enrolment_of(work))
 
     def closed(self, work: Work, lines: list[Interaction]) -> None:
         """A task has its lines in the log."""
         self._count_open(work, -1)
-        for running, experiment in self.trials:
+        for running, experiment in self.judged_here:
             if work.arm.experiment_id == running.experiment_id:
                 experiment.observe(work.arm.sequence, outcome_of(lines))
 
     def audited(self, line: AuditedTask) -> None:
         """The second verdict on a task, or that it was given up, is in the log."""
-        for running, experiment in self.trials:
+        for running, experiment in self.judged_here:
             if line.arm.experiment_id == running.experiment_id:
                 experiment.audit(line.arm.sequence, audit_of(line))
 

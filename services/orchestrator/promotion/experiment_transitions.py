@@ -92,6 +92,8 @@ class Where:
     sequence: int
     positions: Mapping[str, int]
     at: datetime
+    partners: Mapping[str, str] | None = None
+    """The versions of the other roles, of an agent that plays one in a team."""
     draw_sha256: Callable[[str], str | None] = lambda _: None
     """The SHA-256 of the secret that draws the arms of a new experiment, by its id; None: its draws have no secret."""
 
@@ -322,4 +324,5 @@ def running_of(
         first_sequence=where.sequence,
         parameters=parameters(plan, where.positions),
         programs=programs,
+        partners=dict(where.partners) if where.partners else None,
     )

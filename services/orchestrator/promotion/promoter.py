@@ -48,6 +48,7 @@ from schemas.records.decision import (
     Move,
     Register,
     RejectVersion,
+    RollBack,
     RunningExperiment,
     StartExperiment,
     Trust,
@@ -76,6 +77,7 @@ from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_trials import Declared, ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.promotion.swap_clock import SwapClock
+from services.orchestrator.promotion.team import Team
 from services.orchestrator.training.scheduler import TrainingScheduler
 
 log = Log("promoter")
@@ -129,6 +131,7 @@ class Promoter:
         self._held_back = set[str]()
         self._learned = set[str]()
         self._pauses = Pauses(clock, seconds)
+        self._team = Team(arms)
         self._programs = ProgramTrials(
             arms, policy, told, self._gate.validate_program, self._decide, self._where, seconds, self._pauses
         )
@@ -230,22 +233,43 @@ class Promoter:
             await self._announce()
         await self._note_what_was_learned()
         await self._programs.end_of_another()
+        await self._follow_partners()
         for running, experiment in self.arms.trials:
             if experiment.final is not None:
                 await self._carry_out(running, experiment.final)
         if not all(experiment.can_draw for _, experiment in self.arms.trials):
             await self.abort("the key that draws its arms is gone or another: see RATCHET_DECISION_KEYS")
         self._validate_next()
-        if self.adapters.distrusted is None:
+        if self._is_trusted and self._team.may_watch():
             await self._start_watch()
-        await self._programs.turn()
-        if self.adapters.distrusted is None:
-            await self._start_experiment()
+        if self._team.may_try():
+            await self._programs.turn()
+            if self._is_trusted:
+                await self._start_experiment()
         await self.training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
         await self._retire()
         self._show()
         if self._seconds() - self._announced_at > ANNOUNCE_EVERY_S:
             await self._announce()
+
+    @property
+    def _is_trusted(self) -> bool:
+        """True if the scorer is trusted with the tasks that judge this agent."""
+        return self.adapters.distrusted is None and self.arms.first.adapters.distrusted is None
+
+    async def _follow_partners(self) -> None:
+        """End what a change of a partner leaves without ground. Raises RegistryError, BusError."""
+        for running in self.adapters.running:
+            reason = self._team.why_void(running)
+            if reason is None and not self._is_trusted:
+                reason = f"the scorer is not trusted with the tasks of {self.arms.first.agent_id}"
+            if reason is not None:
+                await self._end(running, Verdict.ABORT, reason)
+        if (reason := self._team.why_to_roll_back()) is not None:
+            try:
+                await self._decide(RollBack(version=self.adapters.primary), reason)
+            except NotAllowed as error:
+                self._hold_back(f"{reason}; it can't be rolled back: {error}")
 
     async def stop(self) -> None:
         self.training.stop()
@@ -392,7 +416,7 @@ class Promoter:
     def _may_train(self) -> bool:
         adapters = self.arms.adapters
         busy = any(self._fits(entry) for entry in self._in_state(*BEFORE_TRAFFIC))
-        return not (busy or adapters.experiment or adapters.frozen or adapters.distrusted)
+        return not (busy or adapters.experiment or adapters.frozen) and self._is_trusted
 
     async def _retire(self) -> None:
         adapters = self.arms.adapters
@@ -409,7 +433,8 @@ class Promoter:
 
     def _where(self) -> Where:
         positions = self._ledger.positions() | {AUDITS: self._audits_end()}
-        return Where(self._ledger.sequence, positions, self._now(), self._draw_sha256)
+        partners = self.arms.partner_versions
+        return Where(self._ledger.sequence, positions, self._now(), partners, self._draw_sha256)
 
     def _draw_sha256(self, experiment_id: str) -> str | None:
         return self._store.draws.commitment(experiment_id) if self._store.draws else None
@@ -445,6 +470,8 @@ class Promoter:
                 return None
             if isinstance(move, Validate | RejectVersion) and not _is_open(adapters.versions.get(move.version), move):
                 return None  # an operator was faster
+            if isinstance(move, StartExperiment) and self._team.is_taken(move.experiment, registry):
+                return None  # a partner was faster
             decided = True
             return draft
 

@@ -125,7 +125,7 @@ class ShadowGate:
         self._read_logged = read_logged
         self._logs_dir = logs_dir
         self._adapters_dir = adapters_dir
-        self._golden = adapters_dir / arms.agent_id / GOLDEN
+        self._golden = adapters_dir / arms.first.agent_id / GOLDEN
         self._prompts = prompts
         self._deadline_s = deadline_s
         self._samples = samples
@@ -184,7 +184,7 @@ class ShadowGate:
         return list(dict.fromkeys([entry.version, self._arms.adapters.primary, BASE_VERSION]))
 
     def _arm_of_version(self, version: str, run: str, is_candidate: bool) -> Callable[[int], Arm]:
-        return lambda sequence: self._arms.arm(
+        return lambda sequence: self._arms.arm_as_played(
             version,
             sequence,
             experiment_id=f"{VALIDATION}{self._arms.agent_id}-{run}",
@@ -221,7 +221,7 @@ class ShadowGate:
                     arm,
                     self._own_tasks,
                     self._ask,
-                    agent_id=self._arms.agent_id,
+                    agent_id=self._arms.first.agent_id,
                     samples=samples,
                     until=until,
                     clock=self._clock,

@@ -106,7 +106,7 @@ class AdaptiveSamples:
         if not proved:
             return self._policy.usual
         needs_all = adapters.experiment is not None or any(
-            experiment.plan.metric == "served" for _, experiment in self._arms.trials
+            experiment.plan.metric == "served" for _, experiment in self._arms.judged_here
         )
         is_of_now = self._state.version == self._primary and self._state.anchored == adapters.anchored
         if needs_all or not is_of_now or adapters.distrusted is not None:

@@ -26,11 +26,19 @@ def revision(name: str, version: int = 1) -> str:
     return hashlib.sha256(f"{name} {version}".encode()).hexdigest()
 
 
+def programs_file(folder: Path, more: str = "") -> Path:
+    """The file of programs that the orchestrator reads, which loads none of them. `more`: on the agent."""
+    file = folder / "programs.toml"
+    file.write_text(f'[agents.{AGENT}]\nprograms = ["pair"]\n{more}')
+    return file
+
+
 class ProgramHouse(LearningHouse):
     """`programs`: name → mean score. All of them are in `has`, with their revisions, which the runner tells."""
 
     def __init__(self, folder: Path, programs: Mapping[str, float], **settings: Any) -> None:
-        super().__init__(folder, {"v1.0.0": 0.0}, programs=folder / "programs.toml", **(QUICK | settings))
+        declared = programs_file(folder)
+        super().__init__(folder, {"v1.0.0": 0.0}, programs=declared, **(QUICK | settings))
         self.means = dict(programs)
         self.has = {name: revision(name) for name in programs}
         self.refused = 0

@@ -11,13 +11,13 @@ from schemas.messages.runner_rollouts import RolloutProgress, RunnerRollouts
 from schemas.messages.task import Task
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import answered, house, scored
-from tests.services.orchestrator.program_house import program_house, revision
+from tests.services.orchestrator.program_house import program_house, programs_file, revision
 
 MADE = {"aider": Usage(calls=4, sampled_tokens=100, seconds=2.0), "shell": Usage(calls=1, sampled_tokens=20)}
 
 
 async def test_rollouts_are_seen_at_work_and_programs_side_by_side(tmp_path: Path) -> None:
-    async with house(tmp_path, programs=tmp_path / "programs.toml") as fleet, api_of(fleet) as api:
+    async with house(tmp_path, programs=programs_file(tmp_path)) as fleet, api_of(fleet) as api:
         await fleet.submit(Task(task_id="t-1", input="Mend it."))
         (work,) = await fleet.work()
         began = {"task_id": "t-1", "agent_id": "small", "started_at": datetime.now(UTC), "seconds": 1.5}
