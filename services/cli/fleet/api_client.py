@@ -21,7 +21,7 @@ from services.cli.terminal import CommandError, UsageError
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Never reached through the proxy that the environment may name."""
 TIMEOUT_S = 60.0
-SINGLE = ("orchestrator", "runner", "scorer", "trainer")
+SINGLE = ("orchestrator", "manager", "runner", "scorer", "trainer")
 NOWHERE = "amqp://127.0.0.1/"
 
 

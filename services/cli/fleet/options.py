@@ -22,6 +22,7 @@ class FleetOptions:
 
     An engine that has nothing to train (echo, scripted) goes without a trainer, and so does a fleet with no agent of
     its own.
+    `manager`: with a process that takes jobs.
     `programs` is the file of the programs that answer agents' tasks, with a runner for them; nobody's if empty.
     `external_agents` and, with `no_scorer`, the scorer are programs of somebody else's, which connect by themselves.
     """
@@ -39,6 +40,7 @@ class FleetOptions:
     external_agents: tuple[str, ...] = ()
     no_scorer: bool = False
     programs: str = ""
+    manager: bool = False
 
     @property
     def fleet_agents(self) -> tuple[str, ...]:
