@@ -17,7 +17,7 @@ from ratchet.logs.reader import end_of_log, read_json
 from ratchet.logs.rows import AnswerRow, SampleRow
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FleetAccess
-from services.cli.fleet.queue_depths import queue_depths
+from services.cli.fleet.queues import queue_depths
 
 Q = TypeVar("Q")
 LOOK_EVERY_S = 0.25

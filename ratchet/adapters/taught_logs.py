@@ -14,8 +14,7 @@ from ratchet.adapters.manifest import read_card
 from ratchet.logs.names import FEEDBACK, INTERACTIONS, SEALS
 from ratchet.logs.reader import Line, LogReader, end_of_log
 from ratchet.logs.seals import NOTHING, SealBook, extended, is_tombstone, read_seals
-from ratchet.logs.segments import Position, sealed_segments
-from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.segments import Position, read_start_offsets, sealed_segments
 from ratchet.service.errors import AdapterError, JournalError
 from schemas.records.adapter_card import DataRange
 from schemas.records.registry import Registry

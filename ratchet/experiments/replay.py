@@ -18,7 +18,7 @@ from ratchet.experiments.logged import audit_of, ended_tasks, enrolment_of
 from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.rows import ArmedRow
-from ratchet.logs.start_offset import refuse_removed
+from ratchet.logs.segments import refuse_removed
 from schemas.messages.base import DecodeError
 from schemas.messages.work import Work
 from schemas.records.audit import AuditedTask

@@ -19,8 +19,7 @@ import msgspec
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path
 from ratchet.logs.reader import Line
 from ratchet.logs.rows import AssignedRow, EndedRow
-from ratchet.logs.segments import sealed_end, sealed_segments
-from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.segments import read_start_offsets, sealed_end, sealed_segments
 
 ROWS = "tasks.rows"
 """Among the index's positions: how many tasks it has a row for."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ratchet.files.line_file import append_line
+from ratchet.files.atomic_file import append_line
 from ratchet.logs.names import QUARANTINE
 from ratchet.logs.segments import Position
 from ratchet.service.telemetry import Log

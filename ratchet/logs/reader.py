@@ -22,9 +22,15 @@ import zstandard
 from ratchet.logs.names import active_path
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.seals import is_tombstone
-from ratchet.logs.segments import BUFFER_BYTES, MAX_LINE_BYTES, Position, sealed_end, sealed_segments
+from ratchet.logs.segments import (
+    BUFFER_BYTES,
+    MAX_LINE_BYTES,
+    Position,
+    read_start_offsets,
+    sealed_end,
+    sealed_segments,
+)
 from ratchet.logs.source import Source, is_active_from, open_source
-from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.telemetry import Log
 
 __all__ = [

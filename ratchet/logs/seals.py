@@ -26,8 +26,8 @@ from typing import Literal
 import msgspec
 
 from ratchet.files import hash_chain
+from ratchet.files.atomic_file import append_line
 from ratchet.files.hash_chain import Link
-from ratchet.files.line_file import append_line
 from ratchet.logs.segments import Position
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log

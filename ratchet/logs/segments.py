@@ -3,7 +3,11 @@
 A log `<name>` is one sequence of bytes. Its *position* counts from the first byte ever written. The newest bytes are in
 the active file `<name>.jsonl`; older ones in sealed segments `<name>-<start>-<end>.jsonl`, soon compressed to
 `….jsonl.zst`, where `<start>` and `<end>` are positions in 15 digits. Where the active file starts is where the newest
-sealed segment ends: never remove the newest one. Which lines are good is not decided here.
+sealed segment ends: never remove the newest one. `retention.json` says where each log begins now, after its oldest
+segments were removed on purpose; without it a missing segment is a loss that readers refuse to pass over. It is written
+before the segments go, so that a crash in between leaves files that nobody reads, never a gap.
+
+Which lines are good is not decided here.
 """
 
 from __future__ import annotations
@@ -20,11 +24,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+import msgspec
 import zstandard
 
-from ratchet.files.atomic_file import sync_folder
-from ratchet.logs.names import active_path
-from ratchet.service.errors import JournalError
+from ratchet.files.atomic_file import replace_file, sync_folder
+from ratchet.logs.names import START_OFFSETS, active_path
+from ratchet.service.errors import JournalError, LogRemoved
 from ratchet.service.telemetry import Log
 
 if TYPE_CHECKING:
@@ -213,3 +218,45 @@ def _same_content(plain: Segment, compressed: Path) -> bool:
             return remaining == 0 and not two.read(1)
     except zstandard.ZstdError:
         return False
+
+
+class LogStartOffsets(msgspec.Struct, frozen=True):
+    """The parts that were removed from the logs of one folder."""
+
+    begins: dict[str, Position] = {}
+    """By log: its first byte that is still there."""
+    sequence: int = 0
+    """Tasks with a lower assignment number were removed: they are known by the sums of their ids only."""
+    ids: int = 0
+    """How many ids of such tasks were ever kept (`ratchet/logs/retention/removed_ids.py`)."""
+
+    def begin(self, log: str) -> Position:
+        return self.begins.get(log, 0)
+
+
+_decoder = msgspec.json.Decoder(LogStartOffsets)
+
+
+def read_start_offsets(folder: Path) -> LogStartOffsets:
+    """Raises JournalError for a file that can't be read."""
+    path = folder / START_OFFSETS
+    try:
+        return _decoder.decode(path.read_bytes())
+    except FileNotFoundError:
+        return LogStartOffsets()
+    except (OSError, msgspec.DecodeError) as error:
+        raise JournalError(f"{path} can't be read ({error}): restore it from a copy of the logs folder") from None
+
+
+def write_start_offsets(folder: Path, starts: LogStartOffsets) -> None:
+    """Returns once it is on disk. Raises DiskFull, JournalError."""
+    replace_file(folder / START_OFFSETS, msgspec.json.format(msgspec.json.encode(starts), indent=1) + b"\n")
+
+
+def refuse_removed(folder: Path, name: str, position: Position) -> None:
+    """Raises LogRemoved if the byte at the position was removed on purpose."""
+    if position < (begin := read_start_offsets(folder).begin(name)):
+        raise LogRemoved(
+            f"{active_path(folder, name)} begins at byte {begin:,} now: what was before, byte {position:,} too, was "
+            f"removed to stay within RATCHET_LOG_KEEP_GB and RATCHET_LOG_KEEP_DAYS. It may be in a backup"
+        )

@@ -13,8 +13,16 @@ from typing import BinaryIO
 import zstandard
 
 from ratchet.logs.names import active_path
-from ratchet.logs.segments import BUFFER_BYTES, Position, Segment, refuse_overlap, sealed_end, sealed_segments
-from ratchet.logs.start_offset import read_start_offsets, refuse_removed
+from ratchet.logs.segments import (
+    BUFFER_BYTES,
+    Position,
+    Segment,
+    read_start_offsets,
+    refuse_overlap,
+    refuse_removed,
+    sealed_end,
+    sealed_segments,
+)
 from ratchet.service.errors import JournalError
 
 LISTINGS = 10

@@ -29,8 +29,7 @@ from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import Line, read
 from ratchet.logs.rows import ReferenceRow, SegmentRow
-from ratchet.logs.segments import MAX_LINE_BYTES, Position
-from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.segments import MAX_LINE_BYTES, Position, read_start_offsets
 from ratchet.service import failpoint
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log

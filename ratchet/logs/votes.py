@@ -1,4 +1,4 @@
-"""Finds what an answer says in a vote (`select: majority`), and whether it votes at all. Pure.
+"""Finds what an answer says in a vote (`select: majority`), whether it votes at all, and which say the same. Pure.
 
 It is what the task's own checks look at. Of a task without a workspace that is the text. Of one with a workspace it is
 
@@ -15,10 +15,9 @@ start says nothing, however many say the same nothing.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
-
-from ratchet.logs.same_answer import meaning
 
 CRASHED = ("failed", "limit")
 """How a rollout ended that did not end by itself, and left an answer all the same."""
@@ -122,3 +121,51 @@ def _is_overruled(path: str, tests: Mapping[str, Any]) -> bool:
 
 def _names(given: Any) -> list[str]:
     return [one for one in given if isinstance(one, str)] if isinstance(given, dict | list) else []
+
+
+MOST_MARKS = 30
+"""One after the other. To order them takes time by the square of their number; Unicode's stream-safe format has as many
+at most."""
+HIDDEN_MARKS = "\u0344\u0f73\u0f75\u0f81"
+"""Each is made of two."""
+
+
+def meaning(text: str) -> str:
+    """Equal for answers that say the same."""
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refused, parse_float=_number)
+        return f"json {json.dumps(value, sort_keys=True, separators=(',', ':'), allow_nan=False)}"
+    except (ValueError, RecursionError):
+        return f"text {_plain(text)}"
+
+
+def _plain(text: str) -> str:
+    normal = text if _heaps_marks(text) else unicodedata.normalize("NFC", text)
+    return "\n".join(line.rstrip() for line in normal.splitlines()).strip()
+
+
+def _heaps_marks(text: str) -> bool:
+    if text.isascii():
+        return False
+    marks = 0
+    for letter in text:
+        marks = marks + 1 if unicodedata.combining(letter) or letter in HIDDEN_MARKS else 0
+        if marks > MOST_MARKS:
+            return True
+    return False
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _number(text: str) -> int | float:
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _refused(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")

@@ -11,8 +11,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 
 from ratchet.rollouts import guard
 from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.labelled import labelled_stderr
 from ratchet.rollouts.recording import Ran, record
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import one_line
@@ -196,3 +195,45 @@ def _sentence(code: int | None, printed: int, timeout_s: float) -> str:
     if code == guard.NOT_STARTED:
         return f"it exited with {code}, as where a command is not there or can't be executed"
     return f"it exited with {code}"
+
+
+BLOCK_BYTES = 65_536
+LEFT_S = 1.0
+"""For what is still to be written when the program has ended; a process that outlives it is not waited for."""
+
+
+@asynccontextmanager
+async def labelled_stderr(label: str) -> AsyncIterator[int | None]:
+    """The file descriptor that is a process's stderr within the block; None, which is our own, without a label."""
+    if not label:
+        yield None
+        return
+    reading, writing = os.pipe()
+    stream = asyncio.StreamReader()
+    pipe = os.fdopen(reading, "rb", 0)  # the transport closes it
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), pipe)
+    copying = asyncio.create_task(_copied(stream, label))
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(copying, LEFT_S)
+        transport.close()
+
+
+async def _copied(stream: asyncio.StreamReader, label: str) -> None:
+    """A line that is longer than a block, or the last one without an end, is written as a line."""
+    rest = b""
+    while block := await stream.read(BLOCK_BYTES):
+        *lines, rest = (rest + block).split(b"\n")
+        if len(rest) > BLOCK_BYTES:
+            lines, rest = [*lines, rest], b""
+        _write(lines, label)
+    _write([rest] if rest else [], label)
+
+
+def _write(lines: list[bytes], label: str) -> None:
+    sys.stderr.write("".join(f"{label}{line.decode(errors='replace')}\n" for line in lines))
+    sys.stderr.flush()

@@ -16,7 +16,7 @@ from ratchet.service.errors import NotFound
 from schemas.messages.base import Metadata, explain
 from schemas.messages.feedback import Feedback
 from services.cli.fleet.folder import FleetAccess
-from services.cli.fleet.publishing import publish
+from services.cli.fleet.queues import publish
 from services.cli.result import find_task
 from services.cli.terminal import UsageError, print_raw, say
 

@@ -19,7 +19,7 @@ from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetFolder, FleetRecord
 from services.cli.fleet.processes import supervisor_process
-from services.cli.fleet.queue_depths import QueueDepth, queue_depths
+from services.cli.fleet.queues import QueueDepth, queue_depths
 from services.cli.fleet.service_http import at_a_glance, held_up, readiness
 from services.cli.fleet.supervisord import ProcessState, Supervisor
 from services.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from ratchet.service.errors import FAULTS, Ambiguous, BusError, NotFound, RatchetError, SettingsError, TimedOut
@@ -124,3 +127,37 @@ def say(text: str) -> None:
 def say_error(sentence: str) -> None:
     """Print what went wrong and what to do, in red on stderr."""
     err.print(sentence, style="red", markup=False)
+
+
+GAP = "  "
+INDENT = 4
+
+
+class Listing:
+    """A cell for each name; what is last may be sentences, which wrap below their row. No cell is read as markup."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = [Text(name, "dim") for name in names]
+        self._rows: list[list[Text]] = []
+
+    def add(self, *cells: str | Text) -> None:
+        self._rows.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text | Padding]:
+        rows = [self._names, *self._rows]
+        widths = [max(row[column].cell_len for row in rows) for column in range(len(self._names))]
+        inline = sum(widths) + len(GAP) * (len(widths) - 1) <= options.max_width
+        yield _line(self._names if inline else self._names[:-1], widths)
+        for row in self._rows:
+            yield _line(row if inline else row[:-1], widths)
+            if not inline and row[-1].plain:
+                yield Padding(row[-1], (0, 0, 0, INDENT), expand=False)
+
+
+def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
+    """Print a line. What is wider than the terminal goes on in its next line; nothing is cut off."""
+    line = Text(overflow="fold")
+    for cell, width in zip(cells, widths, strict=False):
+        line.append_text(cell).append(" " * (width - cell.cell_len)).append(GAP)
+    line.rstrip()
+    return line

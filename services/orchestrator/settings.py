@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from ratchet.logs.peers import Baseline
+from ratchet.logs.lessons import Baseline
 from ratchet.service.settings import FleetSettings, pairs
 from schemas.messages.work import Sampling
 from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRule

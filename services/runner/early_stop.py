@@ -2,13 +2,15 @@
 passes. For that, each that ends is shown to the scorer.
 
 The scorer's word only ends the group: it scores the whole of it as any other, and it is those scores that are logged
-and that choose. While it can't be asked nothing is called off.
+and that choose. While it can't be asked nothing is called off. `Moments` says when a group's rollouts ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
 import httpx
 
@@ -112,3 +114,18 @@ def _asked(work: Work, sample: Sample) -> ScoreRequest:
         criteria=work.criteria,
         task_type=work.task_type,
     )
+
+
+class Moments:
+    """The clock of one group: the wall clock as it was when the group was taken up, and steady time from there on."""
+
+    def __init__(
+        self, wall: datetime, kept: Sequence[datetime] = (), seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`kept`: when rollouts of the group ended that are there from before; what ends now ended after them."""
+        self._from = max((wall, *kept))
+        self._seconds = seconds
+        self._began = seconds()
+
+    def now(self) -> datetime:
+        return self._from + timedelta(seconds=self._seconds() - self._began)

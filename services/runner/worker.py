@@ -40,9 +40,8 @@ from schemas.messages.work import Work
 from services.runner import metrics
 from services.runner.agents import Agents
 from services.runner.api import runner_router
-from services.runner.early_stop import EarlyStop
+from services.runner.early_stop import EarlyStop, Moments
 from services.runner.kept_rollouts import KeptRollouts
-from services.runner.moments import Moments
 from services.runner.progress import Progress
 from services.runner.revisions import Revisions
 from services.runner.sandboxed import SandboxStart

@@ -20,7 +20,7 @@ from ratchet.bus.amqp.frames import read_properties, write_properties
 from ratchet.bus.dead_letters.letter import DeadLetter, plain, text_or_base64
 from ratchet.bus.dead_letters.queue import Held
 from ratchet.files.append_file import explain
-from ratchet.files.line_file import append_line
+from ratchet.files.atomic_file import append_line
 from ratchet.service.errors import DiskFull
 
 FILE = "dismissed_letters.jsonl"

@@ -20,8 +20,14 @@ from ratchet.logs.retention.needs import Needs
 from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
 from ratchet.logs.retention.removed_ids import append, drop_old
 from ratchet.logs.retention.trim import unlink_before
-from ratchet.logs.segments import Position, Segment, sealed_segments
-from ratchet.logs.start_offset import LogStartOffsets, read_start_offsets, write_start_offsets
+from ratchet.logs.segments import (
+    LogStartOffsets,
+    Position,
+    Segment,
+    read_start_offsets,
+    sealed_segments,
+    write_start_offsets,
+)
 from ratchet.logs.trajectories import disk_bytes, path_of, remove
 from ratchet.service import failpoint
 from ratchet.service.telemetry import Log

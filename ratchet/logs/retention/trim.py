@@ -16,8 +16,7 @@ from ratchet.files.atomic_file import sync_folder
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import ASSIGNMENTS
 from ratchet.logs.retention.contents import time_at
-from ratchet.logs.segments import Position, Segment, sealed_segments
-from ratchet.logs.start_offset import read_start_offsets, write_start_offsets
+from ratchet.logs.segments import Position, Segment, read_start_offsets, sealed_segments, write_start_offsets
 
 
 def keep_newest(folder: Path, log: str, count: int) -> None:

@@ -17,7 +17,7 @@ from schemas.records.adapter_card import AdapterCard
 from schemas.records.decision import Decision
 from schemas.records.entry_state import EntryState
 from schemas.records.registry import AdapterEntry, AgentAdapters
-from services.cli.listing import Listing
+from services.cli.terminal import Listing
 
 if TYPE_CHECKING:
     from ratchet.adapters.diff import AdapterDiff, ModuleChange

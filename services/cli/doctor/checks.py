@@ -30,7 +30,7 @@ from ratchet.service.settings_check import require_usable, unknown_names
 from services.cli.fleet.local_broker import INSTALL_SENTENCE, server_folder
 from services.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL
 from services.cli.fleet.ports import taken_ports
-from services.cli.fleet.queue_depths import QueueDepth, queue_depths
+from services.cli.fleet.queues import QueueDepth, queue_depths
 from workbench.sandbox.job import SandboxRefused
 from workbench.sandbox.sandbox import Sandbox
 from workbench.sandbox.settings import SandboxSettings

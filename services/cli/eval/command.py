@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import psutil
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -18,6 +25,7 @@ from ratchet.client import Fleet
 from ratchet.experiments.gain import Answered
 from ratchet.logs.names import EVALUATION_TASKS
 from ratchet.logs.rows import EvaluatedRow
+from ratchet.service.errors import one_line
 from ratchet.service.settings import FleetSettings
 from schemas.messages.result import Result
 from schemas.messages.task import Task
@@ -27,7 +35,6 @@ from schemas.records.registry import AgentAdapters
 from services.cli.eval.asking import Asking, answers, scored_anew
 from services.cli.eval.results import results, worth
 from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, read_set, since_when, windows_of
-from services.cli.eval.trackers import give_to_trackers
 from services.cli.eval.view import picture, render_evaluation
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, say
@@ -218,3 +225,53 @@ def _evaluated(
         ),
         results=tuple(results(by_version, {one.sha256: one.family for one in counted.tasks})),
     )
+
+
+MOST_S = 180.0
+"""A tracker that is away may be asked again and again by its client."""
+
+
+def give_to_trackers(
+    evaluation: Path,
+    environment: Mapping[str, str],
+    command: tuple[str, ...] = (sys.executable, "-m", "services.trainer.train"),
+    most_s: float = MOST_S,
+) -> str | None:
+    """Return in a sentence which tracker did not get it; None where all has, or RATCHET_TRAINER_REPORT_TO names no
+    tracker.
+
+    `environment`: the trainer's.
+    """
+    if not environment.get("RATCHET_TRAINER_REPORT_TO", "").strip():
+        return None
+    with subprocess.Popen(
+        [*command, "--evaluation", str(evaluation)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    ) as trainer:
+        try:
+            said, complaints = trainer.communicate(timeout=most_s)
+        except subprocess.TimeoutExpired:
+            return f"the trackers did not take the evaluation within {most_s:.0f} s"
+        finally:
+            end(trainer)
+    if trainer.returncode == 0:
+        return None
+    faults = [json.loads(line)["warning"] for line in said.splitlines()]
+    last = (complaints.strip().splitlines() or [f"its process ended with {trainer.returncode}"])[-1]
+    return "; ".join(faults) or f"no tracker got the evaluation: {one_line(last)}"
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """It, its session, and what it started in sessions of their own, as trackers' clients do. Blocks for a moment."""
+    with suppress(psutil.NoSuchProcess):
+        for helper in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                helper.kill()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

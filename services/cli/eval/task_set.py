@@ -15,7 +15,7 @@ from ratchet.adapters.manifest import read_card
 from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import LogReader, decode
 from ratchet.logs.rows import ArmRow
-from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.segments import read_start_offsets
 from ratchet.service.errors import AdapterError
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION

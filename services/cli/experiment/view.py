@@ -17,8 +17,7 @@ from ratchet.experiments.view import ExperimentView
 from schemas.records.evidence import ArmSummary, Evidence, ExperimentDecision, ExperimentPlan
 from services.cli.experiment.replay_check import ReplayCheck
 from services.cli.experiment.text_chart import effect_chart, evidence_chart
-from services.cli.listing import Listing
-from services.cli.terminal import table
+from services.cli.terminal import Listing, table
 
 STYLES = {
     RUNNING: "yellow",

@@ -24,9 +24,8 @@ from ratchet.service.settings_check import require_usable, unknown_names
 from services.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
 from services.cli.fleet.local_broker import LocalBroker
 from services.cli.fleet.options import FleetOptions
-from services.cli.fleet.other_ports import on_other_ports
 from services.cli.fleet.plan import FleetPlan, declare_queues, plan_fleet, private_users, variables
-from services.cli.fleet.ports import require_free
+from services.cli.fleet.ports import on_other_ports, require_free
 from services.cli.fleet.processes import stop_leftovers, stop_supervisor, supervisor_process
 from services.cli.fleet.readiness import Progress, ReadinessView, Waiting
 from services.cli.fleet.supervisord import Supervisor, render, start_supervisord

@@ -23,8 +23,7 @@ from schemas.records.registry import Registry
 from services.cli.adapters.here import Agent, Reason, operator_service_here
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.service_http import answer_at
-from services.cli.programs.comparison import NONE_YET, comparison
-from services.cli.programs.standing import render_standing
+from services.cli.programs.comparison import NONE_YET, comparison, render_standing
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
 
 programs = typer.Typer()

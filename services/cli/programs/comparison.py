@@ -1,4 +1,4 @@
-"""An agent's programs side by side, as tables that fit a terminal of 80 columns: one for each agent and scorer."""
+"""An agent's programs, how each stands and side by side, as tables that fit a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from schemas.api.programs import ProgramFigures, ProgramsCompared
+from schemas.api.programs import ProgramFigures, ProgramsCompared, ProgramsStanding, ProgramView
 from schemas.api.status import Interval
 from schemas.messages.reward import ScorerIdentity
+from services.cli.adapters.view import STYLES
 from services.cli.terminal import table
 
 NONE_YET = (
@@ -84,3 +85,38 @@ def _number(value: float | None, form: str) -> str:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def render_standing(found: ProgramsStanding) -> Group:
+    if not found.items:
+        return Group(_headline(found))
+    shown = table("program", "state", "alias", "since", "replaced", "revision", "experiments", left=7)
+    for one in found.items:
+        shown.add_row(
+            one.name,
+            Text(str(one.state), STYLES.get(one.state, "")),
+            ", ".join(one.aliases),
+            f"{one.since:%Y-%m-%d %H:%M:%S}",
+            one.replaced or "",
+            (one.revision or "")[:8],
+            _ended(one),
+        )
+    return Group(_headline(found), shown)
+
+
+def _headline(found: ProgramsStanding) -> Text:
+    answers = f"{found.primary} answers by default" if found.primary else "samples are dealt to all programs"
+    text = Text.assemble((found.agent_id, "bold"), f" · {answers}")
+    if found.candidate:
+        text.append(f" · {found.candidate} is tried", "yellow")
+    if found.asked:
+        text.append(f" · {found.asked} waits to be tried", "yellow")
+    if experiment := found.experiment:
+        text.append(f" · {experiment.kind} {experiment.experiment_id} at {experiment.share:.0%}")
+    if found.cool_down_until:
+        text.append(f" · cooling down until {found.cool_down_until:%Y-%m-%d %H:%M:%S}")
+    return text
+
+
+def _ended(one: ProgramView) -> str:
+    return ", ".join(f"{outcome.kind} {outcome.verdict}" for outcome in one.outcomes)

@@ -30,7 +30,7 @@ from ratchet.runs.store import RunFolder
 from schemas.messages.base import Metadata, explain
 from schemas.messages.train_request import TrainRequest
 from services.cli.fleet.folder import FleetAccess
-from services.cli.fleet.publishing import publish
+from services.cli.fleet.queues import publish
 from services.cli.terminal import CommandError, UsageError
 
 LAST_LINES = 5

@@ -16,8 +16,7 @@ import msgspec
 
 from ratchet.logs.index_check import ROWS
 from ratchet.logs.retention import removed_ids as forgotten
-from ratchet.logs.segments import Position
-from ratchet.logs.start_offset import LogStartOffsets
+from ratchet.logs.segments import LogStartOffsets, Position
 from schemas.messages.result import ResultStatus
 from services.orchestrator.ledger.indexed_log import NO_POSITIONS, SET_POSITION, Index, IndexUnusable
 

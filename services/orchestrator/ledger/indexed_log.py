@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ratchet.files.append_file import AppendFile
-from ratchet.files.sqlite_files import replace_database, unlink_database
+from ratchet.files.atomic_file import replace_database, unlink_database
 from ratchet.logs.journal import Journal
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import file_name

@@ -17,7 +17,7 @@ from time import monotonic
 import msgspec
 
 from ratchet.files.append_file import AppendFile, check_writable
-from ratchet.files.sqlite_files import unlink_database
+from ratchet.files.atomic_file import unlink_database
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
@@ -34,9 +34,8 @@ from ratchet.logs.names import (
 )
 from ratchet.logs.reader import active_tail, read, read_json, tail_position
 from ratchet.logs.retention.trim import remove_before
-from ratchet.logs.segments import Position, oldest_position, sealed_segments
+from ratchet.logs.segments import Position, oldest_position, read_start_offsets, sealed_segments
 from ratchet.logs.source import has_place
-from ratchet.logs.start_offset import read_start_offsets
 from ratchet.logs.trajectories import TrajectoryFolder, taken_out
 from ratchet.service.errors import JournalError
 from schemas.messages.base import DecodeError

@@ -26,7 +26,7 @@ from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.experiments.unaudited import unaudited_judge
 from ratchet.files.append_file import disk_errors
 from ratchet.logs.names import AUDITS, INTERACTIONS
-from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.segments import read_start_offsets
 from ratchet.service.errors import (
     AdapterError,
     JournalError,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ratchet.logs.lessons import teaches_nothing
-from ratchet.logs.peers import DEFAULT_BASELINE, Baseline, are_level
+from ratchet.logs.lessons import DEFAULT_BASELINE, Baseline, are_level, teaches_nothing
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.reward import NOT_MENTIONED
 from schemas.records.interaction import Interaction

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ratchet.logs.peers import Baseline, are_level, peers
+from ratchet.logs.lessons import Baseline, are_level, peers
 from ratchet.logs.rows import ReferenceRow
 from schemas.messages.base import Sentences
 from schemas.records.demonstration import DemonstrationSource

@@ -25,7 +25,7 @@ from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.seals import NO_SEALS, SealBook, is_tombstone
-from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.segments import read_start_offsets
 from ratchet.logs.trajectories import TrajectoryUnreadable, segments_at
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange

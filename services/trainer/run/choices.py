@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import TrainingRefused
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.train_request import TrainRequest
@@ -15,7 +16,6 @@ from schemas.messages.work import BASE_VERSION
 from schemas.records.registry import AgentAdapters
 from services.trainer.algorithms.algorithm import Algorithm
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.algorithms.registry import find_algorithm
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.support import Limits
 from services.trainer.run.stops import Stops
@@ -131,3 +131,12 @@ def is_spread(settings: TrainerSettings) -> bool:
 
 def _is_switched_on(name: str) -> bool:
     return os.environ.get(name, "false").lower() in ("true", "1")
+
+
+ALGORITHMS = EntryPoints("ratchet.algorithms", "algorithm", TrainingRefused, "trainer")
+
+
+def find_algorithm(name: str) -> Algorithm:
+    """Raises TrainingRefused if there is none of that name, or it can't be loaded."""
+    algorithm: Algorithm = ALGORITHMS.load(name)()
+    return algorithm

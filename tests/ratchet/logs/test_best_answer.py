@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.logs.best_answer import best, chosen, ends_told, ranked, result_of, votes
-from ratchet.logs.same_answer import meaning
+from ratchet.logs.votes import meaning
 from schemas.messages.base import Metadata
 from schemas.messages.response import Usage
 from schemas.messages.work import Arm, Sampling

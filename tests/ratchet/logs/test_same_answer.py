@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.logs.same_answer import meaning
+from ratchet.logs.votes import meaning
 
 SAME = {
     "spaces and order": ('{"a": 1, "b": [2, 3]}', '{"b":[2,3],"a":1}\n'),

@@ -21,9 +21,8 @@ from schemas.messages.response import Response, Sample, Usage
 from schemas.messages.reward import SampleScore
 from schemas.messages.task import Task
 from schemas.messages.work import Sampling
-from services.runner.early_stop import ANOTHER_PASSED, EarlyStop
+from services.runner.early_stop import ANOTHER_PASSED, EarlyStop, Moments
 from services.runner.kept_rollouts import KeptRollouts
-from services.runner.moments import Moments
 from services.runner.slots import NoTurn, Slots
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy

@@ -26,7 +26,7 @@ from ratchet.bus.topology import (
     fleet_topology,
 )
 from ratchet.service.errors import DeadLetterError
-from services.cli.fleet.queue_depths import queue_depths
+from services.cli.fleet.queues import queue_depths
 
 pytestmark = pytest.mark.broker
 

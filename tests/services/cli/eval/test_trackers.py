@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.cli.eval.trackers import end, give_to_trackers
+from services.cli.eval.command import end, give_to_trackers
 from tests.waiting import wait_until
 
 EVALUATION = Path("held_out-1.json")

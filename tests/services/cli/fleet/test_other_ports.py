@@ -10,7 +10,7 @@ import pytest
 
 from services.cli.fleet.local_broker import free_port
 from services.cli.fleet.options import FleetOptions
-from services.cli.fleet.other_ports import STEP, on_other_ports
+from services.cli.fleet.ports import STEP, on_other_ports
 from services.cli.terminal import UsageError
 from tests.programs import REPOSITORY
 

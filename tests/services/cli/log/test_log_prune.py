@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ratchet.files.folder_lock import FolderLock
-from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.segments import read_start_offsets
 from services.cli.app import app
 from tests.services.orchestrator.old_logs import answer, opened
 

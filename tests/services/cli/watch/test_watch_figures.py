@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from rich.console import Console
 
-from services.cli.fleet.queue_depths import QueueDepth
+from services.cli.fleet.queues import QueueDepth
 from services.cli.watch.figures import Snapshot, figures, parse_series, rollouts_of, total
 from services.cli.watch.view import plain_line, rate, render_watch, seconds
 

@@ -18,8 +18,7 @@ from ratchet.logs.names import ASSIGNMENTS, FEEDBACK, INTERACTIONS, TASK_LOGS
 from ratchet.logs.reader import read
 from ratchet.logs.retention.plan import SETTLING_S, Bound
 from ratchet.logs.retention.pruner import sizes
-from ratchet.logs.segments import sealed_segments
-from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.segments import read_start_offsets, sealed_segments
 from ratchet.service.errors import JournalError, LogRemoved
 from ratchet.service.failpoint import RETENTION_STEPS
 from schemas import Task

@@ -13,7 +13,7 @@ import pytest
 
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
-from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.segments import read_start_offsets
 from ratchet.logs.trajectories import FOLDER, UNLOGGED, disk_bytes, filled
 from schemas.messages.response import Sample, Segment
 from schemas.records.interaction import Interaction
