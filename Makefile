@@ -85,6 +85,7 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.journal
 	$(BIN)/python -m bench.sandbox
 	$(BIN)/python -m bench.decision
+	$(BIN)/python -m bench.cascade
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.training --real
 	$(BIN)/python -m bench.unattended

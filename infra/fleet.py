@@ -45,7 +45,8 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
     on the node, and is made from the logs where it is not there.
     """
     main = service_program("orchestrator", settings, settings.orchestrator.resources)
-    return fleet_process(
+    files = program_files(settings)
+    process = fleet_process(
         "orchestrator",
         Role.ORCHESTRATOR,
         replace(
@@ -54,6 +55,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
                 *main.mounts,
                 Mount(Claim(DECISION_KEYS), DECISION_KEYS_AT),
                 Mount(Scratch("index", settings.storage.index), INDEX_AT),
+                *((PROGRAMS_MOUNT,) if files else ()),
             ),
         ),
         settings,
@@ -72,6 +74,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
         surge=False,
         spread_strictly=settings.storage.access_mode == "ReadWriteMany",
     )
+    return replace(process, files=files)
 
 
 def gateway(settings: StackSettings) -> Process:
@@ -231,7 +234,7 @@ def program_files(settings: StackSettings) -> dict[str, str]:
 
 def told_of_programs(settings: StackSettings) -> dict[str, str]:
     """An agent is told, too: whose tasks programs take consumes none itself. So is the orchestrator, which hears what
-    runners tell and opens no file."""
+    runners tell, and reads which agents play the roles of programs."""
     return {"RATCHET_PROGRAMS": f"{PROGRAMS_AT}/{PROGRAMS}"} if settings.runner else {}
 
 

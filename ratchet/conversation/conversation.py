@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,8 +101,16 @@ class Conversation:
     otherwise written and were taken for what they are.
     """
 
-    def __init__(self, template: ChatTemplate, *, strict: bool = False, most_characters: int | None = None) -> None:
-        """`most_characters`: of messages that fit the model's context."""
+    def __init__(
+        self,
+        template: ChatTemplate,
+        *,
+        strict: bool = False,
+        most_characters: int | None = None,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
+        """`most_characters`: of messages that fit the model's context. `numbers`: of the calls, where several
+        conversations of one rollout have them in common."""
         self.calls: list[Call] = []
         self.breaks: Counter[BreakKind] = Counter()
         self.replayed = 0
@@ -110,7 +118,7 @@ class Conversation:
         self._strict = strict
         self._most_characters = most_characters
         self._roots: list[Call] = []
-        self._numbers = itertools.count()
+        self.numbers = numbers or itertools.count()
         self._normalised: set[int] = set()
         self._written: dict[int, str] = {}
         """Texts of all that was asked, as the template wrote it, by call; only the newest."""
@@ -206,13 +214,13 @@ class Conversation:
         except BridgeRefused:
             return self._root(asked, tools, "retokenised")
         added = tuple(template.encode(between, first=False))
-        call = Call(next(self._numbers), parent, tuple(tail), tools, added, self._why_branch(parent.children, tail))
+        call = Call(next(self.numbers), parent, tuple(tail), tools, added, self._why_branch(parent.children, tail))
         return call, written
 
     def _root(self, asked: list[Message], tools: Tools, broke: BreakKind | None) -> tuple[Call, str]:
         written = self._template.render(asked, tools, ask=True)
         added = tuple(self._template.encode(written))
-        call = Call(next(self._numbers), None, tuple(asked), tools, added, broke)
+        call = Call(next(self.numbers), None, tuple(asked), tools, added, broke)
         return call, written
 
     def _keep(self, call: Call, written: str) -> None:

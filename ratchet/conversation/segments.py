@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.messages import Message
 from schemas.messages.grammar import SpanGrammar
-from schemas.messages.response import Sample, SampleStatus, Segment, ToolCall, Turn, Usage
+from schemas.messages.response import BreakKind, RoleUsage, Sample, SampleStatus, Segment, ToolCall, Turn, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RolePart:
+    """The part of a rollout that one role of its program played."""
+
+    role: str
+    version: str
+    conversation: Conversation
 
 
 def sample_of(
@@ -18,15 +29,39 @@ def sample_of(
     status: SampleStatus | None = None,
     program: str | None = None,
     overruled: Mapping[str, Collection[float | str]] | None = None,
+    parts: Sequence[RolePart] = (),
 ) -> Sample:
     """The rollout as a sample of a Response; `text` is its answer to the task, which is what is scored. `overruled`:
-    what its calls asked of the sampling and did not get."""
-    return Sample(
-        text=text,
-        segments=segments_of(conversation) or None,
-        status=status,
-        program=program,
-        usage=usage_of(conversation, overruled or {}),
+    what its calls asked of the sampling and did not get. `parts`: of a program with roles all of them, in place of the
+    conversation."""
+    usage = usage_of_parts(parts, overruled or {}) if parts else usage_of(conversation, overruled or {})
+    segments = segments_of_parts(parts) if parts else segments_of(conversation)
+    return Sample(text=text, segments=segments or None, status=status, program=program, usage=usage)
+
+
+def usage_of_parts(parts: Sequence[RolePart], overruled: Mapping[str, Collection[float | str]]) -> Usage:
+    """Return what all roles took together, and the part of each."""
+    taken = [usage_of(part.conversation) for part in parts]
+    breaks: Counter[BreakKind] = sum((Counter(one.breaks) for one in taken), Counter())
+    roles = {
+        part.role: RoleUsage(
+            adapter_version=part.version,
+            calls=one.calls,
+            prompt_tokens=one.prompt_tokens,
+            sampled_tokens=one.sampled_tokens,
+        )
+        for part, one in zip(parts, taken, strict=True)
+    }
+    return Usage(
+        calls=sum(one.calls for one in taken),
+        prompt_tokens=sum(one.prompt_tokens for one in taken),
+        sampled_tokens=sum(one.sampled_tokens for one in taken),
+        breaks=dict(sorted(breaks.items())),
+        normalised=sum(one.normalised for one in taken),
+        replayed=sum(one.replayed for one in taken),
+        turns=max(one.turns or 0 for one in taken),
+        overruled={name: tuple(values) for name, values in sorted(overruled.items())},
+        roles=roles,
     )
 
 
@@ -50,8 +85,25 @@ def segments_of(conversation: Conversation) -> tuple[Segment, ...]:
 
     What calls have in common is trained in the first of their segments, and is the prompt of the others.
     """
+    return tuple(segment for _, segment in _segments_by_number(conversation))
+
+
+def segments_of_parts(parts: Sequence[RolePart]) -> tuple[Segment, ...]:
+    """The segments of all roles, each of one role, in the order of their first calls."""
+    found = [
+        (number, segment.model_copy(update={"role": part.role, "adapter_version": part.version}))
+        for part in parts
+        for number, segment in _segments_by_number(part.conversation)
+    ]
+    return tuple(segment for _, segment in sorted(found, key=lambda one: one[0]))
+
+
+def _segments_by_number(conversation: Conversation) -> Iterator[tuple[int, Segment]]:
+    """Yield each segment with the number of the first call that is new in it."""
     taken: set[int] = set()
-    return tuple(_segment(path, taken) for path in _paths(conversation.calls))
+    for path in _paths(conversation.calls):
+        first = next(call.number for call in path if call.number not in taken)
+        yield first, _segment(path, taken)
 
 
 def _paths(calls: Sequence[Call]) -> Iterator[list[Call]]:

@@ -90,10 +90,19 @@ class ArtifactRow(msgspec.Struct):
     files: dict[str, str] = {}
 
 
+class RoleUsageRow(msgspec.Struct):
+    """The calls and tokens that one role of a program took."""
+
+    adapter_version: str
+    calls: int = 0
+    sampled_tokens: int = 0
+
+
 class CallsRow(msgspec.Struct):
     """How often a rollout called the model."""
 
     calls: int = 0
+    roles: dict[str, RoleUsageRow] = {}
 
 
 class ScoredAnswerRow(ScoreRow):

@@ -7,6 +7,14 @@
     command = ["python3", "/agent/agent.py"]
     binds = { "/agent" = "." }
 
+A program that asks several models has roles, each of which is an agent of the fleet with adapters of its own:
+
+    [agents.small]
+    programs = ["pair"]
+    roles = { generator = "small", reviewer = "critic" }
+
+The first role is the agent itself, whose tasks these are. A program names a role as the model of a call.
+
 A program that is not in the file is looked for among the entry points `ratchet.programs`: each is a function without
 arguments that returns the declaration, a `Program` or a mapping of its fields. Nothing is started here, and nothing
 installed: what a program requires has to be there (environments.py).
@@ -17,6 +25,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -230,18 +239,43 @@ def _as_value_error(check: Any, path: str) -> None:
 
 class _Agent(_Declared):
     programs: tuple[Identifier, ...] = Field(min_length=1)
+    roles: dict[Identifier, AgentId] = Field(default_factory=dict)
 
 
 class _File(_Declared):
     agents: dict[AgentId, _Agent] = Field(min_length=1)
     programs: dict[Identifier, Program] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _each_agent_plays_one_role(self) -> Self:
+        """Check that each agent has one team at most: its experiments are judged by that team's outcome."""
+        played: dict[str, str] = {}
+        for name, agent in self.agents.items():
+            if not agent.roles:
+                continue
+            first, *others = agent.roles.values()
+            if first != name:
+                raise ValueError(f"agents.{name}.roles: the first role is the agent {name} itself, not {first}")
+            for partner in others:
+                if partner in self.agents or partner in played:
+                    other = "programs" if partner in self.agents else f"a role in agents.{played[partner]}"
+                    raise ValueError(f"agents.{name}.roles: agent {partner} has {other} already: name another agent")
+                played[partner] = name
+        return self
+
 
 class Programs:
-    """`by_agent`: the names of its programs, in the order in which the samples of a group are dealt to them."""
+    """`by_agent`: the names of its programs, in the order in which the samples of a group are dealt to them. `agents`:
+    those whose models are asked, with the agents that play roles."""
 
-    def __init__(self, by_agent: Mapping[str, tuple[str, ...]], programs: Mapping[str, Program]) -> None:
+    def __init__(
+        self,
+        by_agent: Mapping[str, tuple[str, ...]],
+        programs: Mapping[str, Program],
+        roles: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
         self.by_agent = dict(by_agent)
+        self.agents = frozenset([*by_agent, *(agent for played in roles.values() for agent in played.values())])
         self._programs = dict(programs)
 
     def __getitem__(self, name: str) -> Program:
@@ -261,6 +295,13 @@ def agents_with_programs(file: Path | None, agents: tuple[str, ...]) -> frozense
     return frozenset(_read(file, agents).agents) if file else frozenset()
 
 
+def roles_by_agent(file: Path | None, agents: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Return the agent that plays each role, for the agents whose programs have roles. Raises SettingsError. Loads no
+    program."""
+    read = _read(file, agents).agents if file else {}
+    return {name: dict(agent.roles) for name, agent in read.items() if agent.roles}
+
+
 def read_programs(file: Path | None, agents: tuple[str, ...], environments: Path = DEFAULT_ENVIRONMENTS) -> Programs:
     """Those of the fleet's `agents`; none without a file. Raises SettingsError that names file, program and field, or
     what to type where it is not in `environments` what a program requires."""
@@ -273,7 +314,8 @@ def read_programs(file: Path | None, agents: tuple[str, ...], environments: Path
         _require_there(file, name, program)
     where = Environments(environments)
     typed = {name: f"ratchet programs install {name}{f' --file {file}' * (name in read.programs)}" for name in declared}
-    return Programs(by_agent, {name: one.equipped(name, where, typed[name]) for name, one in declared.items()})
+    roles = {agent: one.roles for agent, one in read.agents.items()}
+    return Programs(by_agent, {name: one.equipped(name, where, typed[name]) for name, one in declared.items()}, roles)
 
 
 def declared_programs(file: Path | None) -> dict[str, Program]:
@@ -300,7 +342,8 @@ def _read(file: Path, agents: tuple[str, ...] | None) -> _File:
         raise SettingsError(f"{file} is no TOML: {error}") from None
     except ValidationError as error:
         raise SettingsError(f"{file}: {_faults(error)}") from None
-    if agents is not None and (strange := sorted(set(read.agents) - set(agents))):
+    named = {*read.agents, *(one for agent in read.agents.values() for one in agent.roles.values())}
+    if agents is not None and (strange := sorted(named - set(agents))):
         raise SettingsError(
             f"{file}: agents.{strange[0]}: not one of the fleet's agents (RATCHET_AGENTS={','.join(agents)})"
         )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from ratchet.service import failpoint
 from ratchet.service.errors import EngineError
 from schemas.api.generate import ServedModel, TokensTold
 from schemas.messages.grammar import Grammar
-from schemas.messages.work import Arm, Sampling
+from schemas.messages.work import Arm, RoleVersion, Sampling
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 2.0
@@ -108,11 +108,13 @@ def template_for(served: ServedModel, tokenizer: str | None = None) -> ChatTempl
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An agent's model, as programs find it. `urls`: of the agent's replicas, any of which may answer."""
+    """An agent's model, as programs find it. `urls`: of the agent's replicas, any of which may answer. `partners`: the
+    models of the other roles of its programs, by role."""
 
     served: ServedModel
     template: ChatTemplate
     urls: tuple[str, ...]
+    partners: Mapping[str, Model] = field(default_factory=dict)
 
 
 async def find_model(http: httpx.AsyncClient, urls: tuple[str, ...], tokenizer: str | None = None) -> Model:
@@ -132,7 +134,7 @@ class AgentTokens:
         http: httpx.AsyncClient,
         urls: Sequence[str],
         *,
-        arm: Arm,
+        arm: Arm | RoleVersion,
         sampling: Sampling,
         context: int,
         ends: Collection[int],

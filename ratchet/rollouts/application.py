@@ -139,45 +139,46 @@ class _Server(uvicorn.Server):
 
 async def list_models(request: Request, rollout: RecordedRollout) -> Response:
     if messages.VERSION in request.headers:
-        return JSONResponse(messages.write_models(rollout.model))
-    return JSONResponse({"object": "list", "data": [_model(rollout)]})
+        return JSONResponse(messages.write_models(*rollout.model_names))
+    return JSONResponse({"object": "list", "data": [_model(name) for name in rollout.model_names]})
 
 
 async def show_model(request: Request, rollout: RecordedRollout) -> Response:
-    if (name := request.path_params["model"]) != rollout.model:
-        why = f"the model {name[:128]!r} does not exist: this rollout has {rollout.model}"
+    if (name := request.path_params["model"]) not in rollout.model_names:
+        why = f"the model {name[:128]!r} does not exist: this rollout has {', '.join(rollout.model_names)}"
         raise Refused(404, why, param="model", code="model_not_found")
     is_anthropic = messages.VERSION in request.headers
-    return JSONResponse(messages.write_model(rollout.model) if is_anthropic else _model(rollout))
+    return JSONResponse(messages.write_model(name) if is_anthropic else _model(name))
 
 
-def _model(rollout: RecordedRollout) -> dict[str, Any]:
-    return {"id": rollout.model, "object": "model", "created": 0, "owned_by": "ratchet"}
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "ratchet"}
 
 
 def _answerer(dialect: Dialect) -> Handler:
     async def answer(request: Request, rollout: RecordedRollout) -> Response:
         rollout.budget.take_call()
         body, asked, size = await _read(request, rollout, dialect.read_request, dialect.naming)
-        answers = rollout.answer(asked)
+        speaker = rollout.for_role(body.get("model"))
+        answers = speaker.answer(asked)
 
         def keep(whole: dict[str, Any]) -> dict[str, Any]:
             return rollout.turns.keep(dialect.naming, body, size, whole) if dialect.naming else whole
 
         if body.get("stream"):
             first = await _or_refused(anext(answers))  # before anything is sent, so that a refusal has its status
-            events = dialect.stream_answer(rollout.model, body, first, answers, keep)
+            events = dialect.stream_answer(speaker.model, body, first, answers, keep)
             return StreamingResponse(events, media_type="text/event-stream")
         whole = await _whole(answers, request)
-        return JSONResponse(keep(dialect.write_answer(rollout.model, body, whole)))
+        return JSONResponse(keep(dialect.write_answer(speaker.model, body, whole)))
 
     return answer
 
 
 async def count_tokens(request: Request, rollout: RecordedRollout) -> Response:
     rollout.budget.take_count()
-    _, asked, _ = await _read(request, rollout, messages.read_prompt, MESSAGES.naming)
-    return JSONResponse({"input_tokens": await rollout.prompt_tokens(asked)})
+    body, asked, _ = await _read(request, rollout, messages.read_prompt, MESSAGES.naming)
+    return JSONResponse({"input_tokens": await rollout.for_role(body.get("model")).prompt_tokens(asked)})
 
 
 async def _read(

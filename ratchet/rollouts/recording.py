@@ -23,7 +23,7 @@ from ratchet.service.telemetry import Log
 from schemas.api.rollouts import RunningRollout
 from schemas.messages.response import Sample, SampleStatus
 from schemas.messages.runner_rollouts import RolloutProgress, RolloutState
-from schemas.messages.work import Work
+from schemas.messages.work import Arm, RoleVersion, Work
 from schemas.messages.workspace import Artifact
 
 log = Log("runner")
@@ -86,7 +86,7 @@ class Underway:
         return RunningRollout(**self._so_far(), ends_within_s=left_s)
 
     def _so_far(self) -> dict[str, Any]:
-        work, calls = self.order.work, self.rollout.conversation.calls
+        work, calls = self.order.work, self.rollout.calls
         return {
             "task_id": work.task_id,
             "agent_id": work.agent_id,
@@ -136,18 +136,39 @@ class Rollouts:
 def rollout_of(
     work: Work, number: int, model: Model, http: httpx.AsyncClient, budget: Budget | None = None
 ) -> RecordedRollout:
-    """Return the record of a rollout, whose calls just the adapter and the sampling of its Work answer."""
-    engine = AgentTokens(
-        http,
-        model.urls,
-        arm=work.arm,
-        sampling=work.sampling,
-        context=model.served.context or 0,
-        ends=model.template.ends,
-        first=work.arm.sequence + number,
-    )
-    name = f"{work.agent_id}@{work.arm.adapter_version}"
-    return RecordedRollout(model.template, engine, model=name, sampling=work.sampling, budget=budget)
+    """Return the record of a rollout, whose calls just the adapter and the sampling of its Work answer; of a program
+    with roles, the adapters."""
+    roles = work.arm.roles or {}
+    own = next(iter(roles), None)
+
+    def begin(
+        of: Model, arm: Arm | RoleVersion, agent_id: str, role: str | None, first: RecordedRollout | None
+    ) -> RecordedRollout:
+        engine = AgentTokens(
+            http,
+            of.urls,
+            arm=arm,
+            sampling=work.sampling,
+            context=of.served.context or 0,
+            ends=of.template.ends,
+            first=work.arm.sequence + number,
+        )
+        return RecordedRollout(
+            of.template,
+            engine,
+            model=f"{agent_id}@{arm.adapter_version}",
+            sampling=work.sampling,
+            budget=budget,
+            role=role,
+            version=arm.adapter_version,
+            first=first,
+        )
+
+    rollout = begin(model, work.arm, work.agent_id, own, None)
+    for role, played in roles.items():
+        if role != own:
+            begin(model.partners[role], played, played.agent_id, role, rollout)
+    return rollout
 
 
 async def record(rollout: RecordedRollout, program: str, start: Start) -> tuple[Sample, str]:
@@ -168,7 +189,9 @@ async def record(rollout: RecordedRollout, program: str, start: Start) -> tuple[
     if status == "lost" and rollout.engine_trouble:
         says = f"{says}; the model was away: {rollout.engine_trouble}".removeprefix("; ")
     overruled = rollout.overruled
-    sample = sample_of(rollout.conversation, ran.text, status=status, program=program, overruled=overruled)
+    sample = sample_of(
+        rollout.conversation, ran.text, status=status, program=program, overruled=overruled, parts=rollout.parts
+    )
     usage = sample.usage and sample.usage.model_copy(update={"seconds": round(took, 3)})
     says = one_line(says, SAID_CHARS)
     if status == "cancelled":

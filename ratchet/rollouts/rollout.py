@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from ratchet.concurrency.gathered import gathered
 from ratchet.concurrency.threads import off_loop
 from ratchet.conversation.conversation import Call, Conversation
+from ratchet.conversation.segments import RolePart
 from ratchet.conversation.stops import Decoding, count_held_back, cut_at_stop, find_stops, select_for_engine
 from ratchet.conversation.template import ChatTemplate
 from ratchet.dialects.chat import write_message
@@ -25,7 +26,7 @@ from ratchet.service.errors import EngineError
 from schemas.messages.grammar import Grammar
 from schemas.messages.response import FinishReason
 from schemas.messages.task import Tool
-from schemas.messages.work import Sampling
+from schemas.messages.work import BASE_VERSION, Sampling
 
 MOST_TOKENS = 4096
 """Of an answer, where a client names no limit."""
@@ -128,7 +129,11 @@ class Answer:
 
 
 class RecordedRollout:
-    """`answers` of a rollout's calls by their numbers; those that were aborted are not kept."""
+    """`answers` of a rollout's calls by their numbers; those that were aborted are not kept.
+
+    Of a program with roles this is the record of the first role; `partners` are those of the others, by role. They have
+    the budget and the numbers of their calls in common, and each has its own model and conversation.
+    """
 
     def __init__(
         self,
@@ -140,20 +145,33 @@ class RecordedRollout:
         strict: bool = False,
         sampling: Sampling | None = None,
         budget: Budget | None = None,
+        role: str | None = None,
+        version: str = BASE_VERSION,
+        first: RecordedRollout | None = None,
     ) -> None:
-        """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for. `sampling`: the
-        Work's; what a client asks for besides is kept in `overruled`, the first values of each parameter."""
-        self.conversation = Conversation(
-            template, strict=strict, most_characters=CHARACTERS_A_TOKEN * max(1, engine.context)
+        """`role` and `version`: whose calls these are, of a program with roles. `first`: the record of its first role,
+        whose partner this one is. `parser`: the template's if absent. `model`: what clients are told, whatever they ask
+        for. `sampling`: the Work's; what a client asks for besides is kept in `overruled`, the first values of each
+        parameter."""
+        self.conversation: Conversation = Conversation(
+            template,
+            strict=strict,
+            most_characters=CHARACTERS_A_TOKEN * max(1, engine.context),
+            numbers=first.conversation.numbers if first else None,
         )
+        self.role = role
+        self.version = version
+        self.partners: dict[str, RecordedRollout] = {}
+        if first is not None and role is not None:
+            first.partners[role] = self
         self.model = model
         self._template = template
         self._engine = engine
         self._parser = parser or parser_for(template.source)
         self._answers: dict[int, Answer] = {}
         self._sampling = sampling or Sampling()
-        self.budget = budget or Budget()
-        self.overruled: dict[str, list[float | str]] = {}
+        self.budget: Budget = first.budget if first else budget or Budget()
+        self.overruled: dict[str, list[float | str]] = first.overruled if first else {}
         self.offered_tools = False
         self.turns = KeptTurns()
         self.reading = asyncio.Semaphore(MOST_BODIES)
@@ -163,18 +181,43 @@ class RecordedRollout:
         self._idle.set()
 
     @property
+    def everyone(self) -> tuple[RecordedRollout, ...]:
+        """The records of all roles, the first one's first."""
+        return self, *self.partners.values()
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names by which a client may ask: the model's, or those of the roles."""
+        return tuple(part.role for part in self.parts) or (self.model,)
+
+    def for_role(self, model: object) -> RecordedRollout:
+        """Return the record of the role that a client names as its model; its own where that is no role's name."""
+        return self.partners.get(model, self) if isinstance(model, str) else self
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls of all roles."""
+        return [call for one in self.everyone for call in one.conversation.calls]
+
+    @property
+    def parts(self) -> tuple[RolePart, ...]:
+        """The part of each role; nothing where the program has none."""
+        return tuple(RolePart(one.role, one.version, one.conversation) for one in self.everyone if one.role is not None)
+
+    @property
     def context(self) -> int:
-        """Tokens that the model holds."""
-        return self._engine.context
+        """Tokens that the model holds; of several models, the largest."""
+        return max(one._engine.context for one in self.everyone)
 
     @property
     def engine_trouble(self) -> str | None:
-        """Reason why the engine does not answer, if it said so."""
-        return self._engine.trouble
+        """Reason why an engine does not answer, if it said so."""
+        return next((trouble for one in self.everyone if (trouble := one._engine.trouble) is not None), None)
 
     async def wait_idle(self) -> None:
-        """Until no answer is under way: then all that was sampled is in the conversation."""
-        await self._idle.wait()
+        """Until no answer is under way: then all that was sampled is in the conversations."""
+        for one in self.everyone:
+            await one._idle.wait()
 
     async def prompt_tokens(self, asked: ModelRequest) -> int:
         """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""

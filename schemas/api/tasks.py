@@ -87,6 +87,8 @@ class LoggedSegment(Record):
     """A part of a conversation in which each call went on from the one before."""
 
     broke: BreakKind | None = Field(description="Why it does not go on from what came before; null for the first.")
+    role: str | None = Field(None, description="The role of the program that sampled it; null where it has no roles.")
+    adapter_version: str | None = Field(None, description="Of the role's agent: what it was sampled with.")
     prompt_tokens: int
     sampled_tokens: int
     given_tokens: int = Field(description="Between those sampled.")

@@ -56,6 +56,12 @@ class Segment(Record):
     broke: BreakKind | None = Field(
         None, exclude_if=absent, description="Why it does not go on from what came before; absent for the first."
     )
+    role: Identifier | None = Field(
+        None, exclude_if=absent, description="The role of the program that sampled all of its spans."
+    )
+    adapter_version: str | None = Field(
+        None, exclude_if=absent, description="Of the role's agent: what its spans were sampled with."
+    )
     grammars: tuple[SpanGrammar, ...] = Field(
         (),
         exclude_if=lambda grammars: not grammars,
@@ -99,6 +105,15 @@ class Segment(Record):
         return len(self.prompt_ids) + self.spans[turn.span][0]
 
 
+class RoleUsage(Record):
+    """The part of a rollout's cost that one role took, and the adapter that answered it."""
+
+    adapter_version: str
+    calls: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
+    prompt_tokens: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
+    sampled_tokens: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
+
+
 class Usage(Record):
     """The cost of a rollout: calls of the model, tokens it was given (with what it had seen before) and sampled."""
 
@@ -138,12 +153,18 @@ class Usage(Record):
         exclude_if=lambda asked: not asked,
         description="What calls asked of the sampling and did not get, as it is the Work's: the first values of each.",
     )
+    roles: dict[Identifier, RoleUsage] = Field(
+        default_factory=dict,
+        exclude_if=lambda roles: not roles,
+        description="Of a program with roles: the part of each; together they are the whole.",
+    )
 
     @property
     def most(self) -> float:
         """The largest of its numbers."""
         counts = (self.calls, self.prompt_tokens, self.sampled_tokens, self.normalised, self.replayed, self.turns or 0)
-        return max(*counts, *self.breaks.values(), self.seconds or 0)
+        of_roles = (max(one.calls, one.prompt_tokens, one.sampled_tokens) for one in self.roles.values())
+        return max(*counts, *self.breaks.values(), self.seconds or 0, *of_roles)
 
 
 class Sample(Record):

@@ -14,6 +14,14 @@ BASE_VERSION = "v1.0.0"
 """The base model with no adapter."""
 
 
+class RoleVersion(Record):
+    """The agent that plays a role of a program, and the version of its adapter that answers the role's calls."""
+
+    agent_id: AgentId
+    adapter_version: str = BASE_VERSION
+    adapter_sha256: Sha256 | None = None
+
+
 class Arm(Record):
     """The adapter and the program that answer this task, and the probability with which they were chosen."""
 
@@ -30,6 +38,11 @@ class Arm(Record):
     )
     program_revision: Sha256 | None = Field(
         None, exclude_if=absent, description="In an experiment of programs: a runner that has another one answers none."
+    )
+    roles: dict[Identifier, RoleVersion] | None = Field(
+        None,
+        exclude_if=absent,
+        description="Of an agent whose program has roles: who answers calls of each. The first is the agent itself.",
     )
 
 

@@ -77,6 +77,10 @@ def _usage(line: Interaction) -> str:
     parts = [f"{_many(usage.calls, 'call')}, {_many(usage.sampled_tokens, 'token')} sampled, {logged:,} in the log"]
     parts += [] if usage.seconds is None else [f"{usage.seconds:,.1f} s"]
     parts.append(breaks)
+    parts += [
+        f"{role} {one.adapter_version}: {_many(one.calls, 'call')}, {_many(one.sampled_tokens, 'token')}"
+        for role, one in usage.roles.items()
+    ]
     parts += [f"{usage.normalised} answers normalised"] * bool(usage.normalised)
     parts += [f"{usage.replayed} replayed"] * bool(usage.replayed)
     return "; ".join(parts)
@@ -95,6 +99,7 @@ def _one_call(line: Interaction) -> Iterator[Text]:
 def _conversation(segments: Sequence[Segment]) -> Iterator[Text]:
     for number, segment in enumerate(segments, 1):
         why = f" · {segment.broke}" if segment.broke else ""
+        why += f" · {segment.role} {segment.adapter_version}" if segment.role else ""
         counts = (
             f"{_many(len(segment.prompt_ids), 'token')} before, {segment.sampled_tokens:,} sampled, "
             f"{segment.given_tokens:,} given in between"

@@ -58,6 +58,8 @@ def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
         score = "none" if answer.score is None else f"{answer.score:.3f}"
         which = f"sample {answer.sample} of {len(task.lines)} (counted from 0)"
         say(f"score {score} · {answer.agent_id} {answer.adapter_version} · {which}")
+        for role, taken in (answer.usage.roles if answer.usage else {}).items():
+            say(f"{role} {taken.adapter_version} · {taken.calls} calls · {taken.sampled_tokens} tokens")
         for sentence in ends_told(map(_end, (line.row for line in task.lines))):
             say(sentence)
 

@@ -36,6 +36,7 @@ from ratchet.logs.leadership import RENEWALS, Leadership
 from ratchet.logs.names import AUDITS, LABELS, SEALS
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
+from ratchet.programs.declared import roles_by_agent
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import JournalError, RegistryError, Reject, StorageUnavailable
 from ratchet.service.telemetry import Log
@@ -158,6 +159,8 @@ class Orchestrator:
             settings.judge_selects,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
+        for agent, roles in roles_by_agent(settings.programs, settings.agents).items():
+            arms[agent].team = {role: arms[played_by] for role, played_by in roles.items()}
         self._samples = {agent: AdaptiveSamples(one, settings.adaptive) for agent, one in arms.items()}
         self._intake = Intake(
             bus,

@@ -16,7 +16,7 @@ def wire() -> Wired:
     programs = read_programs(settings.programs, settings.agents, settings.program_environments)
     if not programs.by_agent:
         raise SettingsError("RATCHET_PROGRAMS is not set: a runner needs the file of the programs it runs")
-    settings.require_agents(programs.by_agent)
+    settings.require_agents(programs.agents)
     bus = RabbitBus.from_settings(settings, name=RunnerWorker.name)
     return Wired(RunnerWorker(settings, bus, programs), bus, settings, settings.runner_http_port)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 import httpx
 
 from ratchet.conversation.bridge import limits_of
 from ratchet.conversation.template import ChatTemplate
 from ratchet.rollouts.agent import Model, served_by, template_for
+from ratchet.service.errors import EngineError
 from ratchet.service.telemetry import Log
 from schemas.api.generate import ServedModel
+from schemas.messages.work import Work
 
 log = Log("runner")
 
@@ -30,6 +33,14 @@ class Agents:
         urls = self._urls[agent]
         served = await served_by(self._http, urls)
         return Model(served, await self._template(served), urls)
+
+    async def model_for(self, work: Work) -> Model:
+        """The model of the Work's agent, with those of the other roles of its programs. Raises as `model`."""
+        model, roles = await self.model(work.agent_id), work.arm.roles or {}
+        partners = {role: one.agent_id for role, one in roles.items() if one.agent_id != work.agent_id}
+        if unknown := sorted(set(partners.values()) - set(self._urls)):
+            raise EngineError(f"RATCHET_RUNNER_AGENTS does not say where {unknown[0]} is, which plays a role")
+        return replace(model, partners={role: await self.model(agent) for role, agent in partners.items()})
 
     async def _template(self, served: ServedModel) -> ChatTemplate:
         key = (served.tokenizer, served.revision)

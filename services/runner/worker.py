@@ -296,7 +296,7 @@ class RunnerWorker:
         """Waits while the agent is away, so that its absence costs no task its attempts. None: too late."""
         while self._left_s(work) > 0:
             try:
-                model = await self._agents.model(work.agent_id)
+                model = await self._agents.model_for(work)
                 self._away.pop(work.agent_id, None)
                 return model
             except (ServerUnavailable, EngineError) as error:

@@ -26,6 +26,7 @@ SECTIONS: tuple[tuple[str, type[FleetSettings]], ...] = (
     ("Runner", RunnerSettings),
     ("Trainer", TrainerSettings),
 )
+_SHARED = SECTIONS[0][0]
 PREFACE = """\
 # Settings
 
@@ -38,16 +39,17 @@ needs (`ratchet up --help`); Docker Compose reads them from `.env`, whose templa
 
 
 def page() -> str:
-    """Markdown: a table of variable, default and meaning for what all services share, and for each service its own."""
-    return PREFACE + "".join(
-        f"\n## {title}\n\n| variable | default | meaning |\n| --- | --- | --- |\n{_rows(settings)}"
-        for title, settings in SECTIONS
-    )
-
-
-def _rows(settings: type[FleetSettings]) -> str:
-    shared = {} if settings is FleetSettings else FleetSettings.model_fields
-    return "".join(_row(name, field) for name, field in settings.model_fields.items() if name not in shared)
+    """Return Markdown: a table of variable, default and meaning for each section; a setting has one row."""
+    listed: dict[str, str] = {}
+    text = PREFACE
+    for title, settings in SECTIONS:
+        rows = {_row(name, field): name for name, field in settings.model_fields.items()}
+        own = "".join(row for row in rows if row not in listed)
+        again = [f"`RATCHET_{name.upper()}`" for row, name in rows.items() if listed.get(row) not in (None, _SHARED)]
+        also = f"\nListed above, too: {', '.join(again)}.\n" if again else ""
+        text += f"\n## {title}\n\n| variable | default | meaning |\n| --- | --- | --- |\n{own}{also}"
+        listed |= dict.fromkeys((row for row in rows if row not in listed), title)
+    return text
 
 
 def _row(name: str, field: FieldInfo) -> str:

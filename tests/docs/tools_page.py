@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from workbench.tools.operation import Operation
+from workbench.tools.operation import Decision
 from workbench.tools.policy import Policy
 from workbench.tools.toolbox import OPERATIONS, SUBJECTS
 
@@ -29,18 +29,11 @@ def page(text: str) -> str:
 
 
 def _operations() -> str:
-    lines = ["| | operation | takes | | what it does |", "| --- | --- | --- | --- | --- |"]
+    lines = [f"| | {' | '.join(one.value for one in Decision)} |", "| --- |" + " --- |" * len(Decision)]
     for subject in SUBJECTS:
-        for number, one in enumerate(subject):
-            cells = (f"**{subject.name}**" if number == 0 else "", f"`{one.name}`", _arguments(one))
-            lines.append(f"| {' | '.join((*cells, one.effect.decision.value, _cell(one.description)))} |")
+        cells = (", ".join(f"`{one.name}`" for one in subject if one.effect.decision is found) for found in Decision)
+        lines.append(f"| **{subject.name}** | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _arguments(operation: Operation) -> str:
-    required = set(operation.schema.get("required", ()))
-    names = operation.arguments.model_fields
-    return ", ".join(f"`{name}`" if name in required else f"[`{name}`]" for name in names)
 
 
 def _policy() -> str:

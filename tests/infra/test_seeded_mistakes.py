@@ -9,7 +9,7 @@ import pytest
 from infra.checks import CHECKS
 from infra.render.manifests import Manifests
 from tests.infra.program_mistakes import PROGRAM_MISTAKES
-from tests.infra.seeded_mistakes import MISTAKES, PAGE, Mistake, found_by, page_with_current_table, table
+from tests.infra.seeded_mistakes import MISTAKES, PAGE, Mistake, found_by, summary
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,5 @@ def test_every_check_has_its_mistake() -> None:
     assert {check.__name__ for check in CHECKS} <= in_manifests | in_the_program
 
 
-def test_the_table_in_the_docs_is_current(verdicts: Mapping[str, set[str]]) -> None:
-    text = PAGE.read_text("utf-8")
-
-    current = page_with_current_table(text, table(verdicts))
-
-    assert current == text, "type `python -m tests.infra.seeded_mistakes`"
+def test_the_summary_in_the_docs_is_current(verdicts: Mapping[str, set[str]]) -> None:
+    assert summary(verdicts) in PAGE.read_text("utf-8"), "python -m tests.infra.seeded_mistakes"

@@ -6,7 +6,7 @@ Follows the registry; decides nothing. Knows no clock, no bus and no files.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from ratchet.experiments.assignment import Assignment, draw
 from ratchet.experiments.experiment import Experiment
@@ -15,7 +15,7 @@ from ratchet.logs.best_answer import is_censored
 from ratchet.logs.names import EVALUATION, VALIDATION
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
-from schemas.messages.work import BASE_VERSION, Arm, Work
+from schemas.messages.work import BASE_VERSION, Arm, RoleVersion, Work
 from schemas.records.audit import AuditedTask
 from schemas.records.decision import RunningExperiment
 from schemas.records.evidence import ExperimentDecision
@@ -40,6 +40,8 @@ class Arms:
         self.watch: Experiment | None = None
         self.trials: tuple[Trial, ...] = ()
         """The experiment and the watch, as far as there are any."""
+        self.team: Mapping[str, Arms] = {}
+        """The arms of the agents that play the roles of its programs, itself first; empty where they have none."""
         self._open: Counter[str] = Counter()
 
     @property
@@ -162,18 +164,29 @@ class Arms:
             propensity=propensity,
             sequence=sequence,
             program=self.adapters.programs.primary,
+            roles=self._roles(version),
         )
+
+    def _roles(self, version: str) -> dict[str, RoleVersion] | None:
+        """Return who answers the calls of each role: this version its own, the primaries of their agents the others."""
+        return {role: arms.role_version(version if arms is self else None) for role, arms in self.team.items()} or None
+
+    def role_version(self, version: str | None = None) -> RoleVersion:
+        """Return this version, or the primary, as what plays a role of a program."""
+        played = version or self.adapters.primary
+        sha256 = self.adapters.versions[played].sha256
+        return RoleVersion(agent_id=self.agent_id, adapter_version=played, adapter_sha256=sha256)
 
     def admitted(self, work: Work) -> None:
         """A Work is in the log; call it in the log's order."""
-        self._open[work.arm.adapter_version] += 1
+        self.open_work(work)
         for running, experiment in self.trials:
             if work.arm.experiment_id == running.experiment_id:
                 experiment.enrol(enrolment_of(work))
 
     def closed(self, work: Work, lines: list[Interaction]) -> None:
         """A task has its lines in the log."""
-        self._open[work.arm.adapter_version] -= 1
+        self._count_open(work, -1)
         for running, experiment in self.trials:
             if work.arm.experiment_id == running.experiment_id:
                 experiment.observe(work.arm.sequence, outcome_of(lines))
@@ -186,7 +199,13 @@ class Arms:
 
     def open_work(self, work: Work) -> None:
         """A Work that was open when this process started; its experiment was replayed already."""
-        self._open[work.arm.adapter_version] += 1
+        self._count_open(work, 1)
+
+    def _count_open(self, work: Work, by: int) -> None:
+        self._open[work.arm.adapter_version] += by
+        for role, played in (work.arm.roles or {}).items():
+            if (partner := self.team.get(role)) is not None and partner is not self:
+                partner._open[played.adapter_version] += by
 
     @property
     def answering(self) -> frozenset[str]:

@@ -118,6 +118,11 @@ def ending(work: Work, status: Literal["failed", "expired"], reason: str, now: d
 def check_adapter(response: Response, work: Work) -> None:
     """Raises Reject for an answer that names another adapter, or program, than the one its task was assigned to."""
     arm = work.arm
+    if arm.roles and any(segment.role is None for one in response.samples for segment in one.segments or ()):
+        raise Reject(
+            f"the answer to task {work.task_id!r} does not say which role sampled what: update the runner that "
+            "answered it, which knows of no roles"
+        )
     others = {sample.program for sample in response.samples} - {None, arm.program}
     if arm.program_revision is not None and others:
         raise Reject(

@@ -160,6 +160,8 @@ def _segment(segment: Segment) -> LoggedSegment:
     ]
     return LoggedSegment(
         broke=segment.broke,
+        role=segment.role,
+        adapter_version=segment.adapter_version,
         prompt_tokens=len(segment.prompt_ids),
         sampled_tokens=segment.sampled_tokens,
         given_tokens=segment.given_tokens,

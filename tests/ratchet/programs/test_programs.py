@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.programs.declared import Program, agents_with_programs, read_programs
+from ratchet.programs.declared import Program, agents_with_programs, read_programs, roles_by_agent
 from ratchet.programs.shipped.declared import shell
 from ratchet.service.errors import SettingsError
 from tests.programs import REPOSITORY
@@ -55,6 +55,30 @@ def test_an_agent_knows_whether_programs_answer_for_it_and_loads_none(file: Path
     assert agents_with_programs(file, ("small", "coder")) == {"small"}
     assert agents_with_programs(None, ("small",)) == frozenset()
     assert read_programs(None, ("small",)).by_agent == {}
+
+
+def test_each_role_of_an_agents_programs_is_an_agent_of_the_fleet(file: Path) -> None:
+    file.write_text(WHOLE.replace('["mine"]', '["mine"]\nroles = { writer = "small", mender = "critic" }'))
+
+    assert roles_by_agent(file, ("small", "critic")) == {"small": {"writer": "small", "mender": "critic"}}
+    assert read_programs(file, ("small", "critic")).agents == {"small", "critic"}
+
+
+@pytest.mark.parametrize(
+    ("roles", "sentence"),
+    [
+        ('{ writer = "critic", mender = "small" }', "the first role is the agent small itself, not critic"),
+        ('{ writer = "small", a = "critic", b = "critic" }', "agent critic has a role in agents.small already"),
+        ('{ writer = "small", mender = "other" }', "agent other has programs already"),
+        ('{ writer = "small", mender = "nobody" }', "agents.nobody: not one of the fleet's agents"),
+    ],
+)
+def test_a_role_that_no_agent_can_play_is_refused_with_the_reason(file: Path, roles: str, sentence: str) -> None:
+    other = '[agents.other]\nprograms = ["mine"]\n'
+    file.write_text(other + WHOLE.replace('["mine"]', f'["mine"]\nroles = {roles}'))
+
+    with pytest.raises(SettingsError, match=sentence):
+        roles_by_agent(file, ("small", "critic", "other"))
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,8 @@ function Sample({ one }) {
     one.place && `place ${one.place} of the judge`,
     one.usage && plural(one.usage.calls, "call"),
     one.usage?.seconds && seconds(one.usage.seconds),
+    ...Object.entries(one.usage?.roles ?? {}).map(([role, part]) =>
+      `${role} ${part.adapter_version}: ${plural(part.calls, "call")}, ${plural(part.sampled_tokens, "token")}`),
     one.untaught && `not trained on: ${one.untaught}`,
   ];
   return html`<div class="sample ${one.chosen ? "chosen" : ""}">
@@ -203,7 +205,8 @@ function Conversation({ segments }) {
   const many = segments.length > 1;
   return html`<details class="conversation"><summary>Turn by turn, ${plural(segments.length, "segment")}</summary>
     ${segments.map((segment, index) => html`
-      <div class="why">${many ? `segment ${index + 1}: ` : ""}${segment.broke ? `${words(segment.broke)}; ` : ""}
+      <div class="why">${many ? `segment ${index + 1}: ` : ""}${segment.role ? `${segment.role} ${segment.adapter_version}; ` : ""}
+        ${segment.broke ? `${words(segment.broke)}; ` : ""}
         ${plural(segment.prompt_tokens, "token")} before, ${count(segment.sampled_tokens)} sampled,
         ${" "}${count(segment.given_tokens)} given in between</div>
       ${segment.turns.map((turn) => html`<details class="turn">

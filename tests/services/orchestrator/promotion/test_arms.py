@@ -126,6 +126,33 @@ def test_a_session_that_began_under_the_watch_keeps_its_arm_when_a_canary_starts
     assert {task.session_id: with_canary.arm_for(task, 1000).adapter_version for task in sessions} == first
 
 
+def team() -> tuple[Arms, Arms]:
+    """The arms of the agent whose tasks are a team's, and those of its partner, which has another primary."""
+    first, partner = arms(), Arms("critic")
+    versions = {"v1.0.0": EntryState.SUPERSEDED, "v1.0.5": EntryState.STABLE}
+    entries = {one: AdapterEntry(version=one, state=state, folder=one) for one, state in versions.items()}
+    partner.follow(AgentAdapters(primary="v1.0.5", versions=entries), None)
+    first.team = {"writer": first, "mender": partner}
+    return first, partner
+
+
+def test_a_teams_task_has_the_version_of_each_role_and_counts_with_both_agents_until_it_is_closed() -> None:
+    first, partner = team()
+    arm = first.arm_for(Task(task_id="t1", input="x"), 7)
+    work = work_of(Task(task_id="t1", input="x"), arm)
+
+    assert arm.roles is not None
+    assert {role: (one.agent_id, one.adapter_version) for role, one in arm.roles.items()} == {
+        "writer": ("small", "v1.0.2"),
+        "mender": ("critic", "v1.0.5"),
+    }
+    first.admitted(work)
+    assert (first.answering, partner.answering) == ({"v1.0.2"}, {"v1.0.5"})
+    first.closed(work, [])
+    assert (first.answering, partner.answering) == (frozenset(), frozenset())
+    assert partner.arm_for(Task(task_id="t2", input="x"), 8).roles is None
+
+
 def work_of(task: Task, arm: Arm) -> Work:
     at = datetime(2031, 1, 1, tzinfo=UTC)
     return Work(

@@ -16,7 +16,7 @@ from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
 from schemas.messages.task import AnswerFormat, ChatMessage, Task, Tool, ToolFunction
-from schemas.messages.work import Arm, Sampling, Work
+from schemas.messages.work import Arm, RoleVersion, Sampling, Work
 from schemas.messages.workspace import Artifact, Workspace
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import Entry
@@ -220,6 +220,16 @@ def test_an_answer_by_another_program_than_the_one_that_is_tried_is_refused(name
 
     with pytest.raises(Reject, match="assigned to program bold") if refused else nullcontext():
         check_adapter(response, WORK.model_copy(update={"arm": tried}))
+
+
+@pytest.mark.parametrize(("role", "refused"), [("writer", False), (None, True)])
+def test_an_answer_of_a_team_that_does_not_say_who_sampled_what_is_refused(role: str | None, refused: bool) -> None:
+    played = WORK.arm.model_copy(update={"roles": {"writer": RoleVersion(agent_id="small")}})
+    segment = Segment(prompt_ids=(1,), completion_ids=(2,), spans=((0, 1),), logprobs=(-0.5,), role=role)
+    response = RESPONSE.model_copy(update={"samples": (Sample(text="a", segments=(segment,)),)})
+
+    with pytest.raises(Reject, match="update the runner") if refused else nullcontext():
+        check_adapter(response, WORK.model_copy(update={"arm": played}))
 
 
 def test_every_field_of_a_task_is_in_its_lines_or_left_out_on_purpose() -> None:
