@@ -1,4 +1,5 @@
-"""How an agent's adapters stand while the demo waits: the registry's word, the orchestrator's live figures, a line."""
+"""Tells how an agent's adapters stand while the demo waits: the registry's word, the orchestrator's live figures, a
+line."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from services.cli.watch.figures import Series, parse_series
 
 @dataclass(frozen=True, slots=True)
 class ExperimentStatus:
-    """Of the running experiment. `units`: finished tasks by arm; `e_values` by test; `threshold` decides."""
+    """The figures of the running experiment. `units`: finished tasks by arm; `e_values` by test; `threshold`
+    decides."""
 
     experiment_id: str
     share: float

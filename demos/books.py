@@ -4,29 +4,56 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from demos.held_out import MOST_OPEN
+from ratchet.bus.amqp.short_connection import open_connection
+from ratchet.bus.topology import DEAD_LETTERS
 from ratchet.client import Fleet
 from ratchet.logs.names import INTERACTIONS
-from ratchet.logs.reader import read_json
-from ratchet.logs.rows import SampleRow
+from ratchet.logs.reader import end_of_log, read_json
+from ratchet.logs.rows import AnswerRow, SampleRow
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FleetAccess
+from services.cli.fleet.queue_depths import queue_depths
 
+Q = TypeVar("Q")
 LOOK_EVERY_S = 0.25
+MOST_OPEN = 32
+"""Tasks in flight: enough to fill the agent's batches, so few that waiting does not drown the other latencies."""
 
 
 @dataclass
 class Books:
-    """By task id: the samples asked for, and the Result's status."""
+    """The tasks by id: the samples asked for, and the Result's status."""
 
     asked: dict[str, int] = field(default_factory=dict)
     answered: dict[str, str] = field(default_factory=dict)
     by_version: Counter[str] = field(default_factory=Counter)
     """Tasks by the adapter version of their Result."""
+
+    def ask(
+        self,
+        access: FleetAccess,
+        tasks: Iterable[Task],
+        *,
+        stall_s: float,
+        most_open: int = MOST_OPEN,
+        advance: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Have each answered, and advance at each answer. Raises BusError, TimedOut."""
+        with Fleet(access.amqp_url, namespace=access.namespace, most_open=most_open, stall_s=stall_s) as client:
+            for result in client.batch(self._note(tasks)):
+                self.answered[result.task_id] = result.status
+                self.by_version[result.adapter_version or ""] += 1
+                advance()
+
+    def _note(self, tasks: Iterable[Task]) -> Iterator[Task]:
+        for task in tasks:
+            self.asked[task.task_id] = task.samples or 1
+            yield task
 
 
 class Users:
@@ -52,18 +79,10 @@ class Users:
         self._most_open = most_open
 
     def ask_until(self, happened: Callable[[], bool], *, most: int, judging: bool = False) -> int:
-        """Ask until it has happened, or so many are asked. Returns how many, all answered. Raises as `ask`."""
-        return self.ask(self._until(happened, most, self._judging if judging else self._fresh))
-
-    def ask(self, tasks: Iterable[Task], advance: Callable[[], None] = lambda: None) -> int:
-        """Each is answered when this returns. Raises BusError, TimedOut."""
+        """Ask until it has happened, or so many are asked. Return how many, all answered. Raises as `Books.ask`."""
         before = len(self.books.asked)
-        url, namespace = self._access.amqp_url, self._access.namespace
-        with Fleet(url, namespace=namespace, most_open=self._most_open, stall_s=self._stall_s) as client:
-            for result in client.batch(self._noted(tasks)):
-                self.books.answered[result.task_id] = result.status
-                self.books.by_version[result.adapter_version or ""] += 1
-                advance()
+        tasks = self._until(happened, most, self._judging if judging else self._fresh)
+        self.books.ask(self._access, tasks, stall_s=self._stall_s, most_open=self._most_open)
         return len(self.books.asked) - before
 
     def _until(self, happened: Callable[[], bool], most: int, tasks: Iterator[Task]) -> Iterator[Task]:
@@ -74,11 +93,6 @@ class Users:
                     return
                 looked = time.monotonic()
             yield next(tasks)
-
-    def _noted(self, tasks: Iterable[Task]) -> Iterator[Task]:
-        for task in tasks:
-            self.books.asked[task.task_id] = task.samples or 1
-            yield task
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +105,7 @@ class Account:
     logged_twice: int
 
     def faults(self, dead_letters: int) -> Iterator[str]:
-        """Sentences; none where nothing was lost, and no message became a dead letter."""
+        """Yield sentences; none where nothing was lost, and no message became a dead letter."""
         if self.lost or self.failed or self.logged_twice:
             yield (
                 f"of {self.asked} tasks {self.lost} were lost, {self.failed} failed, and {self.logged_twice} samples "
@@ -110,12 +124,9 @@ class Account:
 
 
 def account(books: Books, logs_dir: Path) -> Account:
-    """One pass over the log. Raises JournalError."""
-    logged = Counter(
-        (line.value.task_id, line.value.sample)
-        for line in read_json(logs_dir, INTERACTIONS, SampleRow)
-        if line.value.task_id in books.asked and line.value.sample is not None
-    )
+    """Hold the books against the log, in one pass. Raises JournalError."""
+    rows = (line.value for line in read_json(logs_dir, INTERACTIONS, SampleRow))
+    logged = Counter((row.task_id, row.sample) for row in rows if row.task_id in books.asked and row.sample is not None)
     samples = Counter(task_id for task_id, _ in logged)
     failed = {task for task, status in books.answered.items() if status != "ok"}
     missing = {task for task, wanted in books.asked.items() if samples[task] < wanted} - failed
@@ -125,3 +136,53 @@ def account(books: Books, logs_dir: Path) -> Account:
         failed=len(failed),
         logged_twice=sum(count - 1 for count in logged.values()),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(Generic[Q]):
+    """The answers to questions, by task id: the Results' status, and the log's lines of them."""
+
+    tasks: Mapping[str, Q]
+    answered: Mapping[str, str]
+    rows: Sequence[AnswerRow]
+    dead_letters: int = 0
+    """Messages that became dead letters meanwhile."""
+    seconds: float = 1.0
+
+    def samples(self) -> Iterator[tuple[Q, AnswerRow]]:
+        return ((self.tasks[row.task_id], row) for row in self.rows if row.sample is not None)
+
+    @property
+    def account(self) -> Account:
+        samples = [(row.task_id, row.sample) for row in self.rows if row.sample is not None]
+        failed = sum(status != "ok" for status in self.answered.values())
+        lost = len(self.tasks) - len(self.answered)
+        return Account(len(self.tasks), lost, failed, len(samples) - len(set(samples)))
+
+
+def measure(
+    access: FleetAccess,
+    tasks: Mapping[str, Q],
+    messages: Iterable[Task],
+    stall_s: float,
+    advance: Callable[[], None] = lambda: None,
+) -> Measured[Q]:
+    """Ask the `messages` of these tasks and read what the log has of them. Raises BusError, TimedOut, JournalError."""
+    start, letters, began, books = (
+        end_of_log(access.logs_dir, INTERACTIONS),
+        dead_letters(access),
+        time.monotonic(),
+        Books(),
+    )
+    books.ask(access, messages, stall_s=stall_s, advance=advance)
+    seconds = time.monotonic() - began
+    logged = (record.value for record in read_json(access.logs_dir, INTERACTIONS, AnswerRow, start))
+    rows = [row for row in logged if row.task_id in tasks]
+    return Measured(tasks, books.answered, rows, dead_letters(access) - letters, seconds)
+
+
+def dead_letters(access: FleetAccess) -> int:
+    """Return how many messages lie in the queue of dead letters. Raises BusError."""
+    with open_connection(access.amqp_url) as connection:
+        depths = queue_depths(connection, access.topology, access.namespace)
+    return sum(depth.messages or 0 for depth in depths if depth.name == DEAD_LETTERS)

@@ -2,76 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import signal
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from demos.demo_fleet import run_name
-from demos.held_out import HeldOutPlan
-from demos.loop import LoopPlan
-from demos.performance import Performance, golden_set, write_golden_set
-from demos.real import plan as real_plan
-from demos.real.page import RESULT
-from demos.real.performance import RealPerformance
-from demos.real.plan import RealPlan
-from demos.real.time_left import TimeLeft
-from demos.real.view import render_real_story
-from demos.story import Story
-from demos.story_view import render_story
-from demos.tools import in_sandboxes
-from demos.tools import plan as tool_plan
-from demos.tools.performance import ToolPerformance
-from demos.tools.plan import ToolPlan
-from demos.tools.tool_agent import queue_of, tool_agent
-from demos.tools.view import render_tool_story
-from ratchet.models.fetch import fetch
-from ratchet.models.known import KNOWN
-from ratchet.service.settings import FleetSettings
-from schemas.messages.task import Task
-from services.cli.fleet.folder import FleetAccess
+from demos.demo import Demo
+from demos.performance import AGENT, show_demo
+from demos.real import demo as real_demo
+from demos.sort import demo as sort_demo
+from demos.tools import demo as tools_demo
 from services.cli.fleet.options import FleetOptions
-from services.cli.fleet.own_fleet import FleetPlace, fleet_of_its_own, require_place
-from services.cli.models import make_models
-from services.cli.narrator import Narrator
-from services.cli.terminal import ExitCode, UsageError, err, out, print_json, say
-
-AGENT = "small"
-REAL_GROUP = 5
-TOOLS_GROUP = 8
-TRAINING_S = 3600.0
-"""Answers to a task to learn from; seconds that a training of the real model may take at most."""
-
-
-QUICK = {
-    "RATCHET_TRAIN_AFTER_GROUPS": "0",
-    "RATCHET_EXPERIMENT_MAX_UNITS": "1000",
-    "RATCHET_EXPERIMENT_MIN_AGE_S": "0",
-}
-"""What makes the loop quick on tasks of five letters; what a promotion must prove is as in any fleet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What the options are where they are not given: of the demo, and of the real one."""
-
-    tasks: int
-    samples: int
-    turns: int
-    groups: int
-    no_turn_after: float
-    timeout: float
-
-
-QUICK_SIZES = Sizes(tasks=200, samples=8, turns=2, groups=128, no_turn_after=180.0, timeout=180.0)
-REAL_SIZES = Sizes(tasks=64, samples=4, turns=2, groups=160, no_turn_after=540.0, timeout=600.0)
-TOOLS_SIZES = Sizes(tasks=150, samples=2, turns=3, groups=128, no_turn_after=math.inf, timeout=180.0)
+from services.cli.fleet.own_fleet import FleetPlace, require_place
+from services.cli.terminal import ExitCode, UsageError, say
 
 
 def demo(
@@ -148,152 +92,26 @@ def demo(
     if references and not real:
         raise UsageError("--references is for --real")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
-    counts = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
-    given: dict[str, Any] = counts | {"no_turn_after": no_turn_after, "timeout": timeout}
-    sizes = replace(
-        REAL_SIZES if real else TOOLS_SIZES if tools else QUICK_SIZES,
-        **{name: value for name, value in given.items() if value is not None},
-    )
-    options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
-    place = FleetPlace.here("demo-real" if real else "demo-tools" if tools else "demo")
-    require_place(place, options)
-    show = (
-        partial(_real_demo, references=references)
-        if real
-        else partial(_tools_demo, sandboxed=sandboxed)
-        if tools
-        else _demo
-    )
-    show(place, sizes, options, seed, keep=keep, as_json=json)
-
-
-def _demo(place: FleetPlace, sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as_json: bool) -> None:
-    held_out = HeldOutPlan(sizes.tasks, sizes.samples, seed, sizes.timeout)
-    plan = LoopPlan(sizes.turns, sizes.groups, sizes.no_turn_after, patience_s=sizes.timeout, seed=seed)
-    narrator = Narrator(err)
-    with _fleet(place, options, QUICK, lambda _: golden_set(held_out), narrator, sizes.timeout, keep=keep):
-        story = _perform(place, held_out, plan, narrator, as_json=as_json)
-        _print(story, as_json=as_json)
-    _say_next(place, 'ratchet submit "sort: gbaec"', stays=keep)
-    if story.faults:
-        raise typer.Exit(ExitCode.FAILED)
-
-
-def _real_demo(
-    place: FleetPlace, sizes: Sizes, options: FleetOptions, seed: int, *, references: bool, keep: bool, as_json: bool
-) -> None:
-    model, models = KNOWN[real_plan.MODEL], FleetSettings.read().models_dir
-    fetch(model, models, say)
-    plan = RealPlan(sizes.tasks, sizes.samples, REAL_GROUP, seed, sizes.timeout)
-    stages = real_plan.stages(plan, sizes.turns, sizes.groups)
-    left = TimeLeft(stages, time.monotonic, real_plan.further_turns(sizes.turns), sizes.no_turn_after)
-    narrator = Narrator(err, left=left.seconds, quiet_s=20.0)
-    loop_plan = LoopPlan(
-        sizes.turns,
-        sizes.groups,
-        sizes.no_turn_after,
-        patience_s=sizes.timeout,
-        training_s=TRAINING_S,
-        seed=seed,
-    )
-    options = replace(options, model=real_plan.MODEL, scorer="verifier:json")
-    settings = real_plan.settings(seed, references=references) | {"RATCHET_MODELS_DIR": str(models)}
-    with _fleet(place, options, settings, lambda _: plan.golden, narrator, sizes.timeout, keep=keep):
-        story = RealPerformance(
-            FleetAccess.here(), place, AGENT, plan, loop_plan, narrator, left, model.title.partition(":")[0]
-        ).perform()
-        if as_json:
-            print_json(story.as_dict())
-        else:
-            out.print(render_real_story(story), soft_wrap=False)
-    say(f"\nBefore and after, with a picture: {place.root / RESULT}")
-    _say_next(place, "ratchet submit --file tasks.jsonl", stays=keep)
-    if story.faults:
-        raise typer.Exit(ExitCode.FAILED)
-
-
-def _tools_demo(
-    place: FleetPlace, sizes: Sizes, options: FleetOptions, seed: int, *, sandboxed: bool, keep: bool, as_json: bool
-) -> None:
-    run, models = run_name(), FleetSettings.read().models_dir
-
-    def plan_for(namespace: str) -> ToolPlan:
-        queue = None if sandboxed else namespace + queue_of(run)
-        return ToolPlan(sizes.tasks, sizes.samples, TOOLS_GROUP, seed, sizes.timeout, queue)
-
-    stages = tool_plan.stages(plan_for(""), sizes.turns, sizes.groups)
-    left = TimeLeft(stages, time.monotonic, tool_plan.further_turns(sizes.turns), sizes.no_turn_after)
-    narrator = Narrator(err, left=left.seconds)
-    loop_plan = LoopPlan(sizes.turns, sizes.groups, sizes.no_turn_after, patience_s=sizes.timeout, seed=seed)
-    narrator.heading("The model that uses tools, made once")
-    make_models(models, narrator.say, only=tool_plan.MODEL)
-    options = replace(options, model=str(models / tool_plan.MODEL), scorer="verifier:json")
-    settings = tool_plan.settings(seed) | {"RATCHET_MODELS_DIR": str(models)}
-    programs = None
-    if sandboxed:
-        programs = in_sandboxes.programs(AGENT)
-        options = replace(options, scorer=in_sandboxes.SCORER, programs=str(place.root / in_sandboxes.PROGRAMS))
-        settings |= in_sandboxes.settings(place.root)
-    golden = lambda namespace: plan_for(namespace).golden  # noqa: E731
-    with _fleet(place, options, settings, golden, narrator, sizes.timeout, keep=keep, programs=programs):
-        access = FleetAccess.here()
-        log = place.root / "log" / "tool-agent.log"
-        with nullcontext() if sandboxed else tool_agent(access, AGENT, queue_of(run), log):
-            plan = plan_for(access.namespace)
-            story = ToolPerformance(access, place, AGENT, plan, loop_plan, narrator, left, run).perform()
-        if as_json:
-            print_json(story.as_dict())
-        else:
-            out.print(render_tool_story(story), soft_wrap=False)
-    _say_next(place, "ratchet log show TASK", stays=keep)
-    if keep:
-        say("Its agent ended with this command: what you submit there is answered by the model alone, without tools.")
-    if story.faults:
-        raise typer.Exit(ExitCode.FAILED)
-
-
-@contextmanager
-def _fleet(
-    place: FleetPlace,
-    options: FleetOptions,
-    settings: Mapping[str, str],
-    golden: Callable[[str], Sequence[Task]],
-    narrator: Narrator,
-    timeout_s: float,
-    *,
-    keep: bool,
-    programs: str | None = None,
-) -> Iterator[None]:
-    """Run the demo's fleet. `golden`: what the gate asks, in a namespace; `programs`: the runner's file of them."""
-
-    def prepare(namespace: str) -> None:
-        write_golden_set(place, AGENT, golden(namespace))
-        if programs is not None:
-            (place.root / in_sandboxes.PROGRAMS).write_text(programs, encoding="utf-8")
-        narrator.heading("The models and the fleet")
-
-    with fleet_of_its_own(place, options, settings, timeout_s, prepare=prepare, keep=keep):
-        narrator.say(f"Watch it learn: http://127.0.0.1:{options.port_base}/")
-        yield
-
-
-def _perform(place: FleetPlace, held_out: HeldOutPlan, plan: LoopPlan, narrator: Narrator, *, as_json: bool) -> Story:
-    tables = err if as_json else out
-    show = lambda table: tables.print(table, soft_wrap=False)  # noqa: E731
-    return Performance(FleetAccess.here(), place, AGENT, held_out, plan, narrator, show).perform()
-
-
-def _print(story: Story, *, as_json: bool) -> None:
-    if as_json:
-        print_json(story.as_dict())
+    given = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
+    changes: dict[str, Any] = given | {"no_turn_after": no_turn_after, "timeout": timeout}
+    usual = (real_demo if real else tools_demo if tools else sort_demo).SIZES
+    sizes = replace(usual, **{name: value for name, value in changes.items() if value is not None})
+    shown: Demo[Any]
+    if real:
+        shown = real_demo.RealDemo(sizes=sizes, seed=seed, references=references)
+    elif tools:
+        shown = tools_demo.ToolsDemo(sizes=sizes, seed=seed, sandboxed=sandboxed)
     else:
-        out.print(render_story(story), soft_wrap=False)
-
-
-def _say_next(place: FleetPlace, example: str, *, stays: bool) -> None:
+        shown = sort_demo.SortDemo(sizes=sizes, seed=seed)
+    options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
+    place = FleetPlace.here(shown.folder)
+    require_place(place, options)
+    story = show_demo(shown, place, options, keep=keep, as_json=json)
     say(f"\nThe report page: {place.report}")
     say(f"To look closer:  . {place.settings_file}    then  ratchet adapters list    ratchet experiment show")
-    if stays:
-        say(f"The fleet is still up; there:  {example}    ratchet watch    ratchet down")
+    if keep:
+        say(f"The fleet is still up; there:  {shown.next_command}    ratchet watch    ratchet down")
     else:
-        say(f"The fleet is down again. A fleet of your own:  ratchet up    {example}")
+        say(f"The fleet is down again. A fleet of your own:  ratchet up    {shown.next_command}")
+    if story.faults:
+        raise typer.Exit(ExitCode.FAILED)

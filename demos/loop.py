@@ -37,14 +37,9 @@ USUAL_PROOF = 260
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """`groups`: tasks of the primary to train on, each turn. `most`: tasks an experiment may take.
+    """`groups`: tasks of the primary to train on, each turn. `most`: tasks an experiment may take."""
 
-    `no_turn_after_s`: so many seconds after the demo began no further turn begins; the first one always does.
-    """
-
-    turns: int = 2
     groups: int = 128
-    no_turn_after_s: float = 180.0
     most: int = 2500
     patience_s: float = 120.0
     training_s: float | None = None
@@ -150,7 +145,7 @@ class Loop:
         return versions[0]
 
     def _show_training(self, request_id: str) -> None:
-        """How far it is, where the trainer has a file of it here."""
+        """Show how far it is, where the trainer has a file of it here."""
         runs = RunStore(self._status.store.folder)
         record = read_progress(runs.folder(self._status.agent_id, request_id).progress)
         if record is not None and record.progress.steps and record.progress.step:
@@ -189,7 +184,7 @@ class Loop:
         return sum(status.experiment.units.values()) if status.experiment else 0
 
     def _mark(self, primary: str) -> None:
-        """What this primary answers from here on may be trained on: nothing that was asked to measure it."""
+        """Note that what this primary answers from here on may be trained on: nothing that was asked to measure it."""
         self._marked = primary
         self._since = end_of_log(self._status.access.logs_dir, INTERACTIONS)
 

@@ -1,24 +1,25 @@
-"""What a demo came to: its turns, the bad adapter, the gain, and whether all is as promised. Pure."""
+"""The story of a demo: its turns, the bad adapter, its figures, and whether all is as promised. Pure."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
+
+from rich.console import RenderableType
 
 from demos.books import Account
-from demos.held_out_report import HeldOutReport
-from ratchet.experiments.gain import Gain, Saved
+from ratchet.experiments.gain import Gain
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.decision import Decision
 
+Q = TypeVar("Q")
 PROVED = ("stable", "superseded")
 
 
 @dataclass(frozen=True, slots=True)
 class DemoTraining:
-    """What a version was made of: useful groups and their samples, seconds of training, last step's loss."""
+    """The data and the course of a training: useful groups and their samples, seconds of training, last step's loss."""
 
     groups: int
     samples: int
@@ -73,9 +74,40 @@ class Sabotage:
         return self.state == "rolled_back"
 
 
+@dataclass(frozen=True, slots=True)
+class Example(Generic[Q]):
+    """A held-out question, the first answer of either version, and whether each is right."""
+
+    question: Q
+    label: str
+    answers: tuple[str, str]
+    right: tuple[bool, bool]
+
+
+class Figures(Protocol):
+    """The figures that only one demo measured."""
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each promise about these figures that does not hold."""
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return them as JSON has them."""
+
+    def tables(self, primary: str) -> Sequence[RenderableType]:
+        """Return them as they are shown, `primary` in their headings."""
+
+
+def gain_faults(gain: Gain, promised: float, what: str) -> Iterator[str]:
+    """Yield a sentence where the hidden verifier does not prove a gain, or where less than promised is right."""
+    if not gain.significant:
+        yield "the hidden verifier does not confirm a gain: the interval of the difference reaches 0"
+    if gain.after.mean < promised:
+        yield f"{gain.after.mean:.2f} of the held-out {what}, less than {promised}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoStory(ABC):
-    """What any demo tells, whatever its tasks were. `page` is its report."""
+class Story:
+    """The story of a demo. `page` is its report; with `rollback` a bad adapter had to be rolled back."""
 
     primary: str
     turns: tuple[DemoTurn, ...]
@@ -84,6 +116,9 @@ class DemoStory(ABC):
     dead_letters: int
     seconds: float
     page: str | None
+    figures: Figures
+    rollback: bool = False
+    sabotage: Sabotage | None = None
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -94,61 +129,23 @@ class DemoStory(ABC):
         yield from self.books.faults(self.dead_letters)
         if not any(turn.promoted for turn in self.turns):
             yield "no trained version was promoted"
-        yield from self._own_faults()
-
-    @abstractmethod
-    def _own_faults(self) -> Iterator[str]:
-        """Against what only this demo promises."""
-
-    @abstractmethod
-    def _own_figures(self) -> Mapping[str, Any]:
-        """What only this demo measured, as JSON has it."""
+        if self.rollback and (self.sabotage is None or not self.sabotage.stopped):
+            yield "the bad adapter was not rolled back"
+        yield from self.figures.faults()
 
     def as_dict(self) -> dict[str, Any]:
+        bad = {"bad_adapter": None if self.sabotage is None else asdict(self.sabotage)} if self.rollback else {}
         return {
             "sound": not self.faults,
             "faults": self.faults,
             "seconds": self.seconds,
             "primary": self.primary,
-            **self._own_figures(),
+            **self.figures.as_dict(),
+            **bad,
             "turns": [asdict(turn) | {"promoted": turn.promoted} for turn in self.turns],
             "tasks": asdict(self.books) | {"dead_letters": self.dead_letters},
             "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
             "report": self.page,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story(DemoStory):
-    """`verifier` and `judge`: the gain on held-out tasks from the base model to `primary`, of a single sample.
-
-    `served`: of the answer a user gets, the best-scored of the group, by the verifier; `saved`: the samples that this
-    quality does not need any more.
-    """
-
-    first: HeldOutReport
-    sabotage: Sabotage | None
-    verifier: Gain
-    judge: Gain
-    served: Gain
-    saved: Saved
-
-    def _own_faults(self) -> Iterator[str]:
-        if self.sabotage is None or not self.sabotage.stopped:
-            yield "the bad adapter was not rolled back"
-        if not self.verifier.significant:
-            yield "the verifier does not confirm a gain: the interval of the difference reaches 0"
-
-    def _own_figures(self) -> Mapping[str, Any]:
-        return {
-            "held_out": {
-                "verifier": self.verifier.as_dict(),
-                "judge": self.judge.as_dict(),
-                "served": self.served.as_dict(),
-            },
-            "samples_saved": asdict(self.saved) | {"samples": self.saved.samples},
-            "bad_adapter": None if self.sabotage is None else asdict(self.sabotage),
-            "first": self.first.as_dict(),
         }
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from demos.books import Account
-from demos.held_out_view import counts_table
-from demos.story import DemoStory, DemoTurn, Story
-from ratchet.experiments.gain import MARGIN, Gain, format_gain, format_interval
+from demos.story import DemoTurn, Example, Sabotage, Story
+from ratchet.experiments.gain import Estimate, Gain, format_gain, format_interval
 from schemas.records.decision import Decision
 from services.cli.terminal import table
 from services.cli.watch.view import seconds
@@ -21,23 +21,15 @@ LONG_S = 600.0
 
 
 def render_story(story: Story) -> Group:
-    return render_demo(
-        story,
-        heading("Held-out tasks, before and after (95 % confidence interval)"),
-        _gains(story),
-        then=(heading("The bad adapter"), _sabotage(story)),
-    )
-
-
-def render_demo(story: DemoStory, *first: RenderableType, then: Sequence[RenderableType] = ()) -> Group:
-    """What any demo shows, with its own figures `first`, and what was to happen `then` behind its decisions."""
+    """Return the demo's own figures first, and what any demo shows."""
+    bad = (heading("The bad adapter"), _sabotage(story.sabotage)) if story.rollback else ()
     return Group(
-        *first,
+        *story.figures.tables(story.primary),
         heading("Versions trained"),
         _turns_table(story.turns),
         heading("Decisions, each with its evidence (UTC)"),
         _decisions_table(story.decisions),
-        *then,
+        *bad,
         heading("The ledger of the whole demo"),
         _books_table(story.books, story.dead_letters),
         _verdict(story.faults, story.seconds),
@@ -48,53 +40,39 @@ def heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
 
 
-def _gains(story: Story) -> Group:
-    shown = gains_table(story)
-    shown.add_row("served", *gain_cells(story.served))
-    shown.add_row("single", *gain_cells(story.verifier))
-    shown.add_row("judge", *gain_cells(story.judge))
-    note = (
-        f"{_saved(story)} Means over {story.verifier.before.tasks} tasks, paired by task, normal approximation. "
-        "Served is what a user gets, the best-scored of the group; single is one sample; both right or wrong by a "
-        "verifier that nobody in the fleet has. The judge is the bigger model, whose scores of single samples the "
-        "fleet learned from."
-    )
+def gains_table(primary: str, gains: Mapping[str, Gain], note: str, blanked: Estimate | None = None) -> Group:
+    """Return a row a gain, under its name, and the note below them. `blanked`: an estimate of the primary alone."""
+    shown = table("", "v1.0.0, the base model", f"{primary}, the primary", "difference")
+    for name, gain in gains.items():
+        before, after, difference = format_gain(gain)
+        style = "bold green" if gain.significant else "bold red"
+        shown.add_row(name, before, after, Text(difference, style=style))
+    if blanked is not None:
+        shown.add_row("blanked", "", format_interval(blanked), "")
     return Group(shown, Text(note, style="dim"))
 
 
-def _saved(story: Story) -> str:
-    saved = story.saved
-    if saved.needed is None or saved.difference is None:
-        return f"No number of samples up to {saved.group} is proved as good as v1.0.0's best of {saved.group}."
-    difference = format_interval(saved.difference, signed=True)
-    return (
-        f"The best of {saved.needed} of {story.primary} is proved as good as v1.0.0's best of {saved.group} "
-        f"({difference}, margin {MARGIN}): {saved.samples} of {saved.group} samples saved."
-    )
-
-
-def gains_table(story: DemoStory) -> Table:
-    """To be filled with a row a figure: its name and `gain_cells`."""
-    return table("", "v1.0.0, the base model", f"{story.primary}, the primary", "difference")
-
-
-def gain_cells(gain: Gain) -> tuple[str | Text, ...]:
-    style = "bold green" if gain.significant else "bold red"
-    before, after, difference = format_gain(gain)
-    return before, after, Text(difference, style=style)
-
-
-def examples_table(examples: Iterable[tuple[str, tuple[str, str], tuple[bool, bool]]]) -> Table:
-    """Of each what was asked, the answers before and after, and whether they are right."""
+def examples_table(examples: Iterable[Example[Any]]) -> Table:
+    """Return what was asked, and the answers before and after, in the colour of right or wrong."""
     found = Table(box=None, show_header=False, pad_edge=False)
     found.add_column(style="dim", no_wrap=True)
     found.add_column()
-    for asked, answers, right in examples:
-        found.add_row("asked", Text(asked))
-        for when, answer, is_right in zip(("before", "after"), answers, right, strict=True):
+    for one in examples:
+        found.add_row("asked", Text(one.label))
+        for when, answer, is_right in zip(("before", "after"), one.answers, one.right, strict=True):
             found.add_row(when, Text(answer, style="green" if is_right else "red"))
         found.add_row("", "")
     return found
+
+
+def counts_table(*rows: tuple[str, int, int | None]) -> Table:
+    """Return what was counted, the count, and red where it is not what it should be."""
+    shown = Table(box=None, show_header=False, pad_edge=False)
+    shown.add_column()
+    shown.add_column(justify="right")
+    for name, count, wanted in rows:
+        shown.add_row(name, Text(f"{count:,}", style="red" if wanted not in (None, count) else ""))
+    return shown
 
 
 def _turns_table(turns: Iterable[DemoTurn]) -> Table:
@@ -130,8 +108,7 @@ def _version(decision: Decision) -> str:
     return str(getattr(decision.move, "version", None) or (running.arms[0] if running else ""))
 
 
-def _sabotage(story: Story) -> Text:
-    bad = story.sabotage
+def _sabotage(bad: Sabotage | None) -> Text:
     if bad is None:
         return Text("None was injected: there was no trained primary to turn around.", style="red")
     if not bad.stopped:

@@ -11,8 +11,8 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from demos.held_out import MOST_OPEN
-from demos.tasks import users_tasks
+from demos.books import MOST_OPEN
+from demos.sort.demo import users_tasks
 from ratchet.client import Fleet
 from schemas.messages.result import Result
 from services.cli.fleet.folder import FleetAccess

@@ -25,11 +25,11 @@ import aio_pika
 
 from bench.machine import machine
 from bench.unattended.memory import Flatness, Memory
-from demos.held_out import dead_letters, measure
-from demos.performance import write_golden_set
-from demos.real.plan import MODEL, RealPlan, message, settings
-from demos.real.story import ALL, Right, gains_of, right_answers
-from demos.real.tasks import real_tasks
+from demos.books import Measured, dead_letters, measure
+from demos.demo import Sizes
+from demos.performance import AGENT, write_golden_set
+from demos.real.demo import ALL, MODEL, RealDemo, settings
+from demos.real.tasks import RealTask
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.gain import Gain
 from ratchet.models.fetch import fetch
@@ -45,7 +45,6 @@ from services.cli.fleet.own_fleet import FleetPlace, only
 from services.cli.fleet.start import start_fleet, stop_fleet
 
 OUT = Path(__file__).parents[1] / "out" / "unattended.json"
-AGENT = "small"
 LOOK_EVERY_S = 15.0
 SETTLED_S = 600.0
 """From then on memory is to be flat."""
@@ -63,11 +62,12 @@ def main() -> None:
         "RATCHET_MODELS_DIR": str(models),
         "RATCHET_TRAIN_AFTER_GROUPS": str(options.groups),
     }
-    plan = RealPlan(64, 4, options.samples, options.seed, 600.0)
+    sizes = Sizes(tasks=64, samples=4, turns=1, groups=options.groups, no_turn_after=0.0, timeout=600.0)
+    demo = RealDemo(sizes=sizes, seed=options.seed, answers=options.samples)
     with only(place.settings("") | fleet):
         stop_fleet()
         place.make_anew("")
-        write_golden_set(place, AGENT, plan.golden)
+        write_golden_set(place, demo.golden_tasks())
         started = FleetOptions(
             agents=(AGENT,),
             model=MODEL,
@@ -77,7 +77,7 @@ def main() -> None:
         )
         start_fleet(started, None, 600.0, insist=False)
         try:
-            told, sound = watch(place, plan, options)
+            told, sound = watch(place, demo, options)
         finally:
             stop_fleet()
     options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -85,19 +85,16 @@ def main() -> None:
     sys.exit(0 if sound else 1)
 
 
-def watch(place: FleetPlace, plan: RealPlan, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
+def watch(place: FleetPlace, demo: RealDemo, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
     """What is to be written, and whether all of it holds."""
     access = FleetAccess.here()
     store = RegistryStore.from_settings(FleetSettings.read(adapters_dir=place.adapters, logs_dir=place.logs))
     memory = Memory(FleetFolder.here())
-    asked = (
-        message(task, f"hour-{uuid.uuid4().hex[:12]}", options.samples) for task in real_tasks("train", options.seed)
-    )
-    statuses = asyncio.run(_traffic(access, asked, memory, store, options.minutes * 60, options.rate))
+    statuses = asyncio.run(_traffic(access, demo.users(), memory, store, options.minutes * 60, options.rate))
     letters = dead_letters(access)
     decisions = [decision for decision, _ in store.ledger.read()]
     primary = store.read().agent(AGENT).primary
-    gains = _gains(access, plan, primary)
+    gains = _gains(access, demo, primary)
     flat = sorted(memory.flatness(SETTLED_S, options.minutes * 60), key=lambda one: one.name)
     trained = list(memory.short_lived(options.minutes * 60))
     faults = list(_faults(statuses, letters, decisions, gains[ALL], flat))
@@ -168,15 +165,14 @@ async def _look(memory: Memory, store: RegistryStore, began: float, statuses: Co
         await asyncio.sleep(LOOK_EVERY_S)  # between two looks
 
 
-def _gains(access: FleetAccess, plan: RealPlan, primary: str) -> dict[str, Gain]:
+def _gains(access: FleetAccess, demo: RealDemo, primary: str) -> dict[str, Gain]:
     """Held-out tasks, of the model as it was fetched and of the primary."""
 
-    def right(version: str) -> Right:
-        run = uuid.uuid4().hex[:8]
-        tasks = {f"hour-{run}-{number:04}": task for number, task in enumerate(plan.held_out)}
-        return right_answers(tasks, measure(access, plan.asked(tasks, version), plan.stall_s, lambda: None).rows)
+    def answers(stage: str, version: str) -> Measured[RealTask]:
+        tasks = demo.named(stage, demo.held_out())
+        return measure(access, tasks, demo.asked(tasks, version, demo.sizes.samples), demo.sizes.timeout)
 
-    return gains_of(plan.held_out, right(BASE_VERSION), right(primary))
+    return demo.gains(answers("before", BASE_VERSION), answers("after", primary))
 
 
 def _faults(

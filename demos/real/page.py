@@ -1,111 +1,115 @@
-"""The report of a real demo: one HTML page without a script, with the picture and answers before and after. Pure.
+"""The result of the real demo: a picture of the answers before and after, and a page with it and the story. Pure.
 
-Texts come from a model: they are escaped, and the policy lets nothing act or be loaded.
+Texts come from a model: they are escaped, and the page's policy lets nothing act or be loaded.
 """
 
 from __future__ import annotations
 
-import itertools
-from base64 import b64encode
-from collections.abc import Iterable
-from hashlib import sha256
+import io
+from collections.abc import Iterator, Mapping
 from html import escape
 
-from demos.real.picture import picture
-from demos.real.story import RealStory
-from demos.real.view import NAMES
-from ratchet.experiments.gain import Gain, format_gain
-from ratchet.page.bundle import styles
+from rich.console import Console
+
+from demos.story import Story
+from demos.story_view import render_story
+from ratchet.experiments.gain import Estimate, Gain
 
 RESULT = "result.html"
 """The page's name in the demo's folder; the picture lies beside it as .svg."""
-OWN_STYLE = """
-main { max-width: 860px; margin: 0 auto; padding: 32px 16px; display: grid; gap: 20px; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: var(--radius); padding: 16px; }
-table { border-collapse: collapse; width: 100%; } td, th { padding: 5px 8px; text-align: left; vertical-align: top; }
-tr + tr { border-top: 1px solid var(--line); } svg { max-width: 100%; height: auto; display: block; }
-"""
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src '{digest}'; base-uri 'none'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'">
 <meta name="viewport" content="width=device-width,initial-scale=1">
-<meta name="color-scheme" content="light dark">
 <title>Ratchet: a real model</title>
-<style>{style}</style>
+<style>
+{stylesheet}
+body {{ color: {foreground}; background: {background}; max-width: 860px; margin: 32px auto; padding: 0 16px; }}
+svg {{ max-width: 100%; height: auto; display: block; }} pre {{ overflow-x: auto; }}
+</style>
 </head>
 <body>
-<main>
-<h1>{title}</h1>
-<p>{summary}</p>
-{picture}
-<section><h2>Held-out answers that are exactly right</h2>{gains}</section>
-<section><h2>Answers before and after</h2>
-<p class="muted">The first held-out tasks of each family, whatever became of them, and the first answer of either
-version.</p>{examples}</section>
-<section><h2>Versions trained</h2>{turns}</section>
-<section><h2>Decisions</h2>{decisions}</section>
-<p class="muted">Scores over time, training curves and the experiments' evidence: <a href="report.html">the fleet's
-report</a>, beside this page.</p>
-</main>
+<h1>TITLE</h1>
+PICTURE
+<pre><code>{code}</code></pre>
+<p>Scores over time, training curves and the experiments' evidence: <a href="report.html">the fleet's report</a>, beside
+this page.</p>
 </body>
 </html>
 """
 
 
-def real_page(story: RealStory) -> str:
-    style = styles("style/tokens.css") + OWN_STYLE
-    return PAGE.format(
-        digest=f"sha256-{b64encode(sha256(style.encode()).digest()).decode()}",
-        style=style,
-        title=escape(f"{story.model}, before and after"),
-        summary=escape(_summary(story)),
-        picture=picture(story),
-        gains=_table(("", "v1.0.0", story.primary, "difference"), itertools.starmap(_gain_row, story.gains.items())),
-        examples=_examples(story),
-        turns=_table(
-            ("version", "from", "became", "groups", "samples", "steps", "tasks of proof"),
-            (
-                (t.version, t.parent, t.state, t.training.groups, t.training.samples, t.training.steps or "–", t.tasks)
-                for t in story.turns
-            ),
-        ),
-        decisions=_table(
-            ("time (UTC)", "what", "because"),
-            ((f"{d.at:%H:%M:%S}", d.move.kind.replace("_", " "), d.reason) for d in story.decisions),
-        ),
-    )
+def result_page(drawn: str, model: str, story: Story) -> str:
+    """Return the picture, and below it what the command shows."""
+    console = Console(record=True, width=110, file=io.StringIO())
+    console.print(render_story(story))
+    page = console.export_html(code_format=PAGE)
+    return page.replace("TITLE", escape(f"{model}, before and after"), 1).replace("PICTURE", drawn, 1)
 
 
-def _summary(story: RealStory) -> str:
-    how = "All as promised" if not story.faults else "Not as promised: " + "; ".join(story.faults)
+WIDTH, LEFT, RIGHT, TOP, BAR, GAP = 760, 90, 60, 64, 20, 22
+BEFORE, AFTER, INK, MUTED, LINE = "#a9aeb8", "#3454d1", "#1c1d20", "#5f646d", "#e2e2dd"
+
+
+def picture(model: str, gains: Mapping[str, Gain], story: Story, seed: int) -> str:
+    """Return the gains as SVG, each under its name; the last one is of all.
+
+    It stands by itself, on a ground of its own, so that it is legible by day and by night.
+    """
+    height = TOP + len(gains) * (2 * BAR + GAP) + 50
+    everything = list(gains.values())[-1]
+    before, after = everything.before, everything.after
+    title = f"{model}: of its held-out answers {before.mean:.2f} were exactly right before, {after.mean:.2f} after"
+    parts = "\n".join(_parts(model, gains, story, seed, height))
     return (
-        f"{how}. Seed {story.seed}, temperature {story.temperature:g}, {story.seconds / 60:.0f} minutes, "
-        f"{story.books.asked:,} tasks, {story.books.lost} lost."
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" font-size="13" '
+        f'font-family="system-ui, sans-serif" fill="{INK}">\n<title>{escape(title)}</title>\n{parts}\n</svg>\n'
     )
 
 
-def _gain_row(name: str, found: Gain) -> tuple[str, ...]:
-    return NAMES[name], *format_gain(found)
+def _parts(model: str, gains: Mapping[str, Gain], story: Story, seed: int, height: int) -> Iterator[str]:
+    yield f'<rect x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="12" fill="#fff" stroke="{LINE}"/>'
+    yield _text(20, 28, f"{model}: held-out answers that are exactly right", weight=600, size=15)
+    yield f'<rect x="20" y="40" width="12" height="12" fill="{BEFORE}"/>'
+    yield _text(38, 51, "v1.0.0, as it was fetched", colour=MUTED)
+    yield f'<rect x="210" y="40" width="12" height="12" fill="{AFTER}"/>'
+    samples = sum(turn.training.samples for turn in story.turns if turn.promoted)
+    learned = f"{story.primary}, learned from {samples:,} scored answers, promoted on live traffic"
+    yield _text(228, 51, learned, colour=MUTED)
+    bottom = height - 46
+    for tenth in (0.0, 0.25, 0.5, 0.75, 1.0):
+        yield f'<line x1="{_x(tenth):.1f}" x2="{_x(tenth):.1f}" y1="{TOP}" y2="{bottom}" stroke="{LINE}"/>'
+        yield _text(_x(tenth), bottom + 16, f"{tenth:.0%}", colour=MUTED, anchor="middle")
+    for row, (name, found) in enumerate(gains.items()):
+        top = TOP + 8 + row * (2 * BAR + GAP)
+        yield _text(LEFT - 12, top + BAR + 4, name, anchor="end", weight=600)
+        yield from _bar(top, found.before, BEFORE)
+        yield from _bar(top + BAR, found.after, AFTER)
+    tasks = found.before.tasks
+    note = f"{tasks} tasks of sentences and values that no training saw · 95 % intervals · seed {seed}"
+    yield _text(WIDTH - 20, height - 12, note, colour=MUTED, anchor="end", size=11)
 
 
-def _examples(story: RealStory) -> str:
-    rows = []
-    for example in story.examples:
-        before, after = example.right
-        rows.append(
-            f"<tr><td>{escape(example.text)}</td><td>{_answer(example.before, before)}</td>"
-            f"<td>{_answer(example.after, after)}</td></tr>"
-        )
-    return f"<table><tr><th>asked</th><th>before</th><th>after</th></tr>{''.join(rows)}</table>"
+def _bar(top: float, value: Estimate, colour: str) -> Iterator[str]:
+    low, high, middle = max(0.0, value.low), min(1.0, value.high), top + BAR / 2
+    width = _x(value.mean) - _x(0)
+    yield f'<rect x="{_x(0):.1f}" y="{top + 1}" width="{width:.1f}" height="{BAR - 2}" fill="{colour}"/>'
+    for stroke, thick in (("#fff", 4), (INK, 1.5)):  # so that it is seen on the bar and beside it
+        ends = f'x1="{_x(low):.1f}" x2="{_x(high):.1f}" y1="{middle}" y2="{middle}"'
+        yield f'<line {ends} stroke="{stroke}" stroke-width="{thick}"/>'
+    yield _text(_x(high) + 6, middle + 4, f"{value.mean:.2f}")
 
 
-def _answer(text: str, right: bool) -> str:
-    return f'<span class="mono {"good" if right else "bad"}">{"✓" if right else "✗"} {escape(text)}</span>'
+def _x(share: float) -> float:
+    return LEFT + share * (WIDTH - LEFT - RIGHT)
 
 
-def _table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = ("".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows)
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in body)}</table>"
+def _text(
+    x: float, y: float, text: str, *, colour: str = INK, anchor: str = "start", weight: int = 400, size: int = 13
+) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" font-weight="{weight}" '
+        f'font-size="{size}">{escape(text)}</text>'
+    )

@@ -217,7 +217,7 @@ def _sentence(text: str) -> str:
 
 
 def plural(item: str) -> str:
-    """Of the goods above."""
+    """Return the plural of one of the goods above."""
     if item.endswith(("shelf", "scarf")):
         return f"{item[:-1]}ves"
     return item + ("es" if item.endswith(("ch", "sh", "x", "s")) else "s")

@@ -11,13 +11,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from demos.toy.tools.agent import in_sandbox
-from demos.toy.tools.agent.conversing import MOST_CALLS
+from demos.tools import in_sandbox
+from demos.tools.agent import MOST_CALLS, PROGRAM
 from demos.toy.tools.task import TOOLS, ToolTask, outcome
 from ratchet.logs.rows import AnswerRow
 from schemas.messages.workspace import Workspace
 
-PROGRAM = "tool-agent"
 PROGRAMS = "programs.toml"
 """The name of the runner's file of programs in the demo's folder."""
 AT = "/program"
@@ -31,7 +30,7 @@ _FILE = re.compile(r"""^diff --git .* "?b/(.+?)"?$""", re.MULTILINE)
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """Beside those of the demo; `folder` is its own."""
+    """Return the settings beside those of the demo; `folder` is its own."""
     return {"RATCHET_SANDBOX_RUNS_AT_ONCE": str(RUNS_AT_ONCE), "RATCHET_RUNNER_DIR": str(folder / "runner")}
 
 
@@ -59,7 +58,7 @@ calls = {MOST_CALLS}
 
 
 def message_fields(task: ToolTask) -> dict[str, Any]:
-    """Of a Task: its files, and what only the scorer sees."""
+    """Return the fields of a Task: its files, and what only the scorer sees."""
     return {"workspace": Workspace(files=task.files), "reference": task.sum, "criteria": criteria(task)}
 
 
@@ -81,13 +80,15 @@ def criteria(task: ToolTask) -> str:
 
 
 def outcome_of(row: AnswerRow) -> str:
-    """Of a rollout, in the form of the agent that tells it itself: by the files that its sandbox held in the end."""
+    """Return the outcome of a rollout, in the form of the agent that tells it itself: by the files that its sandbox
+    held in the end."""
     said = row.response or ""
     return said if row.artifact is None else outcome(changed_by(row.artifact.patch), said)
 
 
 def changed_by(patch: str) -> dict[str, str]:
-    """By name, what files hold that a patch changes or makes; each had a line at most, so all of it is in the patch."""
+    """Return by name what files hold that a patch changes or makes; each had a line at most, so all of it is in the
+    patch."""
     _, *parts = _FILE.split(patch)
     return {name: _now(diff) for name, diff in zip(parts[::2], parts[1::2], strict=True)}
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from demos.toy.recipe import JUDGE, SMALL, Network
-from demos.toy.tools.recipe import TOOL_USER
+from demos.toy.recipe import JUDGE, SMALL, TOOL_USER, Network
 
 RECIPE_FILE = "ratchet_recipe.json"
 SEED = 0

@@ -87,7 +87,7 @@ class AppendFile:
         return (seen.st_ino, seen.st_dev, seen.st_size) == (ours.st_ino, ours.st_dev, size)
 
     def where(self) -> str:
-        """Where the bytes can be reached even if the file was removed, while this process runs."""
+        """Return a path under which this process reaches the bytes even if the file was removed."""
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ def explain(error: OSError, path: Path, doing: str = "written") -> JournalError:
 
 
 def unavailable(error: BaseException, path: Path | None = None) -> StorageUnavailable | None:
-    """What to raise instead of an error that only says that a disk can't be used now; None for any other."""
+    """Return what to raise instead of an error that says no more than that a disk can't be used now; else None."""
     if not isinstance(error, OSError) or error.errno not in _OF_THE_DISK:
         return None
     explained = explain(error, path or Path(str(error.filename or "a file")), "read")

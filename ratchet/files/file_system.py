@@ -42,7 +42,7 @@ class Mount(NamedTuple):
 
 
 def mounts(lines: Iterable[str]) -> Iterator[Mount]:
-    """As /proc/self/mountinfo tells, in the order in which they were mounted."""
+    """Return the mounts that /proc/self/mountinfo tells, in the order in which they were mounted."""
     for line in lines:
         place, _, system = line.partition(" - ")
         fields, kind = place.split(), system.split()
@@ -58,14 +58,14 @@ def mount_of(folder: Path, found: Iterable[Mount]) -> Mount | None:
 
 
 def wrong_for_index(mount: Mount) -> str | None:
-    """Why SQLite can't be relied on there."""
+    """Return why SQLite can't be relied on there."""
     if mount.type in NETWORK and not _is_sandbox(mount):
         return f"{_named(mount)} is not a disk of this machine, and SQLite's write-ahead log works on no other"
     return None
 
 
 def wrong_for_logs(mount: Mount) -> str | None:
-    """Why locks and renames can't be relied on there."""
+    """Return why locks and renames can't be relied on there."""
     if mount.type in WITHOUT_PROMISES and not _is_sandbox(mount):
         return f"{_named(mount)} keeps no promise of flock and rename between those who use it"
     if mount.type in NETWORK and (option := LOCAL_LOCKS.search(mount.options)):

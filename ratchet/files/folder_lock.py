@@ -64,7 +64,7 @@ class FolderLock:
             self._fd = None
 
     def holder(self) -> str:
-        """Who holds it, or held it last, as `pid 123 on host`; for a message to a person."""
+        """Return the process that holds it, or held it last, as `pid 123 on host`; for a message to a person."""
         try:
             return self.path.read_text("utf-8", "replace").partition("\n")[0].strip() or "nobody"
         except FileNotFoundError:

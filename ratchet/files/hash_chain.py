@@ -15,7 +15,7 @@ NOTHING_BEFORE = "0" * 64
 
 
 class Link(NamedTuple):
-    """Of a line: its number, from 1 on, and its sha256."""
+    """A line's number, from 1 on, and its sha256."""
 
     sequence: int = 0
     sha256: str = NOTHING_BEFORE

@@ -1,1 +1,1 @@
-"""What the fleet keeps on disk: the append-only logs, and files that change atomically or under a lock."""
+"""Keeps the fleet's append-only logs, and files that change atomically or under a lock."""

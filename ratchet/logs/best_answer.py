@@ -1,4 +1,4 @@
-"""Which answer of a group the user gets: the one place that chooses. Pure.
+"""Chooses the answer of a group that the user gets; nothing else chooses. Pure.
 
 The Result is a function of the logged lines alone, so that the one sent and the one rebuilt from the log are the same.
 How it is chosen is the task's `select`, which its lines have:
@@ -73,7 +73,7 @@ AnswerLine = TypeVar("AnswerLine", bound=Answered)
 
 
 def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
-    """Of the lines of one task, in the order of its samples, the one whose answer the user gets."""
+    """Return the line whose answer the user gets, of those of one task, in the order of its samples."""
     select = lines[0].select
     if select is None:
         return best(lines)
@@ -102,12 +102,12 @@ def best(lines: Iterable[Line]) -> Line:
 
 
 def best_index(scores: Sequence[float | None]) -> int:
-    """Where the best of these is."""
+    """Return the place of the best of these."""
     return min(range(len(scores)), key=lambda index: _loss(scores[index]))
 
 
 def passes(score: float | None, pass_score: float | None) -> bool:
-    """Of `first-passing`, where the task names that score, or none."""
+    """Return the score that `first-passing` asks for, where the task names one."""
     return score is not None and score >= (PASSES if pass_score is None else pass_score)
 
 
@@ -118,25 +118,25 @@ def first_passing(lines: Sequence[AnswerLine]) -> AnswerLine | None:
 
 
 def votes(lines: Sequence[AnswerLine], line: AnswerLine) -> int:
-    """How many of the answers that have a vote say what this one says, itself included; 0 where it has none."""
+    """Return how many of the answers that have a vote say what this one says, itself included; 0 where it has none."""
     voting = _voting(lines)
     own = vote_of(line).meaning
     return sum(vote_of(other).meaning == own for other in voting) if any(one is line for one in voting) else 0
 
 
 def is_best(select: str | None) -> bool:
-    """Whether the user gets the best-scored."""
+    """Tell whether the user gets the best-scored."""
     return select in (None, "best")
 
 
 def is_censored(select: str | None) -> bool:
-    """Whether it depends on the scores of a group which of its answers were made at all: then what there is of them is
-    no sample of what the model writes, and nothing is learned, measured or tried on it."""
+    """Tell whether it depends on the scores of a group which of its answers were made at all: then what there is of
+    them is no sample of what the model writes, and nothing is learned, measured or tried on it."""
     return select == FIRST_PASSING
 
 
 def result_of(lines: Sequence[Interaction]) -> Result:
-    """Of all the lines of one task, in the order of its samples."""
+    """Return the result of a task, from all its lines in the order of its samples."""
     line = chosen(lines)
     given = line.select is not None and line.sample is not None
     nothing = came_to_nothing(lines)
@@ -162,8 +162,9 @@ def result_of(lines: Sequence[Interaction]) -> Result:
 
 
 def came_to_nothing(lines: Sequence[AnswerLine]) -> str | None:
-    """Of all the lines of one task: why it has no answer although each rollout left one, as a reason; None where one of
-    them ended by itself, called the model or earned something. Only those count that say how they ended."""
+    """Return, for all the lines of one task, why it has no answer although each rollout left one, as a reason; None
+    where one of them ended by itself, called the model or earned something. Only those count that say how they
+    ended."""
     if any(line.sample_says is None or _called_the_model(line) or _earned_something(line) for line in lines):
         return None
     first = lines[0]
@@ -207,7 +208,7 @@ def _ends(lines: Sequence[Interaction]) -> tuple[RolloutEnd, ...] | None:
 
 
 def _remark(lines: Sequence[Interaction], *, late: bool) -> str | None:
-    """What the user of an answered deliberation should know."""
+    """Return what the user of an answered deliberation should know."""
     scored = sum(line.score is not None for line in lines)
     found = []
     if late:

@@ -45,7 +45,7 @@ class Groups(Generic[Key, Line]):
         return [group[index] for index in sorted(group)]
 
     def begun(self, key: Key) -> Mapping[int, Line]:
-        """What there is of a group that is not whole, by sample."""
+        """The samples there are of a group that is not whole."""
         return self._open.get(key, {})
 
     def rest(self) -> Iterator[tuple[Key, list[Line]]]:

@@ -33,7 +33,7 @@ _assigned, _logged = msgspec.json.Decoder(AssignedRow), msgspec.json.Decoder(End
 
 
 def disagreement(index: Path, logs_dir: Path) -> str | None:
-    """What the index does not know although it says so, as a sentence; None where nothing was found.
+    """Return a sentence on what the index does not know although it says so; None where nothing was found.
 
     None too where there is no index, or none that can be read: that is found by opening it.
     """
@@ -73,7 +73,8 @@ def _assignments(db: sqlite3.Connection, logs_dir: Path) -> str | None:
 
 
 def _knows(db: sqlite3.Connection, work: AssignedRow, position: int) -> bool:
-    """As it is known, or passed over: of two lines with one number or one id the first counts (`quarantine.jsonl`)."""
+    """Tell whether it is known, or passed over: of two lines with one number or one id the first counts
+    (`quarantine.jsonl`)."""
     query = "SELECT coalesce(line, 0) FROM tasks WHERE task_id = ? OR sequence = ?"
     rows = db.execute(query, (work.task_id, work.arm.sequence)).fetchall()
     return any(line <= position for (line,) in rows)
@@ -93,7 +94,7 @@ def _interactions(db: sqlite3.Connection, logs_dir: Path) -> str | None:
 
 
 def _some_lines(db: sqlite3.Connection, logs_dir: Path, name: str) -> Iterator[Line]:
-    """Of the active file, before the byte up to which the index says it is current."""
+    """Yield lines of the active file, before the byte up to which the index says it is current."""
     start, known = sealed_end(sealed_segments(logs_dir, name)), _position(db, name) or 0
     path = active_path(logs_dir, name)
     if known <= start or not path.exists():

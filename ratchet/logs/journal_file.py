@@ -112,7 +112,7 @@ class JournalFile:
             raise explain(error, self.path) from error
 
     def take_sealed(self) -> bool:
-        """Whether a segment was sealed since the last call."""
+        """Tell whether a segment was sealed since the last call."""
         sealed, self._sealed = self._sealed, False
         return sealed
 
@@ -137,7 +137,8 @@ class JournalFile:
         self.start, self._tail, self._sealed = self.end, b"", True
 
     def _begin_anew(self) -> None:
-        """Whoever still has the active file open appends behind the end of a segment from now on, or to no file at all.
+        """Begin a new active file. A process that still has the old one open appends behind the end of a segment from
+        now on, or to no file at all.
 
         Call it within `changing`.
         """

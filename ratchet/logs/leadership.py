@@ -1,4 +1,5 @@
-"""Who may write the logs of a folder: one process at a time, the leader, under an epoch that grows with each new one.
+"""Decides which process may write the logs of a folder: one at a time, the leader, under an epoch that grows with each
+new one.
 
 `.lock` in the folder says who leads. Its flock dies with the leader, so that a standby takes over at once; a counter in
 it moves while the leader works, so that a standby takes over from one that hangs. Each new leader puts another file in
@@ -53,7 +54,7 @@ LEASE = re.compile(
 
 
 class Fence(Protocol):
-    """What a writer asks before and after it writes."""
+    """The question that a writer asks before and after it writes."""
 
     @property
     def epoch(self) -> int | None:
@@ -75,7 +76,7 @@ class Fence(Protocol):
 
 
 class Unfenced:
-    """Of a log that one process writes and nobody takes over."""
+    """The fence of a log that one process writes and nobody takes over."""
 
     epoch: int | None = None
     must_seal = False
@@ -93,7 +94,7 @@ UNFENCED = Unfenced()
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a leader says of itself."""
+    """The statement of a leader about itself."""
 
     epoch: int
     boot: str
@@ -116,7 +117,7 @@ def parsed(text: str) -> Lease | None:
 
 
 def newest_epoch(folder: Path) -> int:
-    """Of the newest lines of the logs; 0 where they have none."""
+    """Return the epoch of the newest lines of the logs; 0 where they have none."""
     epochs = [0]
     for log in LEADERS_LOGS:
         for line in active_tail(folder, log, 1):
@@ -159,7 +160,7 @@ class Leadership:
         return self.lock.path
 
     def holder(self) -> str:
-        """Who leads, or led last, for a message to a person."""
+        """Return the process that leads, or led last, for a message to a person."""
         return self.lock.holder()
 
     def try_lead(self) -> bool:
@@ -180,7 +181,7 @@ class Leadership:
             raise explain(error, self.path) from error
 
     def check(self) -> None:
-        """As Fence."""
+        """Check, as a Fence."""
         if self._fd is None and self.epoch is not None:  # a thread that ends later than the event loop did
             raise LeadershipLost(f"{self.folder} was given up in order: this process writes nothing more")
         if self._fd is None or self._file_there() != self._file:
@@ -188,7 +189,8 @@ class Leadership:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """As Fence. What is done within must be short: a process that is stopped in it can't be followed by another."""
+        """Hold the lead within the block, as a Fence. It must be short: a process that is stopped in it can't be
+        followed by another."""
         self.check()
         with self._changes(CHANGE_TIMEOUT_S):
             self.check()
@@ -226,7 +228,7 @@ class Leadership:
         return self._idle_s >= self.lease_s
 
     def _claim(self, known: tuple[tuple[int, int], str], free: bool) -> bool:
-        """By a file that takes the place of the one that was looked at; False where another's did."""
+        """Claim the lead by a file that takes the place of the one that was looked at; False where another's did."""
         file, text = known
         before, newest = parsed(text), newest_epoch(self.folder)
         epoch = max(before.epoch if before else 0, newest) + 1

@@ -1,4 +1,4 @@
-"""Whether a logged answer can teach at all, as far as its line alone says. Pure.
+"""Tells whether a logged answer can teach at all, as far as its line alone says. Pure.
 
 The trainer leaves out more, which takes the whole window to know: groups that are equal or not whole, other versions,
 scorers and temperatures (services/trainer/data).
@@ -13,7 +13,7 @@ from schemas.records.interaction import Interaction
 
 
 def teaches_nothing(line: Interaction) -> str | None:
-    """Why no training learns from it, as a clause; None where one may."""
+    """Return why no training learns from it, as a clause; None where one may."""
     sampling = line.sampling
     if line.sample is None:
         return "there is no answer"

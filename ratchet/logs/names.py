@@ -1,4 +1,4 @@
-"""What the logs are called, and the files beside them in the logs folder. Nobody else names them."""
+"""The names of the logs, and of the files beside them in the logs folder. Nobody else names them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OWN_TASKS = (GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS)
 
 
 def file_name(log: str) -> str:
-    """Of its active file. A line is known by it also when it has moved to a sealed segment."""
+    """Return the name of its active file. A line is known by it also when it has moved to a sealed segment."""
     return f"{log}.jsonl"
 
 

@@ -1,4 +1,4 @@
-"""Which samples of a group are compared with one another: all of them, or those of one program each. Pure.
+"""Finds the samples of a group that are compared with one another: all of them, or those of one program each. Pure.
 
 A program is what the model was asked in, as the task is: none of the policy's choosing. That one of two programs scores
 better than the other by the same model says nothing about the model's tokens.
@@ -32,7 +32,8 @@ def widest_range(scores: Sequence[float], sets: Sequence[Sequence[int]]) -> floa
 
 
 def are_level(scores: Sequence[float], programs: Sequence[str | None], baseline: Baseline) -> bool:
-    """Whether no sample scores otherwise than those it is compared with: nothing is to be learned by comparing them."""
+    """Tell whether no sample scores otherwise than those it is compared with: nothing is to be learned by comparing
+    them."""
     return widest_range(scores, peers(programs, baseline)) <= ZERO_SPREAD
 
 

@@ -35,7 +35,7 @@ class BadLine(NamedTuple):
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """As written: `line` where the bytes are UTF-8, else `line_base64`."""
+    """A line as written: `line` where the bytes are UTF-8, else `line_base64`."""
 
     file: str
     position: Position
@@ -69,7 +69,7 @@ class Quarantine:
 
 
 def read_quarantine(folder: Path) -> Iterator[BadLine]:
-    """What is in quarantine; a line torn by a crash is passed over, for its bad line is found again."""
+    """Yield what is in quarantine; a line torn by a crash is passed over, for its bad line is found again."""
     path = folder / QUARANTINE
     if not path.exists():
         return

@@ -62,7 +62,7 @@ class Line(NamedTuple):
 
 
 class Record(NamedTuple, Generic[T]):
-    """Where a line is, and what it decoded to."""
+    """A line's place, and the value it decoded to."""
 
     position: Position
     end: Position
@@ -70,7 +70,7 @@ class Record(NamedTuple, Generic[T]):
 
 
 def warn(bad: BadLine) -> None:
-    """What happens to a bad line where nobody says otherwise: a warning in the log of the process."""
+    """Warn of a bad line in the log of the process: the usual thing to do."""
     log.warning("bad-line", f"{bad.file} at byte {bad.position:,} passed over: {bad.reason}")
 
 
@@ -109,7 +109,7 @@ def follow(
 
 
 def tail_position(folder: Path, name: str, count: int) -> Position:
-    """Where the last `count` lines start, or the oldest there is. Reads no more of the log than it needs."""
+    """Return where the last `count` lines start, or the oldest there is. Reads no more of the log than it needs."""
     starts = file_starts(folder, name)
     for start in starts:
         lines = LogReader(folder, name, start, on_bad=lambda bad: None).whole_lines()
@@ -120,13 +120,14 @@ def tail_position(folder: Path, name: str, count: int) -> Position:
 
 
 def file_starts(folder: Path, name: str) -> list[Position]:
-    """Where the active file and each sealed segment begin, the newest first."""
+    """Yield where the active file and each sealed segment begin, the newest first."""
     sealed = sealed_segments(folder, name)
     return sorted({sealed_end(sealed), *(segment.start for segment in sealed)}, reverse=True)
 
 
 def start_of_newest(folder: Path, name: str, most_bytes: int) -> Position:
-    """Of the first segment from which on no more than `most_bytes` are left, and never before what is kept."""
+    """Return the start of the first segment from which on no more than `most_bytes` are left, and never before what is
+    kept."""
     active, starts = active_path(folder, name), file_starts(folder, name)
     end = starts[0] + (active.stat().st_size if active.exists() else 0)
     start = next((one for one in reversed(starts) if end - one <= most_bytes), starts[0])

@@ -15,7 +15,7 @@ Prompt = str | list[dict[str, Any]]
 
 
 class EpochRow(msgspec.Struct):
-    """Of any log: under which leader it was written; 0 for lines from before there were epochs."""
+    """The leader under which a line of any log was written; 0 for lines from before there were epochs."""
 
     epoch: int = 0
 
@@ -27,20 +27,20 @@ class ArmRow(msgspec.Struct):
 
 
 class ArmedRow(msgspec.Struct):
-    """Of either log: which number the task had, and in which experiment it was."""
+    """A line of either log: which number the task had, and in which experiment it was."""
 
     arm: ArmRow
 
 
 class DatedRow(msgspec.Struct):
-    """Of any log: when it was written, in one of the two fields."""
+    """A line of any log: when it was written, in one of the two fields."""
 
     admitted_at: datetime | None = None
     timestamp: datetime | None = None
 
 
 class SampleRow(msgspec.Struct):
-    """Of either log: whose line it is."""
+    """A line of either log: whose it is."""
 
     task_id: str
     sample: int | None = None
@@ -51,14 +51,14 @@ class SequenceRow(msgspec.Struct):
 
 
 class AssignedRow(msgspec.Struct):
-    """Which task an assignment is of, and its number."""
+    """The task of an assignment, and its number."""
 
     task_id: str
     arm: SequenceRow
 
 
 class EndedRow(AssignedRow):
-    """Which line of its task's group it is: without a sample, or the last one, the task ended with it."""
+    """The place of a line in its task's group: without a sample, or as the last one, it ended the task."""
 
     sample: int | None = None
     group_size: int = 0
@@ -71,7 +71,7 @@ class ScorerRow(msgspec.Struct, frozen=True):
 
 
 class ScoreRow(msgspec.Struct):
-    """Of an interaction: what statistics need."""
+    """An interaction: what statistics need."""
 
     task_id: str
     agent_id: str = ""
@@ -84,7 +84,7 @@ class ScoreRow(msgspec.Struct):
 
 
 class ArtifactRow(msgspec.Struct):
-    """What an answer left in its workspace."""
+    """The artifact that an answer left in its workspace."""
 
     patch: str = ""
     files: dict[str, str] = {}
@@ -99,14 +99,14 @@ class RoleUsageRow(msgspec.Struct):
 
 
 class CallsRow(msgspec.Struct):
-    """How often a rollout called the model."""
+    """The number of a rollout's calls of the model."""
 
     calls: int = 0
     roles: dict[str, RoleUsageRow] = {}
 
 
 class ScoredAnswerRow(ScoreRow):
-    """Of an interaction: whether two answers of a group are the same, and what the user's was chosen by."""
+    """An interaction: whether two answers of a group are the same, and what the user's was chosen by."""
 
     response: str | None = None
     select: str | None = None
@@ -124,7 +124,7 @@ class ScoredAnswerRow(ScoreRow):
 
 
 class AnswerRow(ScoredAnswerRow):
-    """Of an interaction: what people are shown."""
+    """An interaction: what people are shown."""
 
     input: Prompt = ""
     status: str = "ok"
@@ -136,7 +136,7 @@ class AnswerRow(ScoredAnswerRow):
 
 
 class EvaluatedRow(AnswerRow):
-    """Of an interaction: what an evaluation counts."""
+    """An interaction: what an evaluation counts."""
 
     adapter_sha256: str | None = None
     score_status: str | None = None
@@ -144,7 +144,7 @@ class EvaluatedRow(AnswerRow):
 
 
 class WorkRow(msgspec.Struct):
-    """Of an assignment: what a list of tasks shows."""
+    """An assignment: what a list of tasks shows."""
 
     agent_id: str | None = None
     input: Prompt = ""
@@ -171,7 +171,7 @@ class ReferenceRow(msgspec.Struct, frozen=True):
 
 
 class SelectionRow(msgspec.Struct):
-    """Of an interaction: what decides whether it may teach. Raw fields are not decoded, only known to be there."""
+    """An interaction: what decides whether it may teach. Raw fields are not decoded, only known to be there."""
 
     task_id: str
     agent_id: str
@@ -215,7 +215,7 @@ class HeldRow(msgspec.Struct):
 
 
 class SegmentRow(msgspec.Struct):
-    """Of a conversation: tokens, which of the completion's were sampled, and with what log-probabilities."""
+    """A segment of a conversation: tokens, which of the completion's were sampled, and with what log-probabilities."""
 
     prompt_ids: list[int]
     completion_ids: list[int]
@@ -226,7 +226,7 @@ class SegmentRow(msgspec.Struct):
 
 
 class TokensRow(msgspec.Struct):
-    """Of an interaction: what is learned from, in one of three forms."""
+    """An interaction: what is learned from, in one of three forms."""
 
     prompt_ids: list[int] | None = None
     completion_ids: list[int] | None = None
@@ -237,7 +237,7 @@ class TokensRow(msgspec.Struct):
 
 
 class DemonstrationRow(msgspec.Struct):
-    """Of an interaction: what a demonstration of its task is made from."""
+    """An interaction: what a demonstration of its task is made from."""
 
     task_id: str
     input: msgspec.Raw = msgspec.Raw()
@@ -246,7 +246,7 @@ class DemonstrationRow(msgspec.Struct):
 
 
 class UsageRow(msgspec.Struct):
-    """What a rollout took."""
+    """The cost of a rollout."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -256,7 +256,7 @@ class UsageRow(msgspec.Struct):
 
 
 class ProgramRow(msgspec.Struct):
-    """Of an interaction: which program made it, how that ended and what it took."""
+    """An interaction: which program made it, how that ended and what it took."""
 
     task_id: str
     agent_id: str
@@ -273,7 +273,7 @@ class ProgramRow(msgspec.Struct):
 
 
 class FeedbackRow(msgspec.Struct):
-    """Of feedback: which answer it is about, and what it was worth."""
+    """A line of feedback: which answer it is about, and what it was worth."""
 
     task_id: str
     sample: int

@@ -1,4 +1,4 @@
-"""Whether two answers say the same, for a vote: by their JSON where they are JSON, else by their lines. Pure.
+"""Tells whether two answers say the same, for a vote: by their JSON where they are JSON, else by their lines. Pure.
 
 JSON is compared by its values, whatever its spaces, the order of an object's members, its escapes, and whether a whole
 number is written 2, 2.0 or 2e0; what is no JSON by the letter (a name that is there twice, NaN, a number no double can

@@ -1,4 +1,5 @@
-"""What a log's writer says it wrote: a seal for each sealed segment, and a mark of how far the active file goes.
+"""The statements of a log's writer on what it wrote: a seal for each sealed segment, and a mark of how far the active
+file goes.
 
 The chain of a stretch of lines begins with 32 zero bytes; each line makes it sha256(chain + sum of the line). The sum
 of a line is its sha256, but for a tombstone, which stands in the place of an erased line and says that line's sum. So
@@ -99,7 +100,8 @@ def is_tombstone(line: bytes) -> bool:
 
 
 def tombstone(line: bytes) -> bytes:
-    """What stands in the place of a line that is to be erased, as long as it is. Raises ValueError if it is short."""
+    """Return what stands in the place of a line that is to be erased, as long as it is. Raises ValueError if it is
+    short."""
     short = b'%b"%b"}' % (_BEGINS, line_sum(line).hex().encode())
     if len(line) < len(short):
         raise ValueError(f"a line of {len(line)} bytes is too short for a tombstone of {len(short)}")
@@ -162,7 +164,7 @@ class Sealer:
             self._write_mark(Mark(end, end, self._chain.hex()))
 
     def close(self) -> None:
-        """What comes after this is not by this writer."""
+        """Close. What comes after this is not by this writer."""
         if self._file is None:
             return
         with self._forgiving():

@@ -89,19 +89,20 @@ def _decompressed(file: BinaryIO) -> BinaryIO:
 
 
 def sealed_segments(folder: Path, name: str) -> list[Segment]:
-    """In order; a plain one before its compressed copy where both are there. Empty if there is no such folder."""
+    """Return them in order; a plain one before its compressed copy where both are there. Empty if there is no such
+    folder."""
     pattern = re.compile(rf"{re.escape(name)}-(\d{{15}})-(\d{{15}})\.jsonl(\.zst)?")
     found = (pattern.fullmatch(path.name) for path in (folder.iterdir() if folder.is_dir() else ()))
     return sorted(Segment(folder, name, int(match[1]), int(match[2]), match[3] is not None) for match in found if match)
 
 
 def sealed_end(segments: list[Segment]) -> Position:
-    """Where the active file starts."""
+    """Return where the active file starts."""
     return segments[-1].end if segments else 0
 
 
 def oldest_position(folder: Path, name: str) -> Position:
-    """Where what is left of the log begins: its oldest segments may have been put away."""
+    """Return where the rest of the log begins: its oldest segments may have been put away."""
     return min((segment.start for segment in sealed_segments(folder, name)), default=0)
 
 

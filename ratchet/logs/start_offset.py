@@ -17,7 +17,7 @@ from ratchet.service.errors import JournalError, LogRemoved
 
 
 class LogStartOffsets(msgspec.Struct, frozen=True):
-    """What was removed from the logs of one folder."""
+    """The parts that were removed from the logs of one folder."""
 
     begins: dict[str, Position] = {}
     """By log: its first byte that is still there."""

@@ -64,7 +64,7 @@ class TrajectoryUnreadable(JournalError):
 
 
 class Content(Record):
-    """What a file holds."""
+    """The content of a file."""
 
     task_id: str
     sample: int
@@ -109,7 +109,7 @@ def filled(logs_dir: Path, line: Interaction) -> Interaction:
 
 
 def segments_at(logs_dir: Path, reference: ReferenceRow) -> list[SegmentRow]:
-    """As the trainer reads them. Blocks; raises TrajectoryUnreadable."""
+    """Return the segments as the trainer reads them. Blocks; raises TrajectoryUnreadable."""
     try:
         return msgspec.json.decode(_expanded(logs_dir, reference.sha256, reference.size), type=_ContentRow).segments
     except (msgspec.DecodeError, RecursionError) as error:
@@ -136,7 +136,7 @@ def _expanded(logs_dir: Path, sha256: str, size: int) -> bytes:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """Of an ordinary file only: not through a link, nor from a pipe."""
+    """Read an ordinary file only: not through a link, nor from a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -154,7 +154,8 @@ class TrajectoryFolder:
         self._fence = fence
 
     def write(self, contents: Mapping[str, bytes], position: Position) -> None:
-        """By their sums; all are on disk when this returns. `position`: where the log ends, before their lines.
+        """Write them by their sums; all are on disk when this returns. `position`: where the log ends, before their
+        lines.
 
         Raises DiskFull, JournalError: the next try writes all of them again.
         """
@@ -239,7 +240,7 @@ def _referring(lines: Iterator[Line]) -> Iterator[str]:
 
 
 def sum_in(line: bytes) -> str | None:
-    """Of the trajectory that a line refers to."""
+    """Return the sum of the trajectory that a line refers to."""
     if REFERS not in line:
         return None
     with suppress(DecodeError, msgspec.DecodeError, RecursionError):
@@ -266,7 +267,7 @@ def remove(logs_dir: Path, sums: Collection[str]) -> int:
 
 
 def disk_bytes(logs_dir: Path) -> int:
-    """Of all there are."""
+    """Return the bytes of all there are."""
     total = 0
     with suppress(FileNotFoundError), os.scandir(logs_dir / FOLDER) as entries:
         for entry in entries:

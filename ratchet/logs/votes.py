@@ -1,4 +1,4 @@
-"""What an answer says in a vote (`select: majority`), and whether it votes at all. Pure.
+"""Finds what an answer says in a vote (`select: majority`), and whether it votes at all. Pure.
 
 It is what the task's own checks look at. Of a task without a workspace that is the text. Of one with a workspace it is
 
@@ -64,7 +64,7 @@ class Vote(NamedTuple):
 
 
 def vote_of(line: Voting) -> Vote:
-    """What it says, whether or not it has a vote."""
+    """Return what it says, whether or not it has a vote."""
     tests = _hidden_tests(line.criteria)
     if line.artifact is None or (tests is None and (line.reference is not None or line.criteria is not None)):
         return Vote(meaning(line.response or ""), not (line.response or "").strip())
@@ -80,7 +80,7 @@ def has_vote(line: Voting) -> bool:
 
 
 def _hidden_tests(criteria: str | None) -> dict[str, Any] | None:
-    """As services/scorer/hidden_tests/plan.py reads them."""
+    """Read them as services/scorer/hidden_tests/plan.py does."""
     try:
         found = json.loads(criteria or "")
     except (ValueError, RecursionError):

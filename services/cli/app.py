@@ -1,4 +1,4 @@
-"""Which commands there are. One is imported when it is called: `--help` must not wait for pydantic, pika or a model."""
+"""Lists the commands. One is imported when it is called: `--help` must not wait for pydantic, pika or a model."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def verified(folder: Path) -> dict[str, Any]:
 
 
 def newest(folder: Path, count: int, who: str | None) -> list[dict[str, Any]]:
-    """Of all processes, the oldest first. Raises as `verified` and `audits_in` do."""
+    """Return the newest entries of all processes, the oldest first. Raises as `verified` and `audits_in` do."""
     lines: list[dict[str, Any]] = []
     for one in audits_in(folder):
         kept = (fields for _, fields in read_audit(one) if who in (None, fields.get("who")))

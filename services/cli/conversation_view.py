@@ -110,7 +110,7 @@ def _conversation(segments: Sequence[Segment]) -> Iterator[Text]:
 
 
 def _cost(segment: Segment, turn: Turn) -> str:
-    """Of the call that it was sampled by."""
+    """Return the cost of the call that sampled it."""
     tokens, before = segment.tokens_of(turn), segment.tokens_before(turn)
     if tokens is None or before is None:
         return ""

@@ -60,7 +60,8 @@ def feedback(
 
 
 def new_feedback(fields: dict[str, Any]) -> Feedback:
-    """Of these fields, those that are None left out, with an id. Raises UsageError naming what is at fault."""
+    """Make feedback of these fields, those that are None left out, with an id. Raises UsageError naming what is at
+    fault."""
     given = {name: value for name, value in fields.items() if value is not None}
     given.setdefault("feedback_id", f"feedback-{uuid.uuid4().hex}")
     try:
@@ -70,7 +71,7 @@ def new_feedback(fields: dict[str, Any]) -> Feedback:
 
 
 def is_known(access: FleetAccess, feedback: Feedback) -> bool:
-    """Whether the log says that it is about an answer; False where the log can't say.
+    """Tell whether the log says that it is about an answer; False where the log can't say.
 
     Raises NotFound for a task or a sample that there is not, by the whole log of the fleet that was started here.
     """

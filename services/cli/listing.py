@@ -34,7 +34,7 @@ class Listing:
 
 
 def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
-    """What is wider than the terminal goes on in its next line; nothing is cut off."""
+    """Print a line. What is wider than the terminal goes on in its next line; nothing is cut off."""
     line = Text(overflow="fold")
     for cell, width in zip(cells, widths, strict=False):
         line.append_text(cell).append(" " * (width - cell.cell_len)).append(GAP)

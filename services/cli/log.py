@@ -149,12 +149,12 @@ def _lines_between(folder: Path, start: Position, stop: Position) -> Iterator[Li
 
 
 def follow_rows(folder: Path, start: int, agent: str | None, *, own: bool) -> Iterator[tuple[str, AnswerRow]]:
-    """What is added from there on, for ever."""
+    """Yield what is added from there on, for ever."""
     yield from _rows(follow(folder, INTERACTIONS, start), agent, own=own)
 
 
 def nothing_to_show(folder: Path, agent: str | None) -> str:
-    """Where was looked, for whoever looked in the wrong place."""
+    """Say where the command looked, for whoever looked in the wrong place."""
     whose = f" of agent {agent!r}" if agent else ""
     where = active_path(folder, INTERACTIONS)
     return f"no samples{whose} in {where} (RATCHET_LOGS_DIR says where a fleet logs; {FROM_ELSEWHERE})"

@@ -13,7 +13,8 @@ QUIET_S = 5.0
 
 
 class Narrator:
-    """Where there is no terminal, a live line is printed when its `key` changes, else every `quiet_s` at most.
+    """Tells what goes on. Where there is no terminal, a live line is printed when its `key` changes, else every
+    `quiet_s` at most.
 
     `left` is asked for the seconds that are left, which headings and live lines then show.
     """

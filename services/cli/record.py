@@ -123,7 +123,8 @@ def record(
 
 
 def task_of(file: Path | None, text: str, fields: dict[str, Any]) -> Task:
-    """Of the file, or asking `text`; `fields` that are not None go before the file's. Raises UsageError."""
+    """Make the task of the file, or one that asks `text`; `fields` that are not None go before the file's. Raises
+    UsageError."""
     given = {name: value for name, value in fields.items() if value is not None}
     if file is None:
         return new_task({"samples": 1, "input": text} | given)
@@ -158,7 +159,8 @@ def unfit_name(name: str) -> bool:
 
 
 def replicas(record: FleetRecord | None, agent_id: str) -> tuple[str, ...]:
-    """Where the agent's replicas of the fleet that was started here are. Raises CommandError where there is none."""
+    """Return where the agent's replicas of the fleet that was started here are. Raises CommandError where there is
+    none."""
     programs = [one for one in record.programs if one.name.startswith(f"{AGENT}-")] if record else []
     found = [
         f"http://127.0.0.1:{program.http_port}"

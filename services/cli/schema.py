@@ -59,7 +59,7 @@ def documents() -> dict[str, str]:
 
 
 def json_schema(model: type[Message]) -> dict[str, Any]:
-    """As a publisher needs it: what may be sent, with every default optional."""
+    """Return it as a publisher needs it: what may be sent, with every default optional."""
     return {"$schema": DIALECT, "$id": f"{model.TYPE}.schema.json", **model.model_json_schema(mode="validation")}
 
 

@@ -17,14 +17,12 @@ from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
-from services.cli.fleet.at_a_glance import at_a_glance, held_up
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetFolder, FleetRecord
 from services.cli.fleet.processes import supervisor_process
 from services.cli.fleet.queue_depths import QueueDepth, queue_depths
-from services.cli.fleet.service_http import metrics_text, readiness
+from services.cli.fleet.service_http import at_a_glance, held_up, readiness
 from services.cli.fleet.supervisord import ProcessState, Supervisor
 from services.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table
-from services.cli.watch.figures import parse_series, total
 
 
 def status(json: AsJson = False) -> None:
@@ -67,7 +65,7 @@ class ExternalStatus:
 
 @dataclass(frozen=True, slots=True)
 class QualityRow:
-    """Of a version's answers to users, since the orchestrator's start: mean and 95 % interval, by its end's name."""
+    """The quality of a version's answers to users, since the orchestrator's start: mean and 95 % interval by name."""
 
     agent_id: str
     adapter_version: str
@@ -88,7 +86,7 @@ class SavedRow:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRow:
-    """Which program answers an agent's tasks by default, and which one is tried against it or waits to be."""
+    """The program that answers an agent's tasks by default, and the one that is tried against it or waits to be."""
 
     agent_id: str
     program: str
@@ -155,8 +153,6 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
     faults += [broker_fault] if broker_fault else list(queue_faults(queues, access.topology, external))
     faults += scorer_faults(FleetSettings.read())
     url = without_password(access.amqp_url)
-    text = _metrics_of("orchestrator", access.record)
-    quality, saved = tuple(quality_rows(text)), tuple(saved_rows(text))
     glance = at_a_glance(access.record)
     faults += [glance["no_copies"]] if glance and glance.get("no_copies") else []
     learns = access.record is not None and access.record.options.has_model
@@ -167,8 +163,8 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
         queues,
         access.record is not None,
         tuple(faults),
-        quality,
-        saved,
+        tuple(quality_rows(glance)),
+        tuple(saved_rows(glance)),
         tuple(_external(queues, access.topology, external)),
         tuple(program_rows(FleetSettings.read())),
         tuple(learning_rows(glance)) if learns else (),
@@ -178,7 +174,7 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
 
 
 def _external(queues: tuple[QueueDepth, ...], topology: Topology, external: Sequence[str]) -> Iterator[ExternalStatus]:
-    """By the first of its queues."""
+    """Yield somebody else's programs, each by the first of its queues."""
     known = [queue for queue in queues if queue.name in topology.names]
     for name in external:
         found = next((queue for queue in known if name in topology.queue(queue.name).consumers), None)
@@ -186,33 +182,37 @@ def _external(queues: tuple[QueueDepth, ...], topology: Topology, external: Sequ
             yield ExternalStatus(name, found.name, found.consumers)
 
 
-def _metrics_of(name: str, record: FleetRecord | None) -> str:
-    port = record.port_of(name) if record else None
-    return (metrics_text(port) if port else None) or ""
+def quality_rows(glance: Any) -> Iterator[QualityRow]:
+    """Yield what users are served, as the orchestrator says at `/v1/status`; nothing where it does not answer."""
+    for one in glance.get("quality", ()) if glance else ():
+        ends = (_ends(one[measure]) for measure in ("served", "single", "distinct"))
+        yield QualityRow(one["agent_id"], one["adapter_version"], *ends)
+
+
+def _ends(interval: Mapping[str, float | None] | None) -> dict[str, float]:
+    ends = ((name, interval[name]) for name in ("mean", "low", "high")) if interval else ()
+    return {name: value for name, value in ends if value is not None}
+
+
+def saved_rows(glance: Any) -> Iterator[SavedRow]:
+    """Yield the agents for which anything was saved, from the same."""
+    for agent in glance["agents"] if glance else ():
+        samples = agent.get("samples")
+        if samples and samples["saved_samples"]:
+            yield SavedRow(agent["agent_id"], samples["now"], samples["saved_samples"], samples["saved_tokens"])
 
 
 def learning_rows(glance: Any) -> Iterator[LearningRow]:
-    """From what the orchestrator answers at `/v1/status`; nothing where it does not."""
+    """Yield how far each agent's next training is, from the same."""
     for agent in glance["agents"] if glance else ():
         yield LearningRow(agent["agent_id"], agent["learning"]["groups"], agent["learning"]["wanted"])
 
 
 def unaudited_rows(glance: Any) -> Iterator[UnauditedRow]:
-    """From the same; an orchestrator of an earlier version says nothing of it."""
+    """Yield the agents that no auditor looks at, from the same; one of an earlier version says nothing of it."""
     for agent in glance["agents"] if glance else ():
         if sentence := agent.get("unaudited"):
             yield UnauditedRow(agent["agent_id"], sentence)
-
-
-def quality_rows(text: str) -> list[QualityRow]:
-    """What users are served, from the orchestrator's metrics."""
-    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-    for (name, labels), value in parse_series([text]).items():
-        if name == "ratchet_quality":
-            of = dict(labels)
-            row = found.setdefault((of["agent"], of["adapter_version"]), {"served": {}, "single": {}, "distinct": {}})
-            row[of["measure"]][of["statistic"]] = value
-    return [QualityRow(agent_id, version, **row) for (agent_id, version), row in sorted(found.items())]
 
 
 def scorer_faults(settings: FleetSettings) -> list[str]:
@@ -230,7 +230,7 @@ def scorer_faults(settings: FleetSettings) -> list[str]:
 
 
 def program_rows(settings: FleetSettings) -> list[ProgramRow]:
-    """Of agents of which a program answers by default. A registry that can't be read is a fault of its own."""
+    """Return the agents of which a program answers by default; a registry that can't be read is a fault of its own."""
     try:
         agents = RegistryStore(settings.adapters_dir).read().agents
     except RegistryError:
@@ -355,14 +355,6 @@ def queues_table(queues: Sequence[QueueDepth]) -> Table:
     for queue in queues:
         shown.add_row(queue.name, "–" if queue.messages is None else f"{queue.messages:,}", str(queue.consumers))
     return shown
-
-
-def saved_rows(text: str) -> list[SavedRow]:
-    """Agents for which anything was saved, from the orchestrator's metrics."""
-    series = parse_series([text])
-    agents = sorted(dict(labels)["agent"] for name, labels in series if name == "ratchet_tokens_saved_total")
-    figures = ("ratchet_samples", "ratchet_samples_saved_total", "ratchet_tokens_saved_total")
-    return [SavedRow(agent, *(round(total(series, name, agent=agent)) for name in figures)) for agent in agents]
 
 
 def quality_table(rows: Sequence[QualityRow]) -> Table:

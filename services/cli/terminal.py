@@ -1,4 +1,4 @@
-"""How every command writes, fails and exits.
+"""Writes, fails and exits for every command.
 
 Results go to stdout, everything else to stderr; JSON without colours or wrapping. A command that fails has an exit code
 and one red sentence, a traceback only with --debug.
@@ -34,7 +34,7 @@ class CommandError(RatchetError):
 
 
 class UsageError(CommandError):
-    """What was typed contradicts itself or names something that does not exist."""
+    """The command line contradicts itself or names something that does not exist."""
 
 
 def exit_code(error: Exception) -> ExitCode:
@@ -71,7 +71,7 @@ class FaultsAsSentences(TyperGroup):
 
 
 def _where_else(error: Exception) -> str:
-    """Where the broker that was asked is merely the usual one, for no fleet was started here: how to find another's."""
+    """Say how to find another fleet, where none was started here and the broker asked is merely the usual one."""
     if not isinstance(error, BusError) or "RATCHET_AMQP_URL" in os.environ:
         return ""
     from ratchet.bus.amqp.short_connection import BrokerUnreachable
@@ -101,7 +101,8 @@ def print_raw(line: str) -> None:
 
 
 def print_answer(text: str) -> None:
-    """What a model said, as it is; on a terminal with its control characters written out, which could take it over."""
+    """Print what a model said, as it is; on a terminal with its control characters written out, which could take it
+    over."""
     if sys.stdout.isatty():
         text = "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
     print_raw(text)
@@ -121,5 +122,5 @@ def say(text: str) -> None:
 
 
 def say_error(sentence: str) -> None:
-    """What went wrong and what to do, in red on stderr."""
+    """Print what went wrong and what to do, in red on stderr."""
     err.print(sentence, style="red", markup=False)

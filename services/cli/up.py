@@ -97,7 +97,7 @@ def _names(listed: str) -> tuple[str, ...]:
 
 
 def _any_typed(ctx: typer.Context) -> bool:
-    """Whether an option was given on the command line, rather than by the environment or by default."""
+    """Tell whether an option was given on the command line, rather than by the environment or by default."""
     sources = (ctx.get_parameter_source(name) for name in ctx.params if name != "timeout")
     return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 

@@ -11,7 +11,7 @@ from schemas.api.rollouts import RunningRollouts
 
 
 class Running(Protocol):
-    """What the route asks of the worker."""
+    """The part of the worker that the route asks."""
 
     def running(self) -> RunningRollouts: ...
 

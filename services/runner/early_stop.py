@@ -1,5 +1,5 @@
-"""Of a group of which the first passing answer is wanted: each that ends is shown to the scorer, and once one passes
-the others are called off.
+"""Ends a group early of which the first passing answer is wanted: each that ends is shown to the scorer, and once one
+passes the others are called off.
 
 The scorer's word only ends the group: it scores the whole of it as any other, and it is those scores that are logged
 and that choose. While it can't be asked nothing is called off.
@@ -28,7 +28,8 @@ log = Log("runner")
 
 
 class EarlyStop:
-    """Of one group: `begin` is called for each of its rollouts that is to run, and `ended` when it did, however."""
+    """The early stop of one group: `begin` is called for each of its rollouts that is to run, and `ended` when it did,
+    however."""
 
     def __init__(
         self, work: Work, http: httpx.AsyncClient, scorer_url: str | None, left_s: Callable[[], float]

@@ -35,7 +35,7 @@ class KeptRollouts:
         self._most_bytes = most_bytes
 
     def of(self, key: str) -> dict[int, Sample]:
-        """By their numbers. A file that can't be read is none: that sample is run again."""
+        """Return them by their numbers. A file that can't be read is none: that sample is run again."""
         found = {}
         try:
             for path in sorted(self._place(key).glob("*.json")):
@@ -84,7 +84,7 @@ class KeptRollouts:
 
     @property
     def bytes(self) -> int:
-        """As far as it can be told while others put and remove."""
+        """Return it as far as it can be told while others put and remove."""
         total = 0
         for place in self._folder.iterdir() if self._folder.is_dir() else ():
             with suppress(OSError):

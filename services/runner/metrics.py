@@ -1,4 +1,4 @@
-"""What the runner counts, for Prometheus."""
+"""The metrics of the runner, for Prometheus."""
 
 from __future__ import annotations
 

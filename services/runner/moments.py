@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 
 class Moments:
-    """Of one group: the wall clock as it was when the group was taken up, and steady time from there on."""
+    """The clock of one group: the wall clock as it was when the group was taken up, and steady time from there on."""
 
     def __init__(
         self, wall: datetime, kept: Sequence[datetime] = (), seconds: Callable[[], float] = time.monotonic

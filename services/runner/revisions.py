@@ -30,7 +30,8 @@ class Revisions:
         """Of all agents, as they were looked at last; without those that can't be read."""
 
     def of(self, name: str) -> str | None:
-        """As of a second ago at most, where a look is quick; None for a program whose folders can't be read."""
+        """Return it as of a second ago at most, where a look is quick; None for a program whose folders can't be
+        read."""
         with self._lock:
             began = self._seconds()
             if began >= self._next_look.get(name, float("-inf")):

@@ -137,7 +137,7 @@ class RunnerWorker:
             log.info("runner-started", f"tasks of {agent} go to {', '.join(names)}: {sandbox.facts.says}")
 
     async def _try(self, sandbox: Sandbox, name: str, program: Program) -> None:
-        """Whether what is to be run can be found from inside. Raises SettingsError."""
+        """Tell whether what is to be run can be found from inside. Raises SettingsError."""
         first = program.command[0]
         looks = () if "{" in first or (("/" in first) and not first.startswith("/")) else (first,)
         script = 'for one in "$@"; do command -v -- "$one" >/dev/null || exit 1; done'
@@ -235,7 +235,7 @@ class RunnerWorker:
         return response_of(work, samples, source=SOURCE, engine=model.served.engine, latencies=latencies)
 
     async def _another(self, work: Work) -> str | None:
-        """Why no program here is the one that the Work is about; None where one is, and where any will do."""
+        """Return why no program here is the one that the Work is about; None where one is, and where any will do."""
         name, revision = work.arm.program, work.arm.program_revision
         if work.programs is not None or name is None or revision is None:
             return None
@@ -277,7 +277,8 @@ class RunnerWorker:
                 raise Unanswerable(f"program {name}: {unfit}")
 
     async def _tree(self, work: Work) -> Tree | None:
-        """Of its workspace. Raises Unanswerable where that is the task's fault, Retry where it can't be had now."""
+        """Return the tree of its workspace. Raises Unanswerable where that is the task's fault, Retry where it can't be
+        had now."""
         if work.workspace is None:
             return None
         assert self._workspaces is not None

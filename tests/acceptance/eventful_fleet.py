@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pika.spec import BasicProperties
 
-from demos.tasks import users_tasks
+from demos.sort.demo import users_tasks
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import EXCHANGE
 from ratchet.client import Fleet

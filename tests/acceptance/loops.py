@@ -11,7 +11,7 @@ from rich.console import Console
 from demos.adapter_status import AdapterStatusReader
 from demos.books import Users
 from demos.loop import Loop, LoopPlan
-from demos.tasks import users_tasks
+from demos.sort.demo import users_tasks
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.topology import fleet_topology
 from ratchet.service.settings import FleetSettings
@@ -55,5 +55,5 @@ def loop_on(fleet: Fleet, run: str, *, pause: Callable[[], object] = lambda: Non
     users = Users(access, paced(users_tasks(1, run, samples=SAMPLES), pause), stall_s=60.0)
     store = RegistryStore.from_settings(FleetSettings(adapters_dir=fleet.folder / "adapters", logs_dir=fleet.logs))
     look = AdapterStatusReader(access, store, "small")
-    plan = LoopPlan(turns=1, groups=GROUPS, patience_s=60.0)
+    plan = LoopPlan(groups=GROUPS, patience_s=60.0)
     return Loop(look, users, Narrator(Console(file=told, width=200)), plan, run), users, told

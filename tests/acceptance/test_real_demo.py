@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable
 
 import pytest
 from rich.console import Console
 
-from demos.loop import LoopPlan
+from demos.demo import Sizes
+from demos.performance import Performance, time_left
+from demos.real.demo import Figures, RealDemo
 from demos.real.page import RESULT
-from demos.real.performance import RealPerformance
-from demos.real.plan import RealPlan, stages
-from demos.real.time_left import TimeLeft
 from services.cli.fleet.own_fleet import FleetPlace
 from services.cli.narrator import Narrator
 from tests.acceptance.fleet import Fleet
@@ -37,23 +35,26 @@ def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
 
 
 def test_the_same_held_out_tasks_are_measured_by_the_hidden_verifier_alone(fleet: Fleet) -> None:
-    plan, told = RealPlan(tasks=6, samples=2, group=2, seed=1, stall_s=60.0), io.StringIO()
-    left = TimeLeft(stages(plan, turns=1, groups=20), time.monotonic)
+    sizes = Sizes(tasks=6, samples=2, turns=1, groups=20, no_turn_after=600.0, timeout=60.0)
+    demo, told = RealDemo(sizes=sizes, answers=2), io.StringIO()
+    left = time_left(demo)
+    assert left is not None
     narrator = Narrator(Console(file=told, width=200), left=left.seconds)
     place = FleetPlace(fleet.folder)
-    loop = LoopPlan(turns=1, groups=20, patience_s=60.0)
 
     with foreign_trainer(fleet) as requests:
-        story = RealPerformance(access_to(fleet), place, "small", plan, loop, narrator, left, "Echo").perform()
+        story = Performance(access_to(fleet), place, demo, narrator, left).perform()
 
     assert [(turn.version, turn.state) for turn in story.turns] == [("v1.0.1", "stable")], told.getvalue()
     assert story.primary == "v1.0.1"
     assert (story.books.lost, story.books.failed, story.books.logged_twice, story.dead_letters) == (0, 0, 0, 0)
-    everything = story.gains["all"]
+    figures = story.figures
+    assert isinstance(figures, Figures)
+    everything = figures.gains["all"]
     assert (everything.before.mean, everything.after.mean, everything.before.tasks) == (0.0, 0.0, 6)
     assert [fault[:19] for fault in story.faults] == ["the hidden verifier", "0.00 of the held-ou"]
-    assert {example.text: example.before for example in story.examples} == {
-        example.text: example.text for example in story.examples
+    assert {example.label: example.answers[0] for example in figures.examples} == {
+        example.label: example.label for example in figures.examples
     }
     assert len(requests) == 1
     assert "min left" in told.getvalue() or "a minute left" in told.getvalue()

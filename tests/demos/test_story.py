@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from demos.books import Account
-from demos.held_out_report import report_held_out
+from demos.books import Account, Measured
+from demos.sort.demo import Figures
+from demos.sort.report import report_held_out
 from demos.story import DemoTraining, DemoTurn, Sabotage, Story
 from demos.story_view import render_story
 from ratchet.experiments.gain import Estimate, Gain, Saved
@@ -19,7 +20,6 @@ from schemas.records.adapter_card import DataWindow
 from schemas.records.decision import Decision
 from tests.ratchet.adapters.making_adapters import NOON, card
 
-T = TypeVar("T")
 PROVED = Gain(Estimate(0.4, 0.35, 0.45, 100), Estimate(0.8, 0.75, 0.85, 100), Estimate(0.4, 0.33, 0.47, 100))
 NOTHING = replace(PROVED, difference=Estimate(0.01, -0.02, 0.04, 100))
 TURN = DemoTurn("v1.0.1", "v1.0.0", DemoTraining(64, 512, 6.5, 8, 0.1, 0.4), "stable", 300, 0.2, 30.0)
@@ -36,15 +36,19 @@ PROMOTION = Decision.model_validate(
         "sha256": "1" * 64,
     }
 )
-STORY = Story(
-    first=report_held_out({}, {}, [], seconds=1.0, dead_letters=0),
-    turns=(TURN,),
-    sabotage=BAD,
-    primary="v1.0.1",
+FIGURES = Figures(
+    first=report_held_out(Measured({}, {}, [])),
     verifier=PROVED,
     judge=PROVED,
     served=PROVED,
     saved=Saved(8, 2, Estimate(0.01, -0.01, 0.03, 100)),
+)
+STORY = Story(
+    turns=(TURN,),
+    rollback=True,
+    sabotage=BAD,
+    primary="v1.0.1",
+    figures=FIGURES,
     decisions=(PROMOTION,),
     books=Account(1827, 0, 0, 0),
     dead_letters=0,
@@ -69,7 +73,7 @@ def test_all_as_promised() -> None:
         ({"turns": ()}, "promoted"),
         ({"sabotage": replace(BAD, state="stable")}, "not rolled back"),
         ({"sabotage": None}, "not rolled back"),
-        ({"verifier": NOTHING}, "verifier does not confirm"),
+        ({"figures": replace(FIGURES, verifier=NOTHING)}, "verifier does not confirm"),
     ],
 )
 def test_each_broken_promise_is_a_sentence(change: dict[str, object], fault: str) -> None:
@@ -81,8 +85,8 @@ def test_each_broken_promise_is_a_sentence(change: dict[str, object], fault: str
 
 
 def test_a_gain_that_only_the_judge_sees_is_not_a_gain() -> None:
-    assert replace(STORY, verifier=NOTHING).faults
-    assert not replace(STORY, judge=NOTHING).faults
+    assert replace(STORY, figures=replace(FIGURES, verifier=NOTHING)).faults
+    assert not replace(STORY, figures=replace(FIGURES, judge=NOTHING)).faults
 
 
 def test_the_tables_say_what_happened_in_eighty_columns() -> None:
@@ -105,18 +109,14 @@ def test_a_training_is_read_from_the_adapter_s_card_whatever_it_tells() -> None:
     assert DemoTraining.of(card(metrics={"seconds": "long"})) == DemoTraining(0, 0, None, None, None, None)
 
 
-def named(stage: str, tasks: Sequence[T]) -> dict[str, T]:
-    return {f"{stage}-{number}": task for number, task in enumerate(tasks)}
-
-
 def rows(tasks: Mapping[str, Any], right: int, wrong: str) -> list[AnswerRow]:
-    """Two answers a task: those of the first `right` tasks are right, and the others' first one is."""
+    """Two answers a task: those of the first `right` tasks are right, and the others' second one is."""
     return [
         AnswerRow(
             task_id=name,
             sample=sample,
             group_size=2,
-            response=task.answer if position < right or sample == 0 else wrong,
+            response=task.answer if position < right or sample == 1 else wrong,
         )
         for position, (name, task) in enumerate(tasks.items())
         for sample in range(2)

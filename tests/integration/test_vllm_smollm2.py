@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from demos.real.plan import message
+from demos.real.demo import SIZES, RealDemo
 from demos.real.tasks import distinct_tasks
 from ratchet.service.errors import EngineError
 from schemas.messages.work import Sampling
@@ -39,7 +39,10 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("fleet")
     ratchet = Ratchet(folder, {"RATCHET_MODELS_DIR": str(MODELS), "RATCHET_TEMPERATURE": "0.7"})
     ports = ["--port-base", str(free_base()), "--amqp-port", str(free_amqp_port())]
-    asked = [message(task, f"learn-{n}", EACH) for n, task in enumerate(distinct_tasks("train", 1, LEARN))]
+    asked = [
+        RealDemo(sizes=SIZES).message(task, f"learn-{n}", EACH)
+        for n, task in enumerate(distinct_tasks("train", 1, LEARN))
+    ]
     (folder / "tasks.jsonl").write_bytes(b"".join(task.encode() + b"\n" for task in asked))
     learning = ["--set", "batch=24", "--set", "min_groups=4", "--lr", "3e-4", "--parent", "v1.0.0"]
     try:

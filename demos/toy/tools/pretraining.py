@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from demos.toy.byte_tokenizer import ASSISTANT, END
 from demos.toy.pretraining import fit, llama_config
-from demos.toy.tools.recipe import FLAWLESS, Care, ToolRecipe
+from demos.toy.recipe import FLAWLESS, Care, ToolRecipe
 from demos.toy.tools.task import tool_task
 from demos.toy.tools.teacher import demonstration
 from demos.toy.tools.tokenizer import tool_tokenizer

@@ -119,6 +119,28 @@ def outcome(changed: Mapping[str, str], said: str) -> str:
     return json.dumps({"files": files, "hold": [changed[name] for name in files], "said": said}, ensure_ascii=False)
 
 
+def is_done(task: ToolTask, answer: str) -> bool:
+    """Tell whether the file asked for holds the sum, no other file changed, and the sum alone was said.
+
+    This is the hidden verifier: only the demo's report asks it. It adds up the files themselves, from the
+    task's text; what the task takes for right it does not ask.
+    """
+    try:
+        told = json.loads(answer)
+        changed, said = dict(zip(told["files"], told["hold"], strict=True)), told["said"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return False
+    before = task.files
+    asked, _, target = task.question.partition(">")
+    total = 0
+    for name in asked.split("+"):
+        held = before[name]
+        while held[:1] == "@":
+            held = before[held[1:]]
+        total += int(held)
+    return {**before, **changed} == {**before, target: f"{total}"} and said == f"{total}"
+
+
 def _tool(name: str, about: str, **parameters: str) -> dict[str, Any]:
     schema = {
         "type": "object",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from demos.toy.byte_tokenizer import ASSISTANT, END, USER
-from demos.toy.tools.recipe import Care
+from demos.toy.recipe import Care
 from demos.toy.tools.task import HIGHEST, LOWEST, TARGETS, ToolTask
 from demos.toy.tools.tokenizer import ADD, AND, CALLED, CONTENT, OFFERED, READ, TEXT_CALLED, TOOL, WRITE
 

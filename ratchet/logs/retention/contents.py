@@ -1,4 +1,5 @@
-"""What a sealed segment holds, as far as its removal needs to know: whose tasks, up to which number, from when on."""
+"""The contents of a sealed segment, as far as its removal needs to know: whose tasks, up to which number, from when
+on."""
 
 from __future__ import annotations
 

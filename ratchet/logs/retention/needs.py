@@ -1,4 +1,4 @@
-"""What still needs a part of the logs: open tasks, the index, running experiments, trainings. Read from the disk alone.
+"""The needs for parts of the logs: open tasks, the index, running experiments, trainings. Read from the disk alone.
 
 So the orchestrator and `ratchet log prune` ask the same question in the same way. Nothing is changed here.
 """
@@ -42,7 +42,8 @@ class Needs:
     windows: tuple[Need, ...]
 
     def against(self, segment: Segment, *, pressed: bool = False) -> str | None:
-        """Who needs bytes of this segment; None if nobody. `pressed`: what yields is not asked."""
+        """Return the first that needs bytes of this segment, or None. With `pressed`, ignore those that may be
+        skipped."""
         for need in self.windows:
             if need.log == segment.name and need.position < segment.end and not (need.yields and pressed):
                 return need.why
@@ -50,7 +51,7 @@ class Needs:
 
 
 class _TrainingNote(msgspec.Struct):
-    """What the orchestrator's `TrainingState` says of its window."""
+    """The window that the orchestrator's `TrainingState` tells."""
 
     since: Position = 0
     asked_since: Position = 0
@@ -58,7 +59,7 @@ class _TrainingNote(msgspec.Struct):
 
 
 def needs(index_dir: Path, adapters_dir: Path) -> Needs:
-    """As of now. Raises JournalError without a readable index, RegistryError."""
+    """Return the needs of now. Raises JournalError without a readable index, RegistryError."""
     with _index(task_index(index_dir)) as index:
         first_open = index.execute(FIRST_OPEN).fetchone()[0]
         of_index = tuple(_of_index(index))
@@ -110,7 +111,8 @@ def _of_experiments(adapters_dir: Path) -> Iterator[Need]:
 
 
 def _of_jobs(adapters_dir: Path) -> Iterator[Need]:
-    """Of runs the trainer has on disk without an outcome (`ratchet/runs/store.py` says what lies where)."""
+    """Yield the needs of runs that the trainer has on disk without an outcome (`ratchet/runs/store.py` says what lies
+    where)."""
     for folder in adapters_dir.glob("*/.jobs/*"):
         if not (folder / "outcome.json").exists():
             for name in ("resolved.json", "request.json"):

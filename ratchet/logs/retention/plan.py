@@ -1,4 +1,5 @@
-"""Which segment of the logs goes next, if any, and what keeps it. Pure, but for a look into the segment itself.
+"""Chooses the segment of the logs that goes next, if any, and says what keeps it. Pure, but for a look into the segment
+itself.
 
 Segments go from the beginning of their log only, and never the newest (it says where the active file begins). A segment
 of interactions goes after the assignments of all its tasks: those would look like open tasks without it.
@@ -46,7 +47,8 @@ class Instant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AgeClock:
-    """What the age of lines is counted from. The wall clock alone must never have logs removed: it may be set wrong.
+    """The clock that the age of lines is counted by. The wall clock alone must never have logs removed: it may be set
+    wrong.
 
     From the newest line there was at the start, time goes on as monotonic time does; it is never later than the wall
     clock says. In the first minutes after a start, and after the wall clock was set, there is no present. So a time in

@@ -35,7 +35,8 @@ LOOK_EVERY_S = 300.0
 
 @dataclass(slots=True)
 class Pruned:
-    """What went (or would go), what could not, and how much of both logs is left on disk, trajectories included."""
+    """The segments that went (or would go), what could not, and how much of both logs is left on disk, trajectories
+    included."""
 
     removed: list[Part] = field(default_factory=list)
     held: Held | None = None
@@ -74,7 +75,7 @@ class Pruner:
         return pruned
 
     def disk_bytes(self) -> int:
-        """Of both logs, and of their trajectories as they were counted last."""
+        """Return the bytes of both logs, and of their trajectories as they were counted last."""
         return sum(sizes(self._folder).values()) + self.trajectory_bytes()
 
     def trajectory_bytes(self) -> int:
@@ -124,7 +125,7 @@ class Pruner:
         return moved
 
     def _trajectory_bytes(self, segment: Segment) -> int:
-        """Of those that its lines refer to."""
+        """Return the bytes of those that its lines refer to."""
         try:
             return sum(size_of(path_of(self._folder, sha256)) for sha256 in self._sums_in(segment))
         except OSError as error:
@@ -134,7 +135,7 @@ class Pruner:
         return trajectories_in(segment) if segment.name == INTERACTIONS else []
 
     def _finish(self, starts: LogStartOffsets) -> None:
-        """Whatever lies before the beginning of its log goes: of this removal, or of one that a crash cut short."""
+        """Remove all that lies before the beginning of its log: of this removal, or of one that a crash cut short."""
         try:
             drop_old(self._folder, starts.ids)
             for segment in sealed_segments(self._folder, INTERACTIONS):

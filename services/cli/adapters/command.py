@@ -29,8 +29,8 @@ from services.cli.adapters.export import export
 from services.cli.adapters.here import Agent, Reason, Version, operator, operator_service_here
 from services.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
 from services.cli.eval.view import render_evaluation
-from services.cli.fleet.at_a_glance import at_a_glance, held_up
 from services.cli.fleet.folder import FleetFolder
+from services.cli.fleet.service_http import at_a_glance, held_up
 from services.cli.terminal import AsJson, CommandError, ExitCode, out, print_json
 
 adapters = typer.Typer()

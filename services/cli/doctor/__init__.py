@@ -1,1 +1,1 @@
-"""What `ratchet doctor` looks at, each check with its fix."""
+"""Holds the checks of `ratchet doctor`, each with its fix."""

@@ -152,7 +152,7 @@ def _storage(logs_dir: Path, index_dir: Path, adapters_dir: Path) -> Check:
 
 
 def index_agrees(logs_dir: Path, index_dir: Path) -> Check:
-    """Of the index of tasks and the logs it is a cache over."""
+    """Compare the index of tasks with the logs it is a cache over."""
     index = task_index(index_dir)
     if not index.exists():
         return Check("index", "ok", "none yet: the orchestrator makes it when it starts")

@@ -1,1 +1,1 @@
-"""What `ratchet eval` asks of the fleet, how it is held against each other, and what is shown of it."""
+"""Asks several versions the same tasks for `ratchet eval`, compares the answers, and shows the differences."""

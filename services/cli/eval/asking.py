@@ -53,7 +53,7 @@ class Asking:
     stall_s: float
 
     def task(self, one: SetTask, version: str, number: int) -> Task:
-        """As that version is asked; what is right travels to the scorer alone."""
+        """Return the task as that version is asked; what is right travels to the scorer alone."""
         return one.task.model_copy(
             update={
                 "task_id": f"{EVALUATION_TASKS}{self.name}/{version}/{number}",

@@ -1,4 +1,4 @@
-"""What the answers of several versions to the same tasks come to: paired differences, by family. Pure.
+"""Compares the answers of several versions to the same tasks: paired differences, by family. Pure.
 
 A task is one observation. A single answer is worth the mean over its group, which is what one drawn from it scores in
 expectation; best of n is what the answer is worth that would have been served, chosen by the fleet's own scores. Where
@@ -27,7 +27,7 @@ def worth(score: float | None, status: str | None) -> float | None:
 
 
 def results(answers: Mapping[str, Answers], families: Mapping[str, str | None]) -> list[VersionResult]:
-    """Of each version but the first against the first; `families` by input, of those that count."""
+    """Compare each version but the first with the first; `families` by input, of those that count."""
     baseline, *others = answers
     named = sorted({family for family in families.values() if family is not None})
     return [

@@ -87,7 +87,8 @@ class Window:
 
 @dataclass(slots=True)
 class Leaks:
-    """Of one version. `inputs`: sums of those that a training of it, or of one it was made from, may have seen."""
+    """The leaks of one version. `inputs`: sums of those that a training of it, or of one it was made from, may have
+    seen."""
 
     inputs: set[str] = field(default_factory=set)
     unchecked: int = 0
@@ -101,7 +102,7 @@ class LoggedInputRow(msgspec.Struct):
 
 
 def windows_of(adapters_dir: Path, adapters: AgentAdapters, agent_id: str, version: str) -> Iterator[Window]:
-    """Of its trainings, back to the base model. Raises AdapterError where a card is gone."""
+    """Yield the windows of its trainings, back to the base model. Raises AdapterError where a card is gone."""
     seen: set[str] = set()
     while version != BASE_VERSION and version not in seen:
         seen.add(version)
@@ -114,8 +115,8 @@ def windows_of(adapters_dir: Path, adapters: AgentAdapters, agent_id: str, versi
 
 
 def _began(card: AdapterCard) -> datetime:
-    """Of a card that does not say it: by the seconds that its training took. Where it has none of these, a foreign
-    trainer made it, which is not known to leave anything out."""
+    """Return it for a card that does not say it: by the seconds that its training took. Where it has none of these, a
+    foreign trainer made it, which is not known to leave anything out."""
     seconds = card.metrics.get("seconds")
     if card.held_out_at is not None:
         return card.held_out_at
@@ -128,7 +129,8 @@ def find_leaks(
     windows: Mapping[str, Sequence[Window]],
     registered: Mapping[str, datetime],
 ) -> dict[str, Leaks]:
-    """By version. `registered`: since when each input is kept for evaluation; a training that began later left it out.
+    """Find the leaks by version. `registered`: since when each input is kept for evaluation; a training that began
+    later left it out.
 
     One pass over the log. Raises JournalError where a part of it is missing.
     """

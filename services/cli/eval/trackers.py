@@ -25,7 +25,8 @@ def give_to_trackers(
     command: tuple[str, ...] = (sys.executable, "-m", "services.trainer.train"),
     most_s: float = MOST_S,
 ) -> str | None:
-    """In a sentence what did not get it; None where all has, or RATCHET_TRAINER_REPORT_TO names no tracker.
+    """Return in a sentence which tracker did not get it; None where all has, or RATCHET_TRAINER_REPORT_TO names no
+    tracker.
 
     `environment`: the trainer's.
     """

@@ -1,1 +1,1 @@
-"""What `ratchet experiment` reads, draws and replays."""
+"""Reads, draws and replays experiments for `ratchet experiment`."""

@@ -40,7 +40,7 @@ class ReplayCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether the verdict and every draw come out again."""
+        """Tell whether the verdict and every draw come out again."""
         return self.difference is None and self.wrong_draw is None
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def check(record: ExperimentRecord, logs_dir: Path) -> ReplayCheck:
 
 
 def _check_draws(record: ExperimentRecord, logs_dir: Path) -> tuple[int, str | None]:
-    """How many units were drawn again rightly, and what is wrong with the draws."""
+    """Return how many units were drawn again rightly, and what is wrong with the draws."""
     draws = record.ended.draws if record.ended else None
     secret = (draws or {}).get(record.experiment_id, "")
     if not is_committed_to(record.running, secret):
@@ -83,7 +83,7 @@ def _check_draws(record: ExperimentRecord, logs_dir: Path) -> tuple[int, str | N
 
 
 def first_difference(recorded: Any, replayed: Any, field: str = "") -> Difference | None:
-    """In the order of the replayed fields, the verdict first. Numbers are compared by every bit: no tolerance.
+    """Find it in the order of the replayed fields, the verdict first. Numbers are compared by every bit: no tolerance.
 
     A field that is not there is one that is null: an older ledger lacks those that came later.
     """

@@ -38,7 +38,7 @@ WORDS, WORDS_OF_ALL = 18, 30
 
 
 def render_list(records: Sequence[ExperimentRecord]) -> Listing:
-    """What was compared below each, where the terminal has no room beside it."""
+    """Show what was compared below each, where the terminal has no room beside it."""
     shown = Listing("experiment", "outcome", "kind", "began", "lasted", "compared")
     for record in records:
         shown.add(
@@ -97,7 +97,7 @@ def _headline(record: ExperimentRecord) -> Text:
 
 
 def _charts(view: ExperimentView, plan: ExperimentPlan, width: int, rows: int, plain: bool) -> list[RenderableType]:
-    """Where the terminal is short the effect alone."""
+    """Draw the effect alone where the terminal is short."""
     treatment, control = view.record.running.arms
     mark, shade, better, harm = ("*", ".", "g", "h") if plain else ("●", "░", "▲", "▼")
     legend = f"{mark} estimate, {shade} band (each end holds at all times with {1 - plan.alpha:.0%})"
@@ -190,7 +190,7 @@ def _moment(moment: datetime) -> str:
 
 
 def _duration(span: timedelta) -> str:
-    """In the unit a person would use."""
+    """Write it in the unit a person would use."""
     seconds = span.total_seconds()
     for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:

@@ -112,7 +112,7 @@ def _is_for(secret: str, account: str) -> bool:
 
 
 def definitions(passwords: dict[Account, str], namespace: str) -> dict[str, Any]:
-    """What RabbitMQ imports at its start (`load_definitions`): without it, there would be the user guest."""
+    """Return what RabbitMQ imports at its start (`load_definitions`): without it, there would be the user guest."""
     return {
         "vhosts": [{"name": VHOST}],
         "users": [

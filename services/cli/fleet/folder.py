@@ -38,7 +38,8 @@ class StartedProgram(BaseModel):
 
 
 class FleetRecord(BaseModel):
-    """What `ratchet up` started. `supervisor_started` (seconds since the epoch) tells its pid from a reused one.
+    """The fleet that `ratchet up` started. `supervisor_started` (seconds since the epoch) tells its pid from a reused
+    one.
 
     `stop_timeout_s` is how long it may take to stop everything, with every grace time used up.
     """
@@ -56,7 +57,7 @@ class FleetRecord(BaseModel):
     programs: tuple[StartedProgram, ...]
 
     def port_of(self, name: str) -> int | None:
-        """Where the program of that name serves HTTP; None where there is none, or it does not."""
+        """Return the port on which the program of that name serves HTTP; None where there is none, or it does not."""
         return next((program.http_port for program in self.programs if program.name == name), None)
 
 
@@ -74,7 +75,7 @@ class FleetFolder:
 
     @property
     def settings_file(self) -> Path:
-        """For a shell to read: after it every `ratchet` command, in whichever folder, looks at this fleet."""
+        """The file for a shell to read: after it every `ratchet` command, in whichever folder, looks at this fleet."""
         return self.root / "env"
 
     @property
@@ -91,14 +92,16 @@ class FleetFolder:
 
     @property
     def socket(self) -> Path:
-        """In the folder, or, where its path would be too long for a Unix socket, in the system's temporary folder."""
+        """The socket in the folder, or, where its path would be too long for a Unix socket, in the system's temporary
+        folder."""
         inside = self.root / "supervisor.sock"
         if len(str(inside)) <= LONGEST_SOCKET_PATH:
             return inside
         return Path(tempfile.gettempdir()) / f"ratchet-{hashlib.sha256(str(self.root).encode()).hexdigest()[:16]}.sock"
 
     def record(self) -> FleetRecord | None:
-        """What was started last; None where nothing was, or it was stopped. Raises CommandError on a broken file."""
+        """Return what was started last; None where nothing was, or it was stopped. Raises CommandError on a broken
+        file."""
         try:
             return FleetRecord.model_validate_json(self.record_file.read_bytes())
         except FileNotFoundError:
@@ -112,7 +115,7 @@ class FleetFolder:
         write_private(self.record_file, record.model_dump_json(indent=2) + "\n")
 
     def write_settings(self, settings: FleetSettings) -> None:
-        """What says where the fleet is; it stays when the fleet is stopped, as its logs do."""
+        """Write what says where the fleet is; it stays when the fleet is stopped, as its logs do."""
         told = {
             "RATCHET_STATE_DIR": self.root,
             "RATCHET_LOGS_DIR": settings.logs_dir,
@@ -127,12 +130,12 @@ class FleetFolder:
 
 
 def write_private(file: Path, text: str) -> None:
-    """For this user only: an AMQP URL has a password in it."""
+    """Write it for this user only: an AMQP URL has a password in it."""
     replace_file(file, text.encode(), mode=0o600)
 
 
 def write_settings(file: Path, settings: Mapping[str, str]) -> None:
-    """As lines that a shell reads."""
+    """Write them as lines that a shell reads."""
     lines = (f"export {name}={shlex.quote(value)}\n" for name, value in settings.items())
     replace_file(file, "".join(lines).encode())
 

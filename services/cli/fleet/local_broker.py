@@ -101,7 +101,7 @@ class LocalBroker:
 
     @property
     def url(self) -> str:
-        """Of a user who may do everything. With accounts it is there once `prepare` was called."""
+        """The URL of a user who may do everything. With accounts it is there once `prepare` was called."""
         return self.url_of(SETUP) if self.accounts else f"amqp://{GUEST}:{GUEST}@127.0.0.1:{self.port}/%2F"
 
     def url_of(self, user: str) -> str:
@@ -121,7 +121,7 @@ class LocalBroker:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the node needs to keep apart from any other node of this machine."""
+        """Return what the node needs to keep apart from any other node of this machine."""
         loopback = "-kernel inet_dist_use_interface {127,0,0,1}"
         return {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
@@ -175,7 +175,7 @@ class LocalBroker:
             )
 
     def answers(self) -> bool:
-        """Whether a queue can be declared: the port is open some time before."""
+        """Tell whether a queue can be declared: the port is open some time before."""
         return _broker_answers(self.url)
 
     def wait_until_ready(self, node: subprocess.Popen[bytes] | None = None, timeout_s: float = 90.0) -> None:

@@ -1,4 +1,4 @@
-"""What a fleet on one machine can be told: the options of `ratchet up`, kept in the record of what it started."""
+"""Holds what a fleet on one machine can be told: the options of `ratchet up`, kept in the record of what it started."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ class FleetOptions:
 
     @property
     def has_model(self) -> bool:
-        """Whether there is anything to train behind its agents."""
+        """Tell whether there is anything to train behind its agents."""
         return self.engine not in ("echo", "scripted")
 
     @property
     def answers_with_small_model(self) -> bool:
-        """Whether its agents' model is the small one that can be made here."""
+        """Tell whether its agents' model is the small one that can be made here."""
         return self._loads_model and self.model == SMALL_MODEL
 
     @property
     def models_to_make(self) -> bool:
-        """Whether one of the two models that can be made here is needed and not there."""
+        """Tell whether one of the two models that can be made here is needed and not there."""
         needed = [SMALL_MODEL] if self.answers_with_small_model else []
         if "likelihood" in f"{self._own_scorer} {self.auditor}" and self.judge_model == JUDGE_MODEL:
             needed.append(JUDGE_MODEL)

@@ -1,4 +1,4 @@
-"""What to type where ports are taken: the command that was typed, on ports that are free."""
+"""Finds what to type where ports are taken: the command that was typed, on ports that are free."""
 
 from __future__ import annotations
 

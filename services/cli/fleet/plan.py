@@ -1,4 +1,4 @@
-"""Which processes a fleet on one machine consists of, with which settings and ports. Nothing is started here."""
+"""Plans the processes of a fleet on one machine, with their settings and ports. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class FleetPlan:
 
     @property
     def amqp_url(self) -> str:
-        """Of a private broker with accounts it is there once that was prepared, as are those of the services."""
+        """The broker's URL. Of a private broker with accounts it is there once that was prepared, as are those of the
+        services."""
         return self.broker.url if self.broker else self.given_url or ""
 
     @property
@@ -105,7 +106,7 @@ def private_users(options: FleetOptions, namespace: str) -> tuple[Account, ...]:
 
 
 def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeout_s: float) -> None:
-    """Where the services may not. Raises TopologyConflict, BrokerUnreachable."""
+    """Declare the queues where the services may not. Raises TopologyConflict, BrokerUnreachable."""
     if plan.broker is not None and plan.broker.accounts:
         asyncio.run(declare(plan.amqp_url, _topology(options), namespace, timeout_s))
 
@@ -121,7 +122,8 @@ def _account_of(program: Program) -> str:
 
 
 def variables(options: FleetOptions) -> dict[str, str]:
-    """What the options say, and what suits them and this environment does not say, as settings of every service."""
+    """Return what the options say, and what suits them and this environment does not say, as settings of every
+    service."""
     told = {
         "RATCHET_AGENTS": ",".join(options.fleet_agents),
         "RATCHET_AGENT_ENGINE": options.engine,

@@ -1,4 +1,4 @@
-"""Which of the ports the fleet wants are taken, and by whom as far as this user may see."""
+"""Finds the ports that the fleet wants and that are taken, and by whom as far as this user may see."""
 
 from __future__ import annotations
 

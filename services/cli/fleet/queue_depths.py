@@ -1,4 +1,4 @@
-"""How many messages wait in each queue, and how many consumers it has, as the broker says now."""
+"""Asks the broker how many messages wait in each queue now, and how many consumers it has."""
 
 from __future__ import annotations
 

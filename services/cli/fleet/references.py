@@ -1,4 +1,4 @@
-"""Whether the fleet that was started here has any use for the reference of a task, said to whoever gives one.
+"""Tells whoever gives a task's reference whether the fleet that was started here has any use for it.
 
 Of a fleet that is elsewhere nothing is known, and of a scorer that is somebody else's program neither: no word then.
 """

@@ -1,13 +1,17 @@
-"""Ask a service of this machine over HTTP: is it ready and if not why, and its metrics."""
+"""Ask a service of this machine over HTTP: is it ready and if not why, its metrics, and what its API tells."""
 
 from __future__ import annotations
 
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
+
+from schemas.api.status import HeldUp
+from services.cli.fleet.folder import FleetRecord
 
 TIMEOUT_S = 2.0
 
@@ -19,7 +23,7 @@ class Readiness:
 
 
 def readiness(port: int) -> Readiness:
-    """What `/readyz` says. A service that does not answer is not ready, and that is the reason."""
+    """Ask `/readyz`. A service that does not answer is not ready, and that is the reason."""
     status, body = _get(port, "/readyz")
     if status == 0:
         return Readiness(False, "does not answer yet")
@@ -36,12 +40,30 @@ def metrics_text(port: int) -> str | None:
 
 
 def answer_of(port: int, path: str) -> Any:
-    """What a route of the API answers with, decoded; None if the service does not answer, or refuses."""
+    """Return what a route of the API answers with, decoded; None if the service does not answer, or refuses."""
     status, body = _get(port, path)
     try:
         return json.loads(body) if status == 200 else None
     except ValueError:
         return None
+
+
+def at_a_glance(record: FleetRecord | None) -> Any:
+    """Return what the orchestrator of the fleet that runs here says at `/v1/status`; None where it is silent."""
+    return answer_at("/v1/status", record)
+
+
+def answer_at(path: str, record: FleetRecord | None) -> Any:
+    """Return what a route of its API answers with, decoded; None where it does not answer, or refuses."""
+    port = record.port_of("orchestrator") if record else None
+    return answer_of(port, path) if port else None
+
+
+def held_up(glance: Any) -> Iterator[tuple[str, HeldUp]]:
+    """Yield candidates with their agents. An orchestrator from before there was such a thing says nothing of it."""
+    for agent in glance["agents"] if glance else ():
+        for one in agent.get("held_up", ()):
+            yield agent["agent_id"], HeldUp.model_validate(one)
 
 
 def _get(port: int, path: str) -> tuple[int, str]:

@@ -114,7 +114,7 @@ class ProcessState:
 
 
 def start_supervisord(folder: FleetFolder, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that it outlives the terminal. Its programs inherit this environment."""
+    """Start it in a session of its own, so that it outlives the terminal. Its programs inherit this environment."""
     folder.process_logs.mkdir(parents=True, exist_ok=True)
     folder.socket.unlink(missing_ok=True)
     with (folder.process_logs / "supervisor.out").open("wb") as out:

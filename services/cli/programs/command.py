@@ -21,8 +21,8 @@ from ratchet.service.settings import FleetSettings
 from schemas.records.decision import TryProgram
 from schemas.records.registry import Registry
 from services.cli.adapters.here import Agent, Reason, operator_service_here
-from services.cli.fleet.at_a_glance import told_at
 from services.cli.fleet.folder import FleetAccess, FleetFolder
+from services.cli.fleet.service_http import answer_at
 from services.cli.programs.comparison import NONE_YET, comparison
 from services.cli.programs.standing import render_standing
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
@@ -151,7 +151,7 @@ def rollback(
 
 def _look_for(program: str, agent_id: str) -> None:
     """Raises NotFound for what no runner has. Where nobody knows what they have, that is said and holds nobody up."""
-    told = told_at(f"/v1/programs/{agent_id}", FleetFolder.here().record())
+    told = answer_at(f"/v1/programs/{agent_id}", FleetFolder.here().record())
     known = told["runs"] if told else ()
     require_known(program, known)
     if not known:

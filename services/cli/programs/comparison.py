@@ -63,7 +63,8 @@ def _table(rows: Sequence[ProgramFigures]) -> Table:
 
 
 def _below(rows: Sequence[ProgramFigures]) -> Iterator[Text]:
-    """How they ended, and what split their conversations; nothing of those that all ended by themselves, unsplit."""
+    """Show how they ended, and what split their conversations; nothing of those that all ended by themselves,
+    unsplit."""
     for one in rows:
         ended = _counts(one.ended) if set(one.ended) - {"finished"} else ""
         breaks = f"breaks: {_counts(one.breaks)}" if one.breaks else ""

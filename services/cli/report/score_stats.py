@@ -85,11 +85,12 @@ class AgentScores:
         return {kind: {version: mean.data() for version, mean in means.items()} for kind, means in of_kind.items()}
 
     def qualities(self) -> dict[str, dict[str, dict[str, float | None]]]:
-        """By version, of the users' tasks: what they were served, a single answer, distinct answers in a group."""
+        """Return by version, of the users' tasks: what they were served, a single answer, distinct answers in a
+        group."""
         return {version: quality.data() for version, quality in self.quality.items()}
 
     def data(self) -> dict[str, Any]:
-        """What the report draws of them."""
+        """Return what the report draws of them."""
         return self.means() | {
             "quality": self.qualities(),
             "tasks": self.tasks,

@@ -105,8 +105,8 @@ def new_task(fields: dict[str, Any]) -> Task:
 
 
 class Overruled:
-    """What lines of a file say for themselves although an option says something else: by field, which lines. And what
-    they call a field that a task does not have, which is passed over."""
+    """The fields that lines of a file say for themselves although an option says something else: by field, which lines.
+    And what they call a field that a task does not have, which is passed over."""
 
     def __init__(self) -> None:
         self._lines: dict[str, dict[int, None]] = {}
@@ -177,7 +177,7 @@ class Submission:
 
 @dataclass
 class Tally:
-    """How the tasks of a file went."""
+    """The outcome of the tasks of a file."""
 
     ok: int = 0
     failed: int = 0

@@ -1,1 +1,1 @@
-"""What `ratchet train` asks for, runs and shows."""
+"""Asks for trainings, runs and shows them, for `ratchet train`."""

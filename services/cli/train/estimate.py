@@ -1,4 +1,4 @@
-"""What a training run will take, before anybody pays for it: memory by its parts, tokens, hours. Pure.
+"""Estimates what a training run will take, before anybody pays for it: memory by its parts, tokens, hours. Pure.
 
 Counted for LoRA in float32 on a frozen base model, as the trainer does it: the base model's weights have no gradients
 and no optimiser. Left out: what PyTorch and the driver take for themselves (RESERVE stands for it), and dead space
@@ -33,7 +33,7 @@ GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How it is to be trained. `gpus` 0: on a CPU, in float32. `tokens`: through the model at once."""
+    """The way it is to be trained. `gpus` 0: on a CPU, in float32. `tokens`: through the model at once."""
 
     gpus: int = 1
     rank: int = 16
@@ -55,7 +55,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is learned from: samples in groups, tokens of a prompt and of an answer, and how they are gone through."""
+    """The data of a training: samples in groups, tokens of a prompt and of an answer, and how they are gone through."""
 
     samples: int = 2_048
     group: int = 8
@@ -67,7 +67,7 @@ class Workload:
 
     @property
     def passes(self) -> int:
-        """As the trainer chooses them."""
+        """Return the passes as the trainer chooses them."""
         if self.epochs is not None:
             return self.epochs
         a_pass = max(1, round(self.samples / self.batch))
@@ -157,7 +157,7 @@ def _weights(model: ModelShape, setup: Setup, width: int) -> float:
 
 
 def _block_bytes(model: ModelShape, setup: Setup) -> float:
-    """What autograd keeps of one block, a token: what its norms, attention, gates and LoRAs got as input.
+    """Return what autograd keeps of one block, a token: what its norms, attention, gates and LoRAs got as input.
 
     On a GPU in 16 bits, but the norms' inputs in float32, and an own copy for each LoRA; on a CPU all in float32.
     """

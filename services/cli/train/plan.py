@@ -53,7 +53,8 @@ class PlannedKnobs(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """As typed; None is what the settings say, or a default. `tokens`: those of a prompt and of an answer, as 512+256.
+    """The options as typed; None is what the settings say, or a default. `tokens`: those of a prompt and of an answer,
+    as 512+256.
 
     `given`: hyperparameters.
     """
@@ -200,7 +201,7 @@ def _verdict(plan: Mapping[str, Any]) -> Text:
 
 
 def _model_of(access: FleetAccess, agent: str | None) -> str:
-    """As the trainer has it: one model, or one by agent."""
+    """Return it as the trainer has it: one model, or one by agent."""
     if named := os.environ.get("RATCHET_TRAINER_MODEL"):
         pairs = dict(pair.strip().split("=", 1) for pair in named.split(",") if "=" in pair)
         if not pairs:
@@ -213,7 +214,7 @@ def _model_of(access: FleetAccess, agent: str | None) -> str:
 
 
 def _knobs(given: Mapping[str, Any]) -> PlannedKnobs:
-    """What is given goes before the settings' defaults, as in a run."""
+    """Return them: what is given goes before the settings' defaults, as in a run."""
     defaults = {"demonstrations": FleetSettings.read().demonstrations} | _setting("HYPERPARAMETERS", dict[str, Any], {})
     try:
         return PlannedKnobs.model_validate(defaults | dict(given))
@@ -222,7 +223,7 @@ def _knobs(given: Mapping[str, Any]) -> PlannedKnobs:
 
 
 def _setting(name: str, kind: Any, default: Any) -> Any:
-    """Of the trainer's settings, which are the service's own: read as it reads them."""
+    """Read one of the trainer's settings, which are the service's own: read as it reads them."""
     variable = f"RATCHET_TRAINER_{name}"
     if (text := os.environ.get(variable)) is None:
         return default

@@ -45,7 +45,7 @@ class Tried:
 
     @property
     def fault(self) -> str | None:
-        """What this says against the verifier; nothing of the author's own answer."""
+        """Return what this says against the verifier; nothing of the author's own answer."""
         if self.kind == "answer":
             return None
         if self.score is None:
@@ -59,7 +59,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What was tried, in order."""
+    """The trials, in order."""
 
     tried: Sequence[Tried]
     known: Sequence[str] = ()
@@ -105,7 +105,8 @@ def answers_to(task: Task, answer: str | None, around: Around | None = None) -> 
 
 
 def known_faults(task: Task, around: Around) -> list[str]:
-    """Of a suite that earns something: its files must not be those that the answer's writer was shown."""
+    """Yield the faults of a suite that earns something: its files must not be those that the answer's writer was
+    shown."""
     suite = _plan_of(task).get("suite") or {}
     files = suite.get("files") or {}
     if suite.get("tests") and files and all(around.before.get(path) == text for path, text in files.items()):
@@ -117,7 +118,7 @@ def known_faults(task: Task, around: Around) -> list[str]:
 
 
 def notes(task: Task) -> list[str]:
-    """Of a suite that earns something by few controls."""
+    """Yield notes on a suite that earns something by few controls."""
     suite = _plan_of(task).get("suite") or {}
     control = suite.get("control")
     count = len(control) if isinstance(control, list) else 1
@@ -155,8 +156,8 @@ def _told(plan: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 
 def try_out(task: Task, answer: str | None, scorer: str) -> Trial:
-    """By all of the scorer that judges, and nothing that scores cost. Raises CommandError where it can't be started, as
-    where its sandbox does not hold."""
+    """Try it by all of the scorer that judges, and nothing that scores cost. Raises CommandError where it can't be
+    started, as where its sandbox does not hold."""
     around = asyncio.run(_around(task)) if task.workspace is not None else None
     asked = answers_to(task, answer, around)
     scores, left_out = _scores(task, [text for _, _, text in asked], scorer)
@@ -191,7 +192,7 @@ def _texts(tree: Tree) -> dict[str, str]:
 
 
 def _scores(task: Task, texts: Sequence[str], scorer: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """By the scorer itself, in a process of its own, as the fleet's would; and what of it was left out."""
+    """Score by the scorer itself, in a process of its own, as the fleet's would; and what of it was left out."""
     line = {
         "task_id": task.task_id,
         "prompt": task.model_dump(mode="json")["input"],

@@ -1,1 +1,1 @@
-"""What `ratchet watch` and `ratchet status` ask for and show."""
+"""Asks for and shows what `ratchet watch` tells."""

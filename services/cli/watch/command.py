@@ -18,7 +18,7 @@ from rich.live import Live
 from ratchet.bus.amqp.short_connection import parameters, unreachable
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from services.cli.fleet.queue_depths import QueueDepth, queue_depths
-from services.cli.fleet.service_http import answer_of, metrics_text
+from services.cli.fleet.service_http import answer_at, at_a_glance, metrics_text
 from services.cli.terminal import ExitCode, out, print_json
 from services.cli.watch.figures import RolloutFigure, Snapshot, WatchFigures, figures, parse_series, rollouts_of
 from services.cli.watch.view import plain_line, render_watch
@@ -80,7 +80,7 @@ def _show_live(readings: Iterator[Reading]) -> None:
 
 
 WINDOW_S = 10.0
-"""Rates and latencies are those of this many seconds."""
+"""The rates of queues and tokens are those of this many seconds."""
 
 
 class WatchSource:
@@ -102,7 +102,7 @@ class WatchSource:
             self._window.popleft()
         before = self._window[0] if self._window else None
         self._window.append(now)
-        return figures(now, before, self._rollouts()), tuple(trouble)
+        return figures(now, before, at_a_glance(self._access.record), self._rollouts()), tuple(trouble)
 
     def close(self) -> None:
         if self._connection is not None and self._connection.is_open:
@@ -119,13 +119,10 @@ class WatchSource:
         return [text for text in texts.values() if text is not None]
 
     def _rollouts(self) -> tuple[RolloutFigure, ...]:
-        """Of a fleet with a runner, as its orchestrator heard of them; none where it does not say."""
+        """Return those of a fleet with a runner, as its orchestrator heard of them; none where it does not say."""
         record = self._access.record
-        if record is None or not record.options.programs:
-            return ()
-        ports = [one.http_port for one in record.programs if one.name == "orchestrator"]
-        told = answer_of(ports[0], "/v1/rollouts") if ports and ports[0] else None
-        return rollouts_of(told["items"]) if isinstance(told, dict) else ()
+        answer = answer_at("/v1/rollouts", record) if record and record.options.programs else None
+        return rollouts_of(answer["items"]) if isinstance(answer, dict) else ()
 
     def _depths(self, trouble: list[str]) -> tuple[QueueDepth, ...]:
         """Over one connection, made anew after it was lost."""

@@ -1,4 +1,4 @@
-"""From what services and broker say now, and said a while ago, to the figures `ratchet watch` shows. Pure."""
+"""Makes the figures of `ratchet watch` of what services and broker say now, and said a while ago. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from ratchet.service.metrics import quantile
 from services.cli.fleet.queue_depths import QueueDepth
 
 Labels = tuple[tuple[str, str], ...]
@@ -20,7 +19,6 @@ RUNNING = "running"
 MOST_ENDED = 8
 """Rollouts that ended which are shown."""
 STAGES = ("queue", "generate", "score_queue", "score", "total")
-CLOSED, OWN_CLOSED = "ratchet_tasks_closed_total", "ratchet_own_tasks_closed_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +48,9 @@ class StageFigure:
     count: int
     p50: float | None
     p95: float | None
+
+
+NOTHING_YET = tuple(StageFigure(stage, 0, None, None) for stage in STAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class WatchFigures:
 
 
 def rollouts_of(told: Iterable[Mapping[str, Any]]) -> tuple[RolloutFigure, ...]:
-    """From the items of the orchestrator's /v1/rollouts: all that run, and of those that ended the newest."""
+    """Return, of the items of the orchestrator's /v1/rollouts: all that run, and of those that ended the newest."""
     found = [
         RolloutFigure(
             task_id=one["task_id"],
@@ -120,30 +121,30 @@ def parse_series(texts: Iterable[str]) -> Series:
     return summed
 
 
-def figures(now: Snapshot, before: Snapshot | None, rollouts: tuple[RolloutFigure, ...] = ()) -> WatchFigures:
-    """Rates and latencies are those since `before`; counts and scores since the services' start."""
+def figures(
+    now: Snapshot, before: Snapshot | None, glance: Any = None, rollouts: tuple[RolloutFigure, ...] = ()
+) -> WatchFigures:
+    """Return what is shown: counts since the services' start, queues and tokens a second since `before`.
+
+    `glance` is what `/v1/status` says of tasks, stages and scores; None where it does not answer.
+    """
+    tasks = (glance or {}).get("tasks", {})
     return WatchFigures(
-        tasks_per_s=_less(_rate(CLOSED, {}, now, before), _rate(OWN_CLOSED, {}, now, before)),
+        tasks_per_s=tasks.get("per_s"),
         tokens_per_s=_rate("ratchet_agent_tokens_total", {}, now, before),
-        open_tasks=int(total(now.series, "ratchet_open_tasks")),
-        answered=_closed(now.series, "ok"),
-        failed=sum(_closed(now.series, status) for status in ("failed", "expired")),
+        open_tasks=tasks.get("open", 0),
+        answered=tasks.get("answered", 0),
+        failed=tasks.get("failed", 0) + tasks.get("expired", 0),
         retried=int(total(now.series, "ratchet_messages_total", outcome="retried")),
         dead_lettered=int(total(now.series, "ratchet_messages_total", outcome="dead_lettered")),
         queues=tuple(_queue(depth, now, before) for depth in now.depths),
-        stages=tuple(_stage(stage, now.series, before.series if before else {}) for stage in STAGES),
-        scores=tuple(_scores(now.series)),
+        stages=tuple(StageFigure(**one) for one in glance["stages"]) if glance else NOTHING_YET,
+        scores=tuple(
+            ScoreFigure(one["agent_id"], one["adapter_version"], one["samples"], one["mean"])
+            for one in (glance or {}).get("scores", ())
+        ),
         rollouts=rollouts,
     )
-
-
-def _closed(series: Series, status: str) -> int:
-    """Of the users' tasks."""
-    return int(total(series, CLOSED, status=status) - total(series, OWN_CLOSED, status=status))
-
-
-def _less(rate: float | None, own: float | None) -> float | None:
-    return rate if rate is None or own is None else max(0.0, rate - own)
 
 
 def total(series: Series, name: str, **labels: str) -> float:
@@ -162,28 +163,3 @@ def _rate(name: str, labels: Mapping[str, str], now: Snapshot, before: Snapshot 
 def _queue(depth: QueueDepth, now: Snapshot, before: Snapshot | None) -> QueueFigure:
     per_s = _rate("ratchet_messages_total", {"queue": depth.name, "outcome": "acked"}, now, before)
     return QueueFigure(depth.name, depth.messages, depth.consumers, per_s)
-
-
-def _stage(stage: str, now: Series, before: Series) -> StageFigure:
-    """Of the tasks since `before`; of all where there was none since."""
-    recent = _buckets(stage, now, before)
-    used = recent if any(count > 0 for _, count in recent) else _buckets(stage, now, {})
-    count = max((count for _, count in used), default=0)
-    return StageFigure(stage, int(count), quantile(0.5, used), quantile(0.95, used))
-
-
-def _buckets(stage: str, now: Series, before: Series) -> list[tuple[float, float]]:
-    buckets: dict[float, float] = defaultdict(float)
-    for (name, labels), value in now.items():
-        named = dict(labels)
-        if name == "ratchet_stage_seconds_bucket" and named.get("stage") == stage:
-            buckets[float(named["le"])] += max(0.0, value - before.get((name, labels), 0.0))
-    return sorted(buckets.items())
-
-
-def _scores(series: Series) -> Iterable[ScoreFigure]:
-    for (name, labels), count in sorted(series.items()):
-        if name == "ratchet_sample_score_count" and count:
-            mean = series.get(("ratchet_sample_score_sum", labels), 0.0) / count
-            named = dict(labels)
-            yield ScoreFigure(named.get("agent", "?"), named.get("adapter_version", "?"), int(count), mean)

@@ -17,7 +17,7 @@ STAGE_NAMES = {"queue": "waiting for the agent", "generate": "generating", "scor
 
 
 def seconds(value: float | None) -> str:
-    """In the unit a person would use: µs, ms or s."""
+    """Write it in the unit a person would use: µs, ms or s."""
     if value is None:
         return "–"
     if value < 0.001:

@@ -4,38 +4,43 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
-from demos.books import Account
-from demos.real.page import real_page
-from demos.real.picture import picture
-from demos.real.plan import TEMPERATURE, TRAINING, RealPlan, settings
-from demos.real.story import RealStory, examples_of, first_answers, gains_of, right_answers
-from demos.real.tasks import distinct_tasks
-from demos.real.view import render_real_story
+from demos.books import Account, Measured
+from demos.demo import Sizes
+from demos.real.demo import TEMPERATURE, TRAINING, Figures, RealDemo, settings
+from demos.real.page import picture, result_page
+from demos.real.tasks import RealTask, distinct_tasks
+from demos.story import Story
+from demos.story_view import render_story
 from ratchet.experiments.gain import Estimate, Gain
 from services.orchestrator.settings import OrchestratorSettings
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.settings import TrainerSettings
-from tests.demos.test_story import PROMOTION, TURN, named, rows
+from tests.demos.test_story import PROMOTION, TURN, rows
 
 TASKS = distinct_tasks("held_out", 3, 12)
-PLAN = RealPlan(tasks=12, samples=2, group=8, seed=3, stall_s=1.0)
+DEMO = RealDemo(sizes=Sizes(tasks=12, samples=2, turns=1, groups=8, no_turn_after=1.0, timeout=1.0), seed=3)
+MODEL = "A <model>"
 
 
-def story() -> RealStory:
-    before, after = named("before", TASKS), named("after", TASKS)
-    given = rows(before, 0, "<b>no</b>"), rows(after, 12, "<b>no</b>")
-    return RealStory(
-        seed=3,
-        temperature=0.5,
-        model="A <model>",
+def measured(right: int) -> Measured[RealTask]:
+    tasks = DEMO.named("stage", TASKS)
+    return Measured(tasks, {}, rows(tasks, right, "<b>no"))
+
+
+def figures() -> Figures:
+    return DEMO.figures({"before": measured(0), "after": measured(12)}, (), Path())
+
+
+def story() -> Story:
+    return Story(
         primary="v1.0.1",
-        gains=gains_of(TASKS, right_answers(before, given[0]), right_answers(after, given[1])),
-        examples=examples_of(TASKS, dict.fromkeys([t.text for t in TASKS], "<b>no"), first_answers(after, given[1])),
+        figures=figures(),
         turns=(TURN,),
         decisions=(PROMOTION,),
         books=Account(500, 0, 0, 0),
@@ -46,7 +51,7 @@ def story() -> RealStory:
 
 
 def test_a_task_is_one_observation_and_families_are_told_apart() -> None:
-    found = story().gains
+    found = figures().gains
 
     assert [found["all"].before.mean, found["all"].after.mean, found["all"].before.tasks] == [0.5, 1.0, 12]
     assert [found[name].before.tasks for name in ("order", "date")] == [6, 6]
@@ -60,20 +65,18 @@ def test_a_task_is_one_observation_and_families_are_told_apart() -> None:
         ({"dead_letters": 4}, "4 dead letters"),
         ({"turns": (replace(TURN, state="inconclusive"),)}, "no trained version was promoted"),
         (
-            {"gains": {"all": Gain(*[Estimate(0.8, 0.7, 0.9, 12)] * 2, Estimate(0.0, -0.1, 0.1, 12))}},
+            {"all": Gain(*[Estimate(0.8, 0.7, 0.9, 12)] * 2, Estimate(0.0, -0.1, 0.1, 12))},
             "does not confirm a gain",
         ),
         (
-            {
-                "gains": {
-                    "all": Gain(Estimate(0.2, 0.1, 0.3, 12), Estimate(0.7, 0.6, 0.8, 12), Estimate(0.5, 0.4, 0.6, 12))
-                }
-            },
+            {"all": Gain(Estimate(0.2, 0.1, 0.3, 12), Estimate(0.7, 0.6, 0.8, 12), Estimate(0.5, 0.4, 0.6, 12))},
             "0.70 of the held-out answers are exactly right, less than 0.75",
         ),
     ],
 )
 def test_each_broken_promise_is_a_sentence(change: dict[str, object], fault: str) -> None:
+    if "all" in change:
+        change = {"figures": replace(figures(), gains=change)}
     told = replace(story(), **change)  # type: ignore[arg-type]
 
     assert len(told.faults) == 1
@@ -81,16 +84,16 @@ def test_each_broken_promise_is_a_sentence(change: dict[str, object], fault: str
 
 
 def test_examples_are_the_first_tasks_whatever_became_of_them() -> None:
-    examples = story().examples
+    examples = figures().examples
 
-    assert [example.family for example in examples] == ["order"] * 4 + ["date"] * 4
-    assert [example.text for example in examples[:4]] == [t.text for t in TASKS if t.family == "order"][:4]
+    assert [example.question.family for example in examples] == ["order"] * 4 + ["date"] * 4
+    assert [example.label for example in examples[:4]] == [t.text for t in TASKS if t.family == "order"][:4]
     assert {example.right for example in examples} == {(False, True)}
 
 
 def test_the_tables_have_the_figures_and_the_verdict() -> None:
     console = Console(record=True, width=200, file=io.StringIO())
-    console.print(render_real_story(story()))
+    console.print(render_story(story()))
     text = console.export_text()
 
     assert "0.500" in text
@@ -99,7 +102,7 @@ def test_the_tables_have_the_figures_and_the_verdict() -> None:
 
 
 def test_the_page_is_one_document_in_which_no_text_can_act() -> None:
-    page = real_page(story())
+    page = result_page("<svg>", MODEL, story())
 
     assert "<b>no" not in page
     assert "&lt;b&gt;no" in page
@@ -109,7 +112,7 @@ def test_the_page_is_one_document_in_which_no_text_can_act() -> None:
 
 
 def test_the_picture_is_well_formed_and_has_a_bar_for_each_mean() -> None:
-    root = ElementTree.fromstring(picture(story()))
+    root = ElementTree.fromstring(picture(MODEL, figures().gains, story(), 3))
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
 
     assert texts.count("1.00") == 3
@@ -118,8 +121,8 @@ def test_the_picture_is_well_formed_and_has_a_bar_for_each_mean() -> None:
 
 
 def test_held_out_tasks_go_out_without_their_answers_to_a_named_version() -> None:
-    tasks = named("before", TASKS)
-    asked = PLAN.asked(tasks, "v1.0.0")
+    tasks = DEMO.named("before", TASKS)
+    asked = DEMO.asked(tasks, "v1.0.0", 2)
 
     assert [task.reference for task in asked] == [None] * 12
     assert {task.adapter_version for task in asked} == {"v1.0.0"}
@@ -129,9 +132,10 @@ def test_held_out_tasks_go_out_without_their_answers_to_a_named_version() -> Non
 
 
 def test_users_tasks_carry_what_the_graded_scorer_needs() -> None:
-    users, judging = PLAN.users("run"), PLAN.judging("run")
+    users, judging = DEMO.users(), DEMO.judging()
 
-    asked = [next(users), next(judging), *PLAN.golden]
+    assert judging is not None
+    asked = [next(users), next(judging), *DEMO.golden_tasks()]
 
     assert all(task.reference and task.criteria and task.max_tokens for task in asked)
     assert len({task.task_id for task in asked}) == len(asked)

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from demos.tools import in_sandbox
+from demos.tools.agent import MOST_CALLS
 from demos.tools.in_sandboxes import SCORER, changed_by, message_fields, outcome_of, programs
-from demos.tools.verifier import is_done
-from demos.toy.tools.agent import in_sandbox
-from demos.toy.tools.agent.conversing import MOST_CALLS
-from demos.toy.tools.recipe import FLAWLESS
-from demos.toy.tools.task import ToolTask, outcome, tool_task
+from demos.toy.recipe import FLAWLESS
+from demos.toy.tools.task import ToolTask, is_done, outcome, tool_task
 from demos.toy.tools.teacher import demonstration
 from demos.toy.tools.tokenizer import END, READ, TEXT_CALLED
 from ratchet.logs.rows import AnswerRow, ArtifactRow

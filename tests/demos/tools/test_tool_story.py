@@ -11,22 +11,30 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from demos.books import Account
+from demos.books import Account, Measured
+from demos.demo import Sizes
+from demos.performance import time_left
+from demos.story import Story
+from demos.story_view import render_story
 from demos.tools import in_sandboxes
-from demos.tools.plan import TRAINING, ToolPlan, further_turns, settings, stages
-from demos.tools.story import Conversations, ToolStory, done_by_task, examples_of, first_outcomes
-from demos.tools.view import render_tool_story
-from demos.toy.tools.task import task_of
-from ratchet.experiments.gain import Estimate, Gain, gain
+from demos.tools.demo import TRAINING, Conversations, Figures, ToolsDemo
+from demos.toy.tools.task import ToolTask, task_of
+from ratchet.experiments.gain import Estimate, Gain
 from schemas.messages.task import Task
+from services.cli.fleet.own_fleet import FleetPlace
 from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.settings import TrainerSettings
-from tests.demos.test_story import PROMOTION, TURN, named, rows
+from tests.demos.test_story import PROMOTION, TURN, rows
 
-PLAN = ToolPlan(tasks=12, samples=2, group=8, seed=3, stall_s=1.0, queue="reply.tool-agent.x")
-TASKS = PLAN.held_out
+DEMO = ToolsDemo(
+    sizes=Sizes(tasks=12, samples=2, turns=3, groups=64, no_turn_after=1.0, timeout=1.0),
+    seed=3,
+    run="x",
+    namespace="ours.",
+)
+TASKS = DEMO.held_out()
 UNDONE = '{"files": [], "hold": [], "said": ""}'
 HIGH = Estimate(0.9, 0.8, 1.0, 12)
 REPORT: dict[str, Any] = {
@@ -46,18 +54,24 @@ REPORT: dict[str, Any] = {
 }
 
 
-def story() -> ToolStory:
-    before, after = named("before", TASKS), named("after", TASKS)
-    given = rows(before, 0, UNDONE), rows(after, 12, UNDONE)
-    first = first_outcomes(before, given[0]), first_outcomes(after, given[1])
-    return ToolStory(
-        seed=3,
-        sandboxed=False,
-        primary="v1.0.1",
-        gain=gain(done_by_task(before, given[0]), done_by_task(after, given[1])),
+def measured(right: int) -> Measured[ToolTask]:
+    tasks = DEMO.named("stage", TASKS)
+    return Measured(tasks, {}, rows(tasks, right, UNDONE))
+
+
+def figures() -> Figures:
+    stages = {"before": measured(0), "after": measured(12), "blanked": measured(0)}
+    return replace(
+        DEMO.figures(stages, (), Path()),
         blanked=Estimate(0.01, 0.0, 0.02, 12),
-        conversations=(Conversations.of("v1.0.1", REPORT),),
-        examples=examples_of(TASKS, *first),
+        conversations=(Conversations.from_report("v1.0.1", REPORT),),
+    )
+
+
+def story(**changes: Any) -> Story:
+    return Story(
+        primary="v1.0.1",
+        figures=replace(figures(), **changes),
         turns=(TURN,),
         decisions=(PROMOTION,),
         books=Account(500, 0, 0, 0),
@@ -68,7 +82,7 @@ def story() -> ToolStory:
 
 
 def test_a_task_is_one_observation_however_many_rollouts_it_has() -> None:
-    found = story().gain
+    found = figures().gain
     assert [found.before.mean, found.after.mean, found.before.tasks] == [0.5, 1.0, 12]
     assert story().faults == ()
 
@@ -88,7 +102,8 @@ def test_a_task_is_one_observation_however_many_rollouts_it_has() -> None:
     ],
 )
 def test_each_broken_promise_is_a_sentence(change: dict[str, object], fault: str) -> None:
-    told = replace(story(), **change)  # type: ignore[arg-type]
+    own = Figures.__dataclass_fields__.keys() & change.keys()
+    told = story(**change) if own else replace(story(), **change)  # type: ignore[arg-type]
     assert len(told.faults) == 1
     assert fault in told.faults[0]
 
@@ -102,14 +117,14 @@ def test_each_broken_promise_is_a_sentence(change: dict[str, object], fault: str
     ],
 )
 def test_a_training_on_other_tokens_than_were_sampled_is_a_fault(report: dict[str, Any], fault: str) -> None:
-    told = replace(story(), conversations=(Conversations.of("v1.0.1", REPORT | report),))
+    told = story(conversations=(Conversations.from_report("v1.0.1", REPORT | report),))
     (found,) = told.faults
     assert fault in found
 
 
 def test_the_tables_and_the_json_have_the_figures_and_the_verdict() -> None:
     console = Console(record=True, width=200, file=io.StringIO())
-    console.print(render_tool_story(story()))
+    console.print(render_story(story()))
     text = console.export_text()
     assert "All as promised, in 250 s." in text
     assert all(shown in text for shown in ("0.500", "1.000", "5.0e-07", "1 aborted", TASKS[0].question))
@@ -120,21 +135,27 @@ def test_the_tables_and_the_json_have_the_figures_and_the_verdict() -> None:
 
 
 def test_held_out_tasks_go_out_without_their_answers_to_a_named_version_and_to_who_records() -> None:
-    for task in PLAN.asked(named("before", TASKS), "v1.0.0", 2):
-        assert (task.reference, task.adapter_version, task.work_to) == (None, "v1.0.0", PLAN.queue)
+    for task in DEMO.asked(DEMO.named("before", TASKS), "v1.0.0", 2):
+        assert (task.reference, task.adapter_version, task.work_to) == (None, "v1.0.0", "ours.reply.tool-agent.x")
         assert task_of(str(task.input)).held_out
 
 
 def test_in_sandboxes_tasks_bring_their_files_and_held_out_ones_neither_what_is_right_nor_how_it_is_checked() -> None:
-    plan = replace(PLAN, queue=None)
-    (taught,) = first(plan.users("r"), 1)
-    held_out = plan.asked(named("before", TASKS), "v1.0.0", 2)
-    for task in [taught, *plan.golden, *held_out]:
+    demo = replace(DEMO, sandboxed=True)
+    (taught,) = first(demo.users(), 1)
+    held_out = demo.asked(demo.named("before", TASKS), "v1.0.0", 2)
+    for task in [taught, *demo.golden_tasks(), *held_out]:
         assert task.workspace is not None and task.work_to is None
         assert task.workspace.files == task_of(str(task.input)).files
-    assert (taught.reference, plan.sandboxed) == (task_of(str(taught.input)).sum, True)
+    assert taught.reference == task_of(str(taught.input)).sum
     assert {(task.reference, task.criteria) for task in held_out} == {(None, None)}
-    assert stages(plan, 1, 64)["collect 1"] > stages(PLAN, 1, 64)["collect 1"]
+    assert seconds_left(demo) > seconds_left(DEMO)
+
+
+def seconds_left(demo: ToolsDemo) -> float:
+    left = time_left(demo)
+    assert left is not None
+    return left.seconds()
 
 
 def first(stream: object, count: int) -> list[Task]:
@@ -142,26 +163,22 @@ def first(stream: object, count: int) -> list[Task]:
 
 
 def test_what_teaches_what_proves_and_what_the_gate_asks_never_meet_what_measures() -> None:
-    asked = [*first(PLAN.users("r"), 100), *first(PLAN.judging("r"), 100), *PLAN.golden]
+    asked = [*first(DEMO.users(), 100), *first(DEMO.judging(), 100), *DEMO.golden_tasks()]
     spaces = [task_of(str(task.input)) for task in asked]
     assert not any(space.held_out for space in spaces)
     assert len({space.workspace for space in spaces}) == len(asked)
     assert all(task.reference == space.answer for task, space in zip(asked, spaces, strict=True))
-    assert [task.blanked for task in PLAN.blanked] == [True] * 12
-    other = replace(PLAN, seed=4)
-    assert {t.workspace for t in other.held_out}.isdisjoint(t.workspace for t in TASKS)
+    assert [task.blanked for task in DEMO.also_measured(TASKS)["blanked"]] == [True] * 12
+    other = replace(DEMO, seed=4)
+    assert {t.workspace for t in other.held_out()}.isdisjoint(t.workspace for t in TASKS)
 
 
 def test_its_settings_are_ones_that_the_services_take() -> None:
-    given = {name.removeprefix("RATCHET_").lower(): value for name, value in settings(3).items()}
+    given = {
+        name.removeprefix("RATCHET_").lower(): value for name, value in DEMO.settings(FleetPlace(Path("demo"))).items()
+    }
     GrpoHyperparameters.model_validate(TRAINING)
     known = OrchestratorSettings.model_fields.keys() | TrainerSettings.model_fields.keys() | {"agent_seed"}
     assert given.keys() <= known
     sandboxed = in_sandboxes.settings(Path("demo"))
     assert {name.removeprefix("RATCHET_").lower() for name in sandboxed} <= RunnerSettings.model_fields.keys()
-
-
-def test_every_stage_has_its_time_and_further_turns_are_stages() -> None:
-    planned = stages(PLAN, turns=3, groups=64)
-    assert list(planned)[:3] == ["start", "before", "collect 1"] and list(planned)[-2:] == ["after", "blanked"]
-    assert all(name in planned for names in further_turns(3) for name in names)

@@ -11,9 +11,8 @@ from functools import partial
 import httpx
 import pytest
 
-from demos.toy.tools.agent.__main__ import PROGRAM, RecordedAgent, agent_s_client
-from demos.toy.tools.agent.conversing import MOST_CALLS, converse
-from demos.toy.tools.recipe import FLAWLESS
+from demos.tools.agent import MOST_CALLS, PROGRAM, RecordedAgent, converse, http_client
+from demos.toy.recipe import FLAWLESS
 from demos.toy.tools.task import ToolTask, Workspace, tool_task
 from demos.toy.tools.teacher import demonstration
 from demos.toy.tools.tokenizer import END, READ, TEXT_CALLED, tool_tokenizer
@@ -58,7 +57,7 @@ def saying(turns: Sequence[str]) -> ScriptedEngine:
 
 async def sample_of_run(task: ToolTask, engine: ScriptedEngine) -> Sample:
     recorder, rollout = Recorder(), rollout_of(engine)
-    async with recorder.serving() as base_url, agent_s_client() as http:
+    async with recorder.serving() as base_url, http_client() as http:
         agent = RecordedAgent(recorder, base_url, http)
         sample, _ = await record(rollout, PROGRAM, partial(agent.run, work_of(task.input)))
         return sample
@@ -103,7 +102,7 @@ async def test_an_engine_that_fails_loses_the_rollout() -> None:
 
 async def test_a_task_of_another_kind_is_rejected() -> None:
     recorder = Recorder()
-    async with agent_s_client() as http:
+    async with http_client() as http:
         with pytest.raises(Reject, match="no task of a workspace"):
             await RecordedAgent(recorder, "http://nowhere", http).run(work_of("sort: gbaec"), rollout_of(saying([])))
 

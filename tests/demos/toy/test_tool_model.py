@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demos.toy.make import make_models, read_recipe
+from demos.toy.recipe import FLAWLESS, TOOL_USER, ToolRecipe
 from demos.toy.tools.pretraining import assistant_tokens
-from demos.toy.tools.recipe import FLAWLESS, TOOL_USER, ToolRecipe
 from demos.toy.tools.task import TOOLS, Workspace, outcome, tool_task
 from demos.toy.tools.teacher import demonstration
 from demos.toy.tools.tokenizer import ASSISTANT, END, VOCABULARY, tool_tokenizer

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demos.tools.verifier import is_done
-from demos.toy.tools.recipe import TOOL_USER
-from demos.toy.tools.task import TOOLS, WORKSPACES, ToolTask, Workspace, outcome, task_of, tool_task
+from demos.toy.recipe import TOOL_USER
+from demos.toy.tools.task import TOOLS, WORKSPACES, ToolTask, Workspace, is_done, outcome, task_of, tool_task
 from demos.toy.tools.teacher import demonstration
 from services.scorer.matching.json_grade import grade
 

@@ -15,9 +15,8 @@ import pytest
 
 from demos.toy.make import RECIPE_FILE, main, make_model, make_models, read_recipe
 from demos.toy.pretraining import demonstrate
-from demos.toy.recipe import JUDGE, SMALL, Recipe
+from demos.toy.recipe import JUDGE, SMALL, TOOL_USER, Recipe
 from demos.toy.sort_task import sort_task
-from demos.toy.tools.recipe import TOOL_USER
 from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import prompt_ids
 

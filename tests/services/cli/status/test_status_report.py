@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 
 from ratchet.bus.topology import Queue, Topology, fleet_topology
-from services.cli.fleet.at_a_glance import held_up
 from services.cli.fleet.queue_depths import QueueDepth
+from services.cli.fleet.service_http import held_up
 from services.cli.status import (
     HeldUpRow,
     QualityRow,
@@ -68,16 +68,11 @@ def test_the_report_shows_each_service_with_its_own_reason() -> None:
 
 
 def test_what_users_are_served_is_shown_with_its_interval_where_there_is_one() -> None:
-    text = "".join(
-        f'ratchet_quality{{agent="small",adapter_version="v1.0.1",measure="{measure}",statistic="{figure}"}} {value}\n'
-        for measure, figure, value in [
-            ("served", "mean", 0.9),
-            ("served", "low", 0.85),
-            ("served", "high", 0.95),
-            ("single", "mean", 0.5),
-        ]
-    )
-    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), tuple(quality_rows(text)))
+    served = {"tasks": 9, "mean": 0.9, "low": 0.85, "high": 0.95}
+    single = {"tasks": 9, "mean": 0.5, "low": None, "high": None}
+    figure = {"agent_id": "small", "adapter_version": "v1.0.1", "served": served, "single": single, "distinct": None}
+    rows = tuple(quality_rows({"quality": [figure]}))
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), rows)
     console = Console(width=120, record=True)
 
     console.print(render_status(report))
@@ -86,21 +81,21 @@ def test_what_users_are_served_is_shown_with_its_interval_where_there_is_one() -
     assert "small v1.0.1" in shown
     assert "0.900 [0.850, 0.950]" in shown
     assert "0.500" in shown
-    assert quality_rows("") == []
+    assert list(quality_rows(None)) == []
 
 
 def test_what_was_saved_is_said_of_the_agents_that_saved_any() -> None:
-    text = (
-        'ratchet_samples{agent="small"} 2\nratchet_samples{agent="other"} 8\n'
-        'ratchet_samples_saved_total{agent="small"} 1200\nratchet_tokens_saved_total{agent="small"} 34567.4\n'
-    )
-    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), (), tuple(saved_rows(text)))
+    saved = {"now": 2, "usual": 8, "least": 2, "saved_samples": 1200, "saved_tokens": 34567}
+    none = saved | {"now": 8, "saved_samples": 0, "saved_tokens": 0}
+    glance = {"agents": [{"agent_id": "small", "samples": saved}, {"agent_id": "other", "samples": none}]}
+    rows = tuple(saved_rows(glance))
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), (), rows)
     console = Console(width=120, record=True)
 
     console.print(render_status(report))
 
     assert "small: 2 answers a task; 1,200 answers, 34,567 tokens saved" in console.export_text()
-    assert [row.agent_id for row in saved_rows(text)] == ["small"]
+    assert [row.agent_id for row in rows] == ["small"]
 
 
 def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:

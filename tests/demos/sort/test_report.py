@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from demos.held_out import HeldOutPlan, held_out_tasks
-from demos.held_out_report import HeldOutReport, histogram, percentile, report_held_out
-from demos.held_out_view import render_held_out
+from demos.books import Measured
+from demos.sort.demo import SIZES, SortDemo
+from demos.sort.report import HeldOutReport, histogram, percentile, render_held_out, report_held_out
+from demos.toy.sort_task import SortTask
 from ratchet.logs.rows import AnswerRow
 
-ANSWERS = {"a": "abc", "b": "bcd"}
+TASKS = {"a": SortTask("sort: cab", "abc"), "b": SortTask("sort: dbc", "bcd")}
 
 
 def row(task: str, sample: int | None, response: str, score: float | None, total_s: float = 1.0) -> AnswerRow:
@@ -39,7 +41,7 @@ GOOD = [
 
 def report(rows: list[AnswerRow] = GOOD, answered: dict[str, str] | None = None, letters: int = 0) -> HeldOutReport:
     found = {"a": "ok", "b": "ok"} if answered is None else answered
-    return report_held_out(ANSWERS, found, rows, seconds=2.0, dead_letters=letters)
+    return report_held_out(Measured(TASKS, found, rows, letters, 2.0))
 
 
 def test_best_of_the_group_is_set_beside_the_first_sample() -> None:
@@ -102,11 +104,13 @@ def test_a_percentile_is_one_of_the_values(values: list[float], q: float) -> Non
 
 
 def test_demo_tasks_are_held_out_different_and_the_same_for_a_seed() -> None:
-    plan = HeldOutPlan(tasks=50, samples=8, seed=3, stall_s=1.0)
+    sizes = replace(SIZES, tasks=50)
+    one, other = SortDemo(sizes=sizes, seed=3), SortDemo(sizes=sizes, seed=3)
 
-    once, again = held_out_tasks(plan), held_out_tasks(plan)
+    once, again = one.named("before", one.held_out()), other.named("before", other.held_out())
 
     assert all(task.held_out for task in once.values())
     assert len({task.input for task in once.values()}) == 50
     assert list(once.values()) == list(again.values())
     assert not set(once) & set(again), "ids are new each time"
+    assert not set(once.values()) & set(one.golden())

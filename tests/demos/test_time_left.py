@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from demos.real.plan import RealPlan, further_turns, stages
-from demos.real.time_left import TimeLeft
+from demos.time_left import Pace, TimeLeft, further_turns
 
 
 class Clock:
@@ -71,13 +70,15 @@ def test_a_share_beyond_the_whole_counts_as_the_whole() -> None:
 
 
 def test_every_stage_the_demo_names_is_in_the_plan() -> None:
-    plan = RealPlan(tasks=4, samples=2, group=8, seed=1, stall_s=1.0)
+    pace = Pace(start_s=1.0, answer_s=1.0, trained_s=1.0, proved_s=1.0)
+    stages = pace.stages(tasks=4, samples=2, group=8, groups=8, turns=2, also=("blanked",))
 
-    assert list(stages(plan, turns=2, groups=8)) == [
+    assert list(stages) == [
         "start",
         "before",
         *("collect 1", "train 1", "prove 1"),
         *("collect 2", "train 2", "prove 2"),
         "after",
+        "blanked",
     ]
-    assert all(name in stages(plan, turns=3, groups=8) for turn in further_turns(3) for name in turn)
+    assert all(name in stages for turn in further_turns(2) for name in turn)

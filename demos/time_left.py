@@ -1,11 +1,51 @@
-"""How long a run of known stages still takes. Pure but for the clock it is given."""
+"""Tells how long a run of known stages still takes. Pure but for the clock it is given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 SURE_S = 60.0
 """Planned seconds of work after which the pace that was seen counts as much as the planned one."""
+
+
+TURN = ("collect", "train", "prove")
+"""The stages of a turn of the ratchet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds on two idle cores: of the start, of one answer, of a training before its first step, of one answer that
+    is trained on, and of the live test."""
+
+    start_s: float
+    answer_s: float
+    trained_s: float
+    proved_s: float
+    training_start_s: float = 0.0
+
+    def stages(
+        self, *, tasks: int, samples: int, group: int, groups: int, turns: int, also: Sequence[str] = ()
+    ) -> dict[str, float]:
+        """Return the stages in their order, each with about the seconds that it takes.
+
+        `also`: stages at the end in which each task is answered once. The pace that is seen corrects them all.
+        """
+        learned = groups * group
+        times = (self.answer_s * learned, self.training_start_s + self.trained_s * learned, self.proved_s)
+        turn = dict(zip(TURN, times, strict=True))
+        return {
+            "start": self.start_s,
+            "before": self.answer_s * tasks * samples,
+            **{f"{name} {number}": seconds for number in range(1, turns + 1) for name, seconds in turn.items()},
+            "after": self.answer_s * tasks * samples,
+            **dict.fromkeys(also, self.answer_s * tasks),
+        }
+
+
+def further_turns(turns: int) -> list[tuple[str, ...]]:
+    """Return the stages of each turn that comes only where there is time for it."""
+    return [tuple(f"{name} {number}" for name in TURN) for number in range(2, turns + 1)]
 
 
 class TimeLeft:
