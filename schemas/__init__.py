@@ -11,6 +11,7 @@ from schemas.messages.result import Result
 from schemas.messages.reward import Reward
 from schemas.messages.runner_rollouts import RunnerRollouts
 from schemas.messages.task import Task
+from schemas.messages.task_cancelled import TaskCancelled
 from schemas.messages.train_request import TrainRequest
 from schemas.messages.work import Work
 from schemas.records.adapter_card import AdapterCard, AdapterManifest
@@ -32,6 +33,7 @@ MESSAGES: tuple[type[Message], ...] = (
     AdapterReport,
     AgentRewards,
     RunnerRollouts,
+    TaskCancelled,
     Feedback,
 )
 RECORDS: tuple[type[Message], ...] = (

@@ -26,6 +26,7 @@ from ratchet.bus.topology import (
     ROLLOUTS_TOPIC,
     TASKS,
     Topology,
+    cancellations_topic,
     events_topic,
 )
 
@@ -102,7 +103,8 @@ class _Rules:
         reads = (DEAD_LETTERS, BROADCAST_EXCHANGE) if hears_runners else (DEAD_LETTERS,)
         own = self._worker("orchestrator", {"orchestrator", "all services"}, writes=(BROADCAST_EXCHANGE,), reads=reads)
         heard = self._one_of((ROLLOUTS_TOPIC,)) if hears_runners else NOTHING
-        events = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((events_topic(""),), end=""), heard)
+        topics = self._one_of((events_topic(""), cancellations_topic("")), end="")
+        events = TopicPermission(self._wire(BROADCAST_EXCHANGE), topics, heard)
         write = f"{own.write}|^{re.escape(DEFAULT_EXCHANGE)}$"
         if not hears_runners:
             return Account(own.name, own.configure, write, own.read, (*own.topics, events))
@@ -115,18 +117,24 @@ class _Rules:
             f"agent-{agent_id}", {f"agent {agent_id}", "agents", "all services"}, reads=(BROADCAST_EXCHANGE,)
         )
         listeners = self._one_of((LISTENER,), end="")
-        heard = self._one_of((events_topic(agent_id), REWARDS))
+        heard = self._one_of((events_topic(agent_id), cancellations_topic(agent_id), REWARDS))
         broadcast = TopicPermission(self._wire(BROADCAST_EXCHANGE), NOTHING, heard)
         return Account(
             own.name, listeners, f"{own.write}|{listeners}", f"{own.read}|{listeners}", (*own.topics, broadcast)
         )
 
     def runner(self, agents: Iterable[str]) -> Account:
-        """Takes the tasks of the agents, answers in their place, and tells of what it runs; hears nothing."""
+        """Takes the tasks of the agents, answers in their place, and tells of what it runs; hears which of the tasks
+        were cancelled, and nothing else."""
+        agents = tuple(agents)
         roles = {*(f"agent {agent_id}" for agent_id in agents), "agents", "all services"}
-        own = self._worker("runner", roles, writes=(BROADCAST_EXCHANGE,))
-        told = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((ROLLOUTS_TOPIC,)), NOTHING)
-        return Account(own.name, own.configure, own.write, own.read, (*own.topics, told))
+        own = self._worker("runner", roles, writes=(BROADCAST_EXCHANGE,), reads=(BROADCAST_EXCHANGE,))
+        heard = self._one_of(tuple(cancellations_topic(agent_id) for agent_id in agents))
+        broadcast = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((ROLLOUTS_TOPIC,)), heard)
+        listeners = self._one_of((LISTENER,), end="")
+        return Account(
+            own.name, listeners, f"{own.write}|{listeners}", f"{own.read}|{listeners}", (*own.topics, broadcast)
+        )
 
     def client(self) -> Account:
         own = f"^({self._prefix}{REPLY_QUEUES}|{NAMED_BY_BROKER})"

@@ -131,6 +131,11 @@ ROLLOUTS_TOPIC = "rollouts"
 """The topic on which runners report the rollouts they run."""
 
 
+def cancellations_topic(agent_id: str) -> str:
+    """Return the topic that says which of an agent's tasks were cancelled."""
+    return f"cancelled.{agent_id}"
+
+
 def events_topic(agent_id: str) -> str:
     """Return the topic that all replicas of an agent listen to, besides their work queue."""
     return f"events.{agent_id}"

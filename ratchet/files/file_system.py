@@ -1,13 +1,17 @@
-"""On which file system a folder lies, and whether that is known to be wrong for what is kept there.
+"""Tells whether a folder can be used at all, and whether its file system is known to be wrong for what is kept there.
 
-Two questions. SQLite's write-ahead log is shared memory: an index must lie on a disk of this machine. The logs and the
-adapters need `flock`, `rename` and `fsync` that hold between all who use the folder: NFS 4, CephFS, Lustre and the like
-keep that promise where they are mounted so; others never do. What is not known to be wrong is taken.
+A folder that is not there yet must be possible to make. Of the file system there are two questions. SQLite's
+write-ahead log is shared memory: an index must lie on a disk of this machine. The logs and the adapters need `flock`,
+`rename` and `fsync` that hold between all who use the folder: NFS 4, CephFS, Lustre and the like keep that promise
+where they are mounted so; others never do. What is not known to be wrong is taken.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -74,9 +78,29 @@ def wrong_for_logs(mount: Mount) -> str | None:
 
 
 def refuse_wrong_storage(logs_dir: Path, index_dir: Path, adapters_dir: Path) -> None:
-    """Raises SettingsError with what to do. Where mounts can't be told (not on Linux), nothing is refused."""
-    for sentence in wrong_storage(logs_dir, index_dir, adapters_dir):
+    """Raises SettingsError with what to do. Where mounts can't be told (not on Linux), no file system is refused."""
+    folders = {"RATCHET_LOGS_DIR": logs_dir, "RATCHET_INDEX_DIR": index_dir, "RATCHET_ADAPTERS_DIR": adapters_dir}
+    unusable = (why for setting, folder in folders.items() if (why := unusable_folder(setting, folder)))
+    for sentence in (*unusable, *wrong_storage(logs_dir, index_dir, adapters_dir)):
         raise SettingsError(sentence)
+
+
+def unusable_folder(setting: str, folder: Path) -> str | None:
+    """Return why no file can be made in this folder, or None; it need not be there yet, and nothing is left in it.
+
+    A full disk is no reason: it may be freed while the fleet runs.
+    """
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except (FileNotFoundError, NotADirectoryError):
+        why = f"{there} is no folder"
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return None
+        why = f"{there} can't be written: {os.strerror(error.errno)}"
+    return f"{setting}={folder} can't be used: {why}. Name a folder that this user can write, or mend that one"
 
 
 def wrong_storage(logs_dir: Path, index_dir: Path, adapters_dir: Path) -> Iterator[str]:

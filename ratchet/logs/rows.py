@@ -20,10 +20,19 @@ class EpochRow(msgspec.Struct):
     epoch: int = 0
 
 
+class RoleVersionRow(msgspec.Struct):
+    """The agent that played a role of a program, and with which version."""
+
+    agent_id: str
+    adapter_version: str
+    adapter_sha256: str | None = None
+
+
 class ArmRow(msgspec.Struct):
     adapter_version: str | None = None
     experiment_id: str | None = None
     sequence: int = -1
+    roles: dict[str, RoleVersionRow] | None = None
 
 
 class ArmedRow(msgspec.Struct):
@@ -182,6 +191,7 @@ class SelectionRow(msgspec.Struct):
     group_size: int
     sample: int | None
     score: float | None
+    status: str = "ok"
     score_status: str | None = None
     score_reason: str | None = None
     input: msgspec.Raw = msgspec.Raw()
@@ -199,6 +209,7 @@ class SelectionRow(msgspec.Struct):
     program: str | None = None
     select: str | None = None
     reference_score: float | None = None
+    usage: CallsRow | None = None
 
 
 class GrammarRow(msgspec.Struct):
@@ -223,6 +234,7 @@ class SegmentRow(msgspec.Struct):
     logprobs: list[float]
     broke: str | None = None
     grammars: list[GrammarRow] = []
+    role: str | None = None
 
 
 class TokensRow(msgspec.Struct):

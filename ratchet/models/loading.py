@@ -17,7 +17,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.utils.logging import disable_progress_bar
 
-from ratchet.models.tokenization import load_tokenizer, model_folder
+from ratchet.models.locate import model_folder
+from ratchet.models.tokenization import load_tokenizer
 from ratchet.service.errors import EngineError
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]

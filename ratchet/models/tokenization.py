@@ -10,39 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
 from ratchet.conversation.template import ChatTemplate
-from ratchet.models.known import KNOWN, known_folder
-from ratchet.service.errors import EngineError, PromptRefused
+from ratchet.service.errors import PromptRefused
 from schemas.messages.task import ChatMessage, Prompt, Tool
-
-TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
-MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
-
-
-def model_folder(name_or_path: str, revision: str | None = None, *, files: tuple[str, ...] = MODEL_FILES) -> Path:
-    """The folder of a model: the path itself if there is one, that of a known model, else the hub's snapshot.
-
-    Raises EngineError where neither a folder nor a model of the hub has that name, or a known one is not fetched yet.
-    """
-    path = Path(name_or_path)
-    if (path / "config.json").is_file():
-        return path
-    if name_or_path in KNOWN:
-        return known_folder(name_or_path)
-    if path.is_dir():
-        raise EngineError(f"{name_or_path} has no config.json, so it is no model; `ratchet models make` makes one")
-    try:
-        return Path(snapshot_download(name_or_path, revision=revision, allow_patterns=list(files)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise EngineError(
-            f"no model {name_or_path!r} (revision {revision}), neither a folder here nor on the hub ({error}); "
-            "name a folder, or run `ratchet models make`"
-        ) from error
 
 
 def load_tokenizer(folder: Path) -> Any:

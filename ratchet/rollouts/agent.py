@@ -90,7 +90,8 @@ def template_for(served: ServedModel, tokenizer: str | None = None) -> ChatTempl
 
     Raises EngineError where programs can't talk with the model.
     """
-    from ratchet.models.tokenization import TOKENIZER_FILES, model_folder, template_of
+    from ratchet.models.locate import TOKENIZER_FILES, model_folder
+    from ratchet.models.tokenization import template_of
 
     if served.context is None:
         raise EngineError(f"{served.engine} takes no token ids, so nothing it says can be recorded")

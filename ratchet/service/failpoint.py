@@ -45,7 +45,9 @@ RUNNER_STEPS = ("rollout-begun", "call-sampled", "rollout-ended", "rollout-kept"
 """rollout-begun: its key and its socket are there, its program is not. call-sampled: a token of an answer has come, its
 program has not heard of it. rollout-ended: it is over, and nowhere on disk. rollout-kept: it is on disk, its task is
 not answered."""
-ALL_STEPS = (*STEPS, *TASK_STEPS, *REGISTRY_STEPS, *TRAINER_STEPS, *RETENTION_STEPS, *RUNNER_STEPS)
+MANAGER_STEPS = ("tasks-released", "results-stored")
+"""tasks-released: they are marked as released, and not published. results-stored: their tasks have ended."""
+ALL_STEPS = (*STEPS, *TASK_STEPS, *REGISTRY_STEPS, *TRAINER_STEPS, *RETENTION_STEPS, *RUNNER_STEPS, *MANAGER_STEPS)
 STEP_BYTES = 64
 
 

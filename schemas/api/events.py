@@ -10,6 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from schemas.api.rollouts import FleetRollout
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import Record, Score, Timestamp
+from schemas.messages.result import ResultStatus
 
 EventKind = Literal["task.settled", "decision", "experiment", "queues", "adapter", "training", "rollout", "gap"]
 
@@ -20,7 +21,7 @@ class TaskSettled(Record):
     task_id: str
     sequence: int
     agent_id: str
-    status: Literal["ok", "failed", "expired"]
+    status: ResultStatus
     score: Score | None
     adapter_version: str
     is_candidate: bool

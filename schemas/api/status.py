@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from schemas.messages.base import AdapterVersion, Identifier, Metadata, Record, Score, Timestamp
+from schemas.messages.result import ResultStatus
 from schemas.messages.reward import ScoreStatus
 from schemas.messages.task import Prompt
 from schemas.records.evidence import Change
@@ -21,6 +20,7 @@ class TaskFigures(Record):
     answered: int = Field(ge=0)
     failed: int = Field(ge=0)
     expired: int = Field(ge=0)
+    cancelled: int = Field(ge=0)
     repeated: int = Field(ge=0, description="Tasks that were known already.")
     refused: int = Field(ge=0, description="Tasks that went to the dead letters.")
     per_s: float | None = Field(description="Closed a second, over the last minute.")
@@ -192,8 +192,8 @@ class LogLine(Record):
     adapter_version: str
     timestamp: Timestamp
     metadata: Metadata
-    status: Literal["ok", "failed", "expired"] = "ok"
-    reason: str | None = Field(None, description="Of a task that failed or expired.")
+    status: ResultStatus = "ok"
+    reason: str | None = Field(None, description="Of a task that failed, expired or was cancelled.")
     sample: int | None = Field(description="Index in the group.")
     group_size: int
     score_status: ScoreStatus | None = None

@@ -15,7 +15,7 @@ from schemas.messages.task import NO_BOOLEAN, Prompt, Select, Task, Tool
 from schemas.messages.work import Arm, Sampling
 from schemas.messages.workspace import Artifact, Workspace
 
-TaskState = Literal["open", "ok", "failed", "expired"]
+TaskState = Literal["open", "ok", "failed", "expired", "cancelled"]
 HopName = Literal["queued", "generated", "awaiting_score", "scored", "settled"]
 
 
@@ -54,7 +54,7 @@ class TaskSummary(Record):
     adapter_version: str | None
     score: Score | None = Field(description="Of the answer the user got.")
     samples: int = Field(ge=0, description="Samples of it in the log.")
-    reason: str | None = Field(description="Of a failed or expired task.")
+    reason: str | None = Field(description="Of a task that failed, expired or was cancelled.")
     admitted_at: Timestamp | None
     closed_at: Timestamp | None
     input: str | None = Field(description="The beginning of what was asked, on one line.")
@@ -140,7 +140,10 @@ class TaskHistory(Record):
     admitted_at: Timestamp
     deadline: Timestamp
     closed_at: Timestamp | None
-    arm: Arm
+    arm: Arm | None = Field(
+        description="What it was assigned to. Null to a submitter while the task is open, who might choose by it what "
+        "to cancel."
+    )
     sampling: Sampling
     hops: list[Hop]
     samples: list[LoggedSample]

@@ -10,7 +10,7 @@ from schemas.messages.base import Identifier, Message, Metadata, Record, Score, 
 from schemas.messages.response import MOST_SAID, SampleStatus
 from schemas.messages.workspace import Artifact
 
-ResultStatus = Literal["ok", "failed", "expired"]
+ResultStatus = Literal["ok", "failed", "expired", "cancelled"]
 
 
 class RolloutEnd(Record):
@@ -34,7 +34,9 @@ class Result(Message):
     adapter_version: str | None = None
     metadata: Metadata = Metadata()
     status: ResultStatus = "ok"
-    reason: str | None = Field(None, description="For failed, expired and partial: what happened and what to do.")
+    reason: str | None = Field(
+        None, description="For failed, expired, cancelled and partial: what happened and what to do."
+    )
     sample: int | None = Field(None, ge=0, description="Index of the chosen sample in its group.")
     partial: bool | None = Field(
         None,

@@ -19,6 +19,7 @@ from schemas.messages.base import (
     absent,
 )
 from schemas.messages.response import MOST_SAID, FinishReason, SampleStatus, Segment, Usage, sampled_tokens
+from schemas.messages.result import ResultStatus
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt, Select, Tool
 from schemas.messages.work import Arm, Sampling
@@ -66,7 +67,7 @@ class Interaction(Message):
     metadata: Metadata
 
     schema_version: Literal["interaction.v1"] = "interaction.v1"
-    status: Literal["ok", "failed", "expired"] = "ok"
+    status: ResultStatus = "ok"
     reason: str | None = None
     sample: int | None = Field(ge=0, description="Index in the group.")
     group_size: int = Field(ge=0)

@@ -32,7 +32,7 @@ batch_samples = LoopHistogram(
 )
 tasks = LoopCounter(
     "ratchet_agent_tasks_total",
-    "Work handled, by outcome: answered, failed (no retry mends it), expired, retried.",
+    "Work handled, by outcome: answered, failed (no retry mends it), expired, cancelled, retried.",
     ["outcome"],
 )
 adapters_loaded = Gauge("ratchet_agent_adapters_loaded", "Adapters the engine holds.")
@@ -50,7 +50,9 @@ class EngineProcessId:
 ProcessCollector(namespace="ratchet_agent_engine", pid=lambda: EngineProcessId.value)
 
 
-answered, failed, expired, retried = (tasks.labels(outcome) for outcome in ("answered", "failed", "expired", "retried"))
+answered, failed, expired, cancelled, retried = (
+    tasks.labels(outcome) for outcome in ("answered", "failed", "expired", "cancelled", "retried")
+)
 
 
 @cache

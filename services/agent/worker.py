@@ -15,6 +15,7 @@ from ratchet.concurrency.own_share import OwnShare
 from ratchet.logs.names import is_own
 from ratchet.programs.declared import agents_with_programs
 from ratchet.rollouts.answers import Answers, response_of
+from ratchet.rollouts.cancellations import Cancellations
 from ratchet.runtime.runner import Subscription
 from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
@@ -61,6 +62,7 @@ class AgentWorker:
         )
         self._answers = Answers(bus)
         self._own_share = OwnShare(settings.own_share, min(settings.agent_max_batch, settings.agent_prefetch))
+        self._cancellations = Cancellations()
         self._rewards = RewardListener(self._agent_id, bus)
         self._sync: AdapterSync | None = None
         self._waited_at = NEVER
@@ -89,6 +91,7 @@ class AgentWorker:
         self._sync = AdapterSync(self._agent_id, self._bus, self._cache, self._engine.base)
         await self._sync.start()
         await self._rewards.start()
+        await self._cancellations.listen(self._bus, (self._agent_id,) if self._takes_tasks else ())
 
     def subscriptions(self) -> Sequence[Subscription]:
         """None where programs answer in its place: it serves its model to them."""
@@ -123,6 +126,10 @@ class AgentWorker:
         task_in_hand.set(work.task_id)
         left_s = self._time.left_s(work.deadline, work.admitted_at)
         async with self._own_share.turn(work.sampling.n, own=is_own(work.arm.experiment_id), within_s=left_s):
+            if work.task_id in self._cancellations:
+                metrics.cancelled.inc()
+                log.info("cancelled", "not answered: its task was cancelled")
+                return
             if not await self._in_time(work):
                 metrics.expired.inc()
                 log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)

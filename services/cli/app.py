@@ -23,12 +23,14 @@ COMMANDS = {
     "result": (
         "Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."
     ),
+    "cancel": "Cancel an open task: its rollouts end, and no training learns from it.",
     "feedback": (
         "Give feedback on an answer. In training its score takes the place of the scorer's; of several the last counts."
     ),
     "label": (
         "Say how good answers are, blind, to know scorer and auditor by; --report shows how far they agree with people."
     ),
+    "jobs": "Jobs, where the fleet has a manager: submit, list, show, watch, results; pause, resume, cancel, rerun.",
     "status": (
         "Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."
     ),

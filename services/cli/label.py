@@ -10,14 +10,13 @@ import httpx
 import typer
 from rich.table import Table
 
-from services.cli.fleet.folder import FROM_ELSEWHERE, FleetFolder
-from services.cli.terminal import AsJson, CommandError, out, print_json, say, table
+from services.cli.fleet.api_call import api_client, call_api
+from services.cli.terminal import AsJson, out, print_json, say, table
 
 PAIR = "better: 1 or 2, = as good · s skip · q quit"
 SINGLE = "how good: 0 useless … 10 as good as can be · s skip · q quit"
 SKIP, QUIT = "s", "q"
 BETTER_FIRST = {"1": 1.0, "2": 0.0, "=": 0.5}
-DEFAULT = "http://127.0.0.1:8700"
 
 Ask = Callable[[str], str]
 
@@ -37,10 +36,9 @@ def label(
 
     Labels change nothing: no training and no experiment reads them.
     """
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(base_url=url or _here(), headers=headers, timeout=30.0, trust_env=url is not None) as client:
+    with api_client("orchestrator", url, token) as client:
         if report or json:
-            _report(_call(client, "GET", "/v1/agreement"), as_json=json)
+            _report(call_api(client, "GET", "/v1/agreement"), as_json=json)
         else:
             count = ask_for_labels(client, _typed, pairs=pairs, agent=agent)
             say(f"{count} labelled. `ratchet label --report` shows how far scorer and auditor agree with people.")
@@ -51,7 +49,7 @@ def ask_for_labels(client: httpx.Client, ask: Ask, *, pairs: bool, agent: str | 
     count = skipped = 0
     while True:
         query = {"pairs": pairs, "skip": skipped} | ({"agent_id": agent} if agent else {})
-        found = _call(client, "GET", "/v1/labels/next", params=query)["found"]
+        found = call_api(client, "GET", "/v1/labels/next", params=query)["found"]
         if found is None:
             say("Nothing is left to label: the newest answers are, or none were given yet.")
             return count
@@ -64,7 +62,7 @@ def ask_for_labels(client: httpx.Client, ask: Ask, *, pairs: bool, agent: str | 
             continue
         samples = [answer["sample"] for answer in found["answers"]]
         given = {"task_id": found["task_id"], "sample": samples[0], "score": score, "label_id": f"label-{uuid.uuid4()}"}
-        _call(client, "POST", "/v1/labels", json=given | ({"other": samples[1]} if pairs else {}))
+        call_api(client, "POST", "/v1/labels", json=given | ({"other": samples[1]} if pairs else {}))
         count += 1
 
 
@@ -134,27 +132,3 @@ def _number(value: float | None) -> str:
 
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}"
-
-
-def _here() -> str:
-    record = FleetFolder.here().record()
-    port = record.port_of("orchestrator") if record else None
-    return f"http://127.0.0.1:{port}" if port else DEFAULT
-
-
-def _call(client: httpx.Client, method: str, path: str, **request: Any) -> Any:
-    """The JSON of the answer. Raises CommandError."""
-    try:
-        answer = client.request(method, path, **request)
-    except httpx.HTTPError as error:
-        raise CommandError(
-            f"the orchestrator at {client.base_url} does not answer ({error}): `ratchet up`; {FROM_ELSEWHERE}"
-        ) from None
-    if answer.is_success:
-        return answer.json()
-    try:
-        said = answer.json()
-        why = f"{said.get('title')}: {said.get('detail')}"
-    except ValueError:
-        why = answer.reason_phrase
-    raise CommandError(f"{method} {path} is refused ({answer.status_code}): {why}")

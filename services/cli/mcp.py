@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import httpx
-import jwt
 import typer
 from mcp.server.mcpserver import MCPServer
 
@@ -20,10 +16,9 @@ import schemas
 from ratchet.http.access.roles import Role
 from ratchet.mcp.rest import Services
 from ratchet.mcp.server import build_server
-from services.cli.fleet.folder import FleetFolder, FleetRecord
-from services.cli.fleet.options import AGENT, FleetOptions, agent_of
-from services.cli.fleet.plan import plan_fleet
-from services.cli.terminal import CommandError, UsageError
+from services.cli.fleet.api_client import Addresses, Bearer, Token, addresses_of, is_proxied
+from services.cli.fleet.folder import FleetFolder
+from services.cli.terminal import UsageError
 
 
 def mcp(
@@ -56,88 +51,7 @@ def mcp(
     serve_stdio(addresses_of(url or (), FleetFolder.here().record()), Token(token, token_file))
 
 
-SINGLE = ("orchestrator", "runner", "scorer", "trainer")
-NOWHERE = "amqp://127.0.0.1/"
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Base URLs: one of each service, and of each agent's first replica, by the agent's id.
-
-    Services are where was typed, else where `ratchet up` started them, or would.
-    """
-
-    by_name: Mapping[str, str]
-    agents: Mapping[str, str]
-
-
-def addresses_of(urls: Iterable[str], record: FleetRecord | None) -> Addresses:
-    """`urls` as typed, such as `orchestrator=https://…` or `agent-small=…`. Raises UsageError for one that is none."""
-    named = dict(_typed(url) for url in urls) or _local(record)
-    agents: dict[str, str] = {}
-    for name, url in named.items():
-        if name == AGENT or name.startswith(f"{AGENT}-"):
-            agents.setdefault(agent_of(name, record.options if record else FleetOptions()), url)
-    return Addresses({name: url for name, url in named.items() if name in SINGLE}, agents)
-
-
-def _typed(url: str) -> tuple[str, str]:
-    name, _, address = url.partition("=") if "=" in url.partition("://")[0] else ("orchestrator", "", url)
-    if name not in SINGLE and name != AGENT and not name.startswith(f"{AGENT}-"):
-        raise UsageError(f"--url {url}: there is no service {name!r}; write {', '.join(SINGLE)} or agent-<its id>")
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"--url {url}: {address!r} is no address; write {name}=https://host:port")
-    return name, address.rstrip("/")
-
-
-def _local(record: FleetRecord | None) -> dict[str, str]:
-    programs = record.programs if record else plan_fleet(FleetOptions(), Path(), NOWHERE, 0).services
-    return {program.name: f"http://127.0.0.1:{program.http_port}" for program in programs if program.http_port}
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """`value`, or what is in `file`; neither for a fleet that asks for no tokens.
-
-    Tokens live for a day at most, and an MCP client runs for longer: whoever renews the token rewrites its file, which
-    is read again at each call.
-    """
-
-    value: str | None = None
-    file: Path | None = None
-
-    def read(self) -> str | None:
-        """Raises CommandError if the file can't be read."""
-        if self.file is None:
-            return self.value
-        try:
-            return self.file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise CommandError(f"the token file {self.file} can't be read: {error.strerror}") from None
-
-    def role(self) -> Role | None:
-        """Return the role that it claims, unchecked: good for listing the tools it will do for, for nothing else."""
-        try:
-            claims = jwt.decode(self.read() or "", options={"verify_signature": False})
-            return Role(claims["role"])
-        except (CommandError, jwt.InvalidTokenError, KeyError, ValueError):
-            return None
-
-
-class Bearer(httpx.Auth):
-    def __init__(self, token: Token) -> None:
-        self._token = token
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        if token := self._token.read():
-            request.headers["Authorization"] = f"Bearer {token}"
-        yield request
-
-
 NAME = "ratchet"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Never reached through the proxy that the environment may name."""
 
 
 def serve_stdio(addresses: Addresses, token: Token) -> None:
@@ -149,8 +63,7 @@ async def _serve(addresses: Addresses, token: Token) -> None:
     async with AsyncExitStack() as open_clients:
 
         async def client(url: str) -> httpx.AsyncClient:
-            proxied = httpx.URL(url).host not in LOOPBACK
-            asking = httpx.AsyncClient(base_url=url, auth=Bearer(token), trust_env=proxied)
+            asking = httpx.AsyncClient(base_url=url, auth=Bearer(token), trust_env=is_proxied(url))
             return await open_clients.enter_async_context(asking)
 
         services = Services(

@@ -40,7 +40,7 @@ def up(
         int,
         typer.Option(
             help="HTTP: orchestrator here, agents from +10 on, scorer at +50, auditor at +51, runner at +55, "
-            "trainer at +60."
+            "trainer at +60, manager at +65."
         ),
     ] = 8700,
     amqp_port: Annotated[int, typer.Option(help="AMQP port of the broker it starts.")] = 5673,
@@ -62,6 +62,7 @@ def up(
             help="File (TOML) of programs that answer agents' tasks, with a runner for them; none if not given.",
         ),
     ] = "",
+    manager: Annotated[bool, typer.Option(help="With a manager, which takes jobs: `ratchet jobs`.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait until all are ready.")] = 180.0,
 ) -> None:
     """Start the fleet on this machine and wait until it works.
@@ -85,6 +86,7 @@ def up(
         external_agents=external,
         no_scorer=no_scorer,
         programs=programs,
+        manager=manager,
     )
     if options.known_models and "likelihood" in scorer and not no_scorer and judge_model == JUDGE_MODEL:
         say(f"warning: {JUDGE_MODEL} can judge nothing but the demo's task: name a scorer, such as verifier:json")

@@ -176,7 +176,6 @@ class Orchestrator:
         self._news = RewardBroadcaster(bus, now)
         kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)
         self._waits = ResultWaiters()
-        self._task_service = TaskService(self._intake, self.ledger, self._waits)
         self._completion = Completion(bus, self.ledger, kept)
         keyed: KeyedLogSettings = {
             "segment_bytes": settings.segment_bytes,
@@ -186,17 +185,6 @@ class Orchestrator:
         self._feedback_log = FeedbackLog(settings.logs_dir, **keyed, seals=seals)
         self._feedback = FeedbackService(self.ledger, self._feedback_log, now)
         self._threads = Threads(self.name)
-        self._chat_service = ChatService(
-            self._task_service,
-            self.ledger,
-            settings.logs_dir,
-            arms,
-            threads=self._threads,
-            names=settings.chat_agents,
-            read_registry=self._read_registry,
-            group_size=settings.adaptive.floor,
-            clock=now,
-        )
         self._store = RegistryStore.from_settings(settings, self._leadership.check)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._audit_log = AuditLog(settings.logs_dir, **keyed)
@@ -230,6 +218,18 @@ class Orchestrator:
             agents=settings.agents,
             kept=kept,
             second_verdict=self._audits.take,
+        )
+        self._task_service = TaskService(bus, self._intake, self._settler, self.ledger, self._waits)
+        self._chat_service = ChatService(
+            self._task_service,
+            self.ledger,
+            settings.logs_dir,
+            arms,
+            threads=self._threads,
+            names=settings.chat_agents,
+            read_registry=self._read_registry,
+            group_size=settings.adaptive.floor,
+            clock=now,
         )
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
@@ -455,6 +455,8 @@ class Orchestrator:
             samples.observe(work, lines)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
+            for partner in promoter.arms.partners:
+                self._promoters[partner.agent_id].training.closed(lines)
             self._anchors[work.agent_id].closed(lines, work)
             self._audits.consider(work, lines)
 

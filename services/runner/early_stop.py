@@ -1,5 +1,5 @@
-"""Ends a group early of which the first passing answer is wanted: each that ends is shown to the scorer, and once one
-passes the others are called off.
+"""Ends a group's rollouts early: once its task is cancelled; and where the first passing answer is wanted, once one
+passes. For that, each that ends is shown to the scorer.
 
 The scorer's word only ends the group: it scores the whole of it as any other, and it is those scores that are logged
 and that choose. While it can't be asked nothing is called off.
@@ -41,12 +41,13 @@ class EarlyStop:
         self._left_s = left_s
         self._budgets: dict[Budget, None] = {}
         self._over = asyncio.Event()
-        self._passed = False
+        self._called_off: str | None = None
+        """The reason, once the group is called off."""
 
     def begin(self, budget: Budget) -> None:
-        """A rollout waits for its turn, and then runs, with this budget, which is ended once another has passed."""
-        if self._passed:
-            budget.call_off(ANOTHER_PASSED)
+        """A rollout waits for its turn, and then runs, with this budget, which ends once the group is called off."""
+        if self._called_off is not None:
+            budget.call_off(self._called_off)
         else:
             self._budgets[budget] = None
 
@@ -66,19 +67,22 @@ class EarlyStop:
         over = asyncio.create_task(self._over.wait())
         try:
             await asyncio.wait((verdict, over), return_when=asyncio.FIRST_COMPLETED)
-            if verdict.done() and verdict.result() and not self._passed:
-                self._call_off()
+            if verdict.done() and verdict.result():
+                self.call_off(ANOTHER_PASSED)
         finally:
             verdict.cancel()
             over.cancel()
             await asyncio.gather(verdict, over, return_exceptions=True)
 
-    def _call_off(self) -> None:
-        self._passed = True
+    def call_off(self, says: str) -> None:
+        """End what runs or waits, for this reason; a second time does nothing."""
+        if self._called_off is not None:
+            return
+        self._called_off = says
         self._over.set()
-        log.info("called-off", f"an answer passes: {len(self._budgets)} rollouts of its group are called off")
+        log.info("called-off", f"{says}: {len(self._budgets)} rollouts of its group are called off")
         for budget in list(self._budgets):
-            budget.call_off(ANOTHER_PASSED)
+            budget.call_off(says)
 
     async def _passes(self, sample: Sample) -> bool:
         try:

@@ -28,7 +28,7 @@ rollout_seconds = LoopHistogram(
 wait_seconds = LoopHistogram("ratchet_runner_wait_seconds", "Seconds a rollout waited for its turn.", buckets=SECONDS)
 tasks = LoopCounter(
     "ratchet_runner_tasks_total",
-    "Work handled, by outcome: answered, failed (no retry mends it), expired.",
+    "Work handled, by outcome: answered, failed (no retry mends it), expired, cancelled.",
     ["outcome"],
 )
 resumed = LoopCounter(
@@ -41,7 +41,9 @@ kept_share = Gauge(
     "Finished rollouts whose task is not answered yet, as a share of the room for them; at 1 no more are kept.",
 )
 
-answered, failed, expired = (tasks.labels(outcome) for outcome in ("answered", "failed", "expired"))
+answered, failed, expired, cancelled = (
+    tasks.labels(outcome) for outcome in ("answered", "failed", "expired", "cancelled")
+)
 
 
 @cache

@@ -23,6 +23,7 @@ from ratchet.openai.errors import ServerUnavailable
 from ratchet.programs.declared import Program, Programs
 from ratchet.rollouts.agent import Model, agent_client
 from ratchet.rollouts.answers import Answers, key_of, response_of
+from ratchet.rollouts.cancellations import TASK_CANCELLED, Cancellations
 from ratchet.rollouts.recording import RolloutOrder, Rollouts, why_ended
 from ratchet.rollouts.rollout import Budget
 from ratchet.rollouts.work import time_within
@@ -39,7 +40,7 @@ from schemas.messages.work import Work
 from services.runner import metrics
 from services.runner.agents import Agents
 from services.runner.api import runner_router
-from services.runner.early_stop import ANOTHER_PASSED, EarlyStop
+from services.runner.early_stop import EarlyStop
 from services.runner.kept_rollouts import KeptRollouts
 from services.runner.moments import Moments
 from services.runner.progress import Progress
@@ -89,6 +90,7 @@ class RunnerWorker:
         metrics.waiting.set_function(lambda: self._slots.waiting)
         metrics.at_work.set_function(lambda: len(self._steps_until))
         self._answers = Answers(bus, ANSWERS_KEPT_BYTES)
+        self._cancellations = Cancellations()
         self._revisions = Revisions(programs)
         self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared)
         self._rollouts = Rollouts(self._http, self._progress.note)
@@ -129,6 +131,7 @@ class RunnerWorker:
         for name in self._programs.names:
             await self._try(sandbox, name, self._programs[name])
         await self._declared()
+        await self._cancellations.listen(self._bus, self._programs.by_agent)
         for agent in self._programs.by_agent:
             await self._first_seen(agent)
         self._progress.start()
@@ -212,7 +215,7 @@ class RunnerWorker:
             await asyncio.to_thread(self._kept.remove, key)
 
     async def _respond(self, work: Work, key: str, attempts: int | None) -> Response | None:
-        """Return the Response; None where the task has expired."""
+        """Return the Response; None where the task was cancelled before any rollout began, or has expired."""
         queue_s = max(0.0, (work.deadline - work.admitted_at).total_seconds() - self._left_s(work))
         began = time.perf_counter()
         if (says := await self._another(work)) is not None:
@@ -225,6 +228,10 @@ class RunnerWorker:
             metrics.failed.inc()
             return response_of(work, (), source=SOURCE, error=one_line(str(refusal)))
         model = await self._model(work)
+        if work.task_id in self._cancellations:
+            metrics.cancelled.inc()
+            log.info("cancelled", "not answered: its task was cancelled")
+            return None
         if model is None:
             metrics.expired.inc()
             log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
@@ -295,7 +302,7 @@ class RunnerWorker:
 
     async def _model(self, work: Work) -> Model | None:
         """Waits while the agent is away, so that its absence costs no task its attempts. None: too late."""
-        while self._left_s(work) > 0:
+        while self._left_s(work) > 0 and work.task_id not in self._cancellations:
             try:
                 model = await self._agents.model_for(work)
                 self._away.pop(work.agent_id, None)
@@ -329,10 +336,11 @@ class RunnerWorker:
                 self._stepped_at = time.monotonic() + within_s
                 await asyncio.wait(looking, timeout=max(0.0, within_s))
                 self._stepped_at = time.monotonic()
-            ran = await asyncio.gather(
-                *(self._one(work, key, number, model, tree, stop, moments) for number in missing),
-                return_exceptions=True,
-            )
+            with self._cancellations.ending(work.task_id, lambda: stop.call_off(TASK_CANCELLED)):
+                ran = await asyncio.gather(
+                    *(self._one(work, key, number, model, tree, stop, moments) for number in missing),
+                    return_exceptions=True,
+                )
             await asyncio.gather(*looking)  # there is nothing left to call off
         finally:
             for one in looking:
@@ -378,8 +386,9 @@ class RunnerWorker:
                 return await self._run(work, number, name, model, tree, budget)
         except NoTurn:
             if budget.called_off:
-                self._progress.note(without_turn(work, number, name, "cancelled", ANOTHER_PASSED))
-                return Sample(text="", status="cancelled", program=name, says=ANOTHER_PASSED)
+                says = str(budget.says)
+                self._progress.note(without_turn(work, number, name, "cancelled", says))
+                return Sample(text="", status="cancelled", program=name, says=says)
             log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
             return self._lost(work, number, name, NO_TURN)
 

@@ -88,7 +88,7 @@ class Lateness:
 
 LOST_ROLLOUT = SampleScore(score=None, status="infra_fail", reason="the rollout was lost by a failure of ours")
 
-CALLED_OFF = SampleScore(score=None, status="cancelled", reason="called off: another answer had passed")
+CALLED_OFF = SampleScore(score=None, status="cancelled", reason="called off before it ended")
 
 log = Log("scorer")
 

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
+from services.manager.settings import ManagerSettings
 from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings
 from services.scorer.settings import ScorerSettings
@@ -24,6 +25,7 @@ SECTIONS: tuple[tuple[str, type[FleetSettings]], ...] = (
     ("Agent", AgentSettings),
     ("Scorer", ScorerSettings),
     ("Runner", RunnerSettings),
+    ("Manager", ManagerSettings),
     ("Trainer", TrainerSettings),
 )
 _SHARED = SECTIONS[0][0]

@@ -29,6 +29,7 @@ def places(cell: str) -> list[tuple[str, tuple[str, ...]]]:
 
 CHANGES = rows("Where to change what")
 WALK = rows("One task, file by file")
+ROLLOUT = rows("One rollout, file by file")
 
 
 def test_the_table_has_the_ten_changes() -> None:

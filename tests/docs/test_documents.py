@@ -57,6 +57,14 @@ def test_the_map_names_every_page() -> None:
     assert pages - named == {"README.md"}
 
 
+def test_the_site_has_every_page() -> None:
+    docs = ROOT / "docs"
+    pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+    listed = set(re.findall(r"^ +- (?:.+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+
+    assert pages ^ listed == {"overview.md", "contributing.md", "changelog.md"}
+
+
 @each_document
 def test_every_link_leads_somewhere(document: Path) -> None:
     broken = []

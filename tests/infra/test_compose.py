@@ -25,6 +25,7 @@ from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.cli.broker.command import broker
 from services.cli.fleet.credentials import MODEL_SERVER, STAND_INS
+from services.manager.settings import ManagerSettings
 from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings
 from services.scorer.settings import ScorerSettings
@@ -45,6 +46,7 @@ STAY = sorted(
     name for name, service in EVERY.items() if name not in ONCE and "tools" not in service.get("profiles", ())
 )
 ON_THE_BUS = [
+    "manager",
     "orchestrator",
     "orchestrator-standby",
     "agent",
@@ -251,12 +253,13 @@ def test_few_get_a_capability_back() -> None:
     }
 
 
-def test_only_the_broker_the_gateway_and_grafana_are_published_and_only_on_loopback() -> None:
+def test_only_the_broker_the_gateway_the_manager_and_grafana_are_published_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in EVERY.items() if "ports" in service}
 
     assert published == {
         "rabbitmq": ["127.0.0.1:${RATCHET_AMQP_PORT:-5672}:5672"],
         "gateway": ["127.0.0.1:${RATCHET_API_PORT:-8700}:8700"],
+        "manager": ["127.0.0.1:${MANAGER_PORT:-8780}:8780"],
         "grafana": ["127.0.0.1:${RATCHET_GRAFANA_PORT:-3000}:3000"],
     }
 
@@ -502,7 +505,15 @@ def test_every_variable_is_in_the_example_with_a_sentence() -> None:
     assert explained - used - {"COMPOSE_PROFILES"} <= fields | {"HF_TOKEN"}
 
 
-SETTINGS = (FleetSettings, OrchestratorSettings, AgentSettings, RunnerSettings, ScorerSettings, TrainerSettings)
+SETTINGS = (
+    FleetSettings,
+    OrchestratorSettings,
+    AgentSettings,
+    ManagerSettings,
+    RunnerSettings,
+    ScorerSettings,
+    TrainerSettings,
+)
 
 
 def test_the_defaults_in_the_example_are_the_defaults() -> None:
@@ -525,6 +536,7 @@ def test_a_process_is_the_one_that_is_declared(name: str) -> None:
         "scorer": ScorerSettings,
         "trainer": TrainerSettings,
         "runner": RunnerSettings,
+        "manager": ManagerSettings,
     }[declared.module]
 
     # it listens on its port, and is probed as it is in a cluster

@@ -21,7 +21,7 @@ DOCKERFILE = ROOT / "services/Dockerfile"
 CI = ROOT / ".github/workflows/ci.yml"
 TEXT = DOCKERFILE.read_text()
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
-IMAGES = ("orchestrator", "gateway", "agent", "runner", "scorer", "trainer", "cli")
+IMAGES = ("orchestrator", "gateway", "agent", "manager", "runner", "scorer", "trainer", "cli")
 HEAVY = ("torch", "transformers", "trl", "peft")
 HADOLINT = Path(sys.executable).parent / "hadolint"
 

@@ -22,13 +22,12 @@ from ratchet.adapters.check import check_lora
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.conversation.stops import cut_at_stop, watch_for
 from ratchet.grammars.grammar import grammar_for
+from ratchet.models.locate import TOKENIZER_FILES, model_folder
 from ratchet.models.tokenization import (
-    TOKENIZER_FILES,
     TokenizerCodec,
     chat_messages,
     completion_text,
     load_tokenizer,
-    model_folder,
     prompt_ids,
     token_texts,
 )

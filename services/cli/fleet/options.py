@@ -22,6 +22,7 @@ class FleetOptions:
 
     An engine that has nothing to train (echo, scripted) goes without a trainer, and so does a fleet with no agent of
     its own.
+    `manager`: with a process that takes jobs.
     `programs` is the file of the programs that answer agents' tasks, with a runner for them; nobody's if empty.
     `external_agents` and, with `no_scorer`, the scorer are programs of somebody else's, which connect by themselves.
     """
@@ -39,6 +40,7 @@ class FleetOptions:
     external_agents: tuple[str, ...] = ()
     no_scorer: bool = False
     programs: str = ""
+    manager: bool = False
 
     @property
     def fleet_agents(self) -> tuple[str, ...]:
@@ -77,11 +79,17 @@ class FleetOptions:
         return any(not (Path(model) / "config.json").exists() for model in needed)
 
     @property
+    def models_to_find(self) -> tuple[str, ...]:
+        """Return the models its processes load that must be there before the start: those made here need not."""
+        loaded = [self.model] if self._loads_model and self.model != SMALL_MODEL else []
+        if "likelihood" in f"{self._own_scorer} {self.auditor}" and self.judge_model != JUDGE_MODEL:
+            loaded.append(self.judge_model)
+        return tuple(dict.fromkeys(loaded))
+
+    @property
     def known_models(self) -> tuple[str, ...]:
-        """Those of its models that are named rather than lying in a folder: they must have been fetched."""
-        loaded = [self.model] if self._loads_model else []
-        loaded += [self.judge_model] if "likelihood" in self._own_scorer else []
-        return tuple(model for model in loaded if model in KNOWN and not (Path(model) / "config.json").exists())
+        """Return those of its models that are named rather than lying in a folder."""
+        return tuple(one for one in self.models_to_find if one in KNOWN and not (Path(one) / "config.json").exists())
 
     @property
     def _loads_model(self) -> bool:

@@ -117,6 +117,8 @@ def _topology(options: FleetOptions) -> Topology:
 
 
 def _account_of(program: Program) -> str:
+    if program.name == "manager":
+        return "client"  # it asks tasks and reads answers, as any application does
     agent_id = program.environment.get("RATCHET_AGENT_ID")
     return program.name if agent_id is None else f"agent-{agent_id}"
 
@@ -187,6 +189,7 @@ def _services(options: FleetOptions) -> list[Program]:
         *([_service("auditor", options, {"RATCHET_SCORER_AUDITS": "true"})] if options.auditor else []),
         *([_service("runner", options, _runner_addresses(options, agents))] if options.programs else []),
         *([_service("trainer", options, trained)] if options.with_trainer else []),
+        *([_service("manager", options, {})] if options.manager else []),
     ]
 
 

@@ -18,7 +18,7 @@ from ratchet.bus.accounts import SETUP
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.files.file_system import refuse_wrong_storage
 from ratchet.files.folder_lock import FolderLock
-from ratchet.models.known import known_folder
+from ratchet.models.locate import require_model
 from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import require_usable, unknown_names
 from services.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
@@ -190,8 +190,8 @@ def _launch(
         return _complete(record, start, view, settings.drain_grace_s, timeout_s)
     users = private_users(options, settings.namespace) if settings.api_public_keys is not None else ()
     plan = plan_fleet(options, folder.broker, amqp_url, settings.drain_grace_s, users)
-    for name in options.known_models:
-        known_folder(name)
+    for name in options.models_to_find:
+        require_model(name)
     start.preflight(plan, options, amqp_url)
     if options.models_to_make:
         say("making the models (about a minute, once) …")

@@ -81,7 +81,7 @@ def submit(
         raise typer.BadParameter("--task-id and --reference belong to one task: write them into the file's lines")
     fields: dict[str, Any] = {"agent_id": agent, "reference": reference, "criteria": criteria, "samples": samples}
     fields |= {"select": select, "pass_score": pass_score}
-    fields |= {"priority": priority, "task_id": task_id, "deadline": _moment(deadline)}
+    fields |= {"priority": priority, "task_id": task_id, "deadline": moment_in(deadline)}
     submission = Submission(wait=wait, timeout_s=timeout, as_json=json)
     if file is not None:
         submit_file(file, fields, out, submission)
@@ -89,7 +89,8 @@ def submit(
         submit_one(str(text), fields, submission)
 
 
-def _moment(seconds: float | None) -> Any:
+def moment_in(seconds: float | None) -> datetime | None:
+    """Return the moment so many seconds from now."""
     return None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
 
 

@@ -194,6 +194,8 @@ def _not_answered(task_id: str, result: Result | None) -> Problem:
     reason = (result and result.reason) or "there is no answer yet"
     if result is not None and result.status == "failed":
         return Problem(422, "Not answered", reason, "task-failed", headers)
+    if result is not None and result.status == "cancelled":
+        return Problem(409, "Cancelled", reason, "task-cancelled", headers)
     return Problem(504, "Not in time", reason, "task-expired", headers)
 
 

@@ -22,11 +22,12 @@ from schemas.api.page import Page
 from schemas.api.tasks import Deliberation, TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import Result
+from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import ExpiredResult
 from services.orchestrator.tasks.task_history import read_history
 from services.orchestrator.tasks.task_list import StateFilter, task_page
-from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskService
+from services.orchestrator.tasks.task_service import AlreadyClosed, SaysSomethingElse, TaskService
 
 LONGEST_WAIT_S = 600
 ROUTE = "POST /v1/tasks"
@@ -54,6 +55,14 @@ def tasks_router(
     threads: Threads,
 ) -> APIRouter:
     router = APIRouter(tags=["tasks"])
+
+    def find(task_id: str, caller: Caller) -> Entry:
+        known = ledger.find(task_id)
+        if known is None or not caller.may_see(known.owner):
+            if ledger.has_forgotten(task_id):
+                raise Problem(410, "Gone", "the task was answered, and its lines are no longer kept", "forgotten")
+            raise Problem(404, "No such task", "no task of this id was admitted by this fleet", "unknown-task")
+        return known
 
     async def submit_and_wait(
         submission: TaskSubmission, request: Request, caller: Caller, wait_s: float, key: str | None, route: str
@@ -93,9 +102,10 @@ def tasks_router(
         """Give the fleet a task: an agent samples several answers, a scorer scores them, you get the best one.
 
         If the Result comes within `wait_s` seconds you get it, with its score and the adapter version that answered
-        (status ok, failed or expired). If not, you get state "open" and where to look for it: the task goes on. The
-        same `task_id` is the same task: sent again it is not run again. Without one the header Idempotency-Key serves
-        as one, and must then come with the same task. Every task is logged, and future adapters are trained on it.
+        (status ok, failed, expired or cancelled). If not, you get state "open" and where to look for it: the task goes
+        on. The same `task_id` is the same task: sent again it is not run again. Without one the header Idempotency-Key
+        serves as one, and must then come with the same task. Every task is logged, and future adapters are trained on
+        it.
         """
         return await submit_and_wait(submission, request, caller, wait_s, idempotency_key, ROUTE)
 
@@ -151,13 +161,21 @@ def tasks_router(
         the scorer's reason, the adapter version it got and why (experiment, share), and the Result. Start here to
         explain an answer.
         """
-        known = ledger.find(task_id)
-        if known is None or not caller.may_see(known.owner):
-            if ledger.has_forgotten(task_id):
-                raise Problem(410, "Gone", "the task was answered, and its lines are no longer kept", "forgotten")
-            raise Problem(404, "No such task", "no task of this id was admitted by this fleet", "unknown-task")
-        history = await threads.run(read_history, logs_dir, known)
-        return history.model_copy(update={"feedback": feedback(task_id)})
+        history = await threads.run(read_history, logs_dir, find(task_id, caller))
+        blind = {"arm": None} if caller.own_only and history.state == "open" else {}
+        return history.model_copy(update={"feedback": feedback(task_id)} | blind)
+
+    @router.delete("/v1/tasks/{task_id:path}", responses=problems(404, 409, 410, 503))
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.REPLACES, title="Cancel a task", tool="cancel_task")
+    async def cancel(task_id: TaskId, caller: CallerOf) -> Result:
+        """Cancel an open task: its rollouts end, its Result is `cancelled`, and no training learns from it. What was
+        used until then is logged. A task that has ended stays as it is (409).
+        """
+        find(task_id, caller)
+        try:
+            return await service.cancel(task_id, caller)
+        except AlreadyClosed as error:
+            raise Problem(409, "Has ended", str(error), "task-ended") from None
 
     return router
 

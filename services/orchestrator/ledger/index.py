@@ -31,7 +31,7 @@ MOST_BYTES = 16 * 1024 * 1024
 """Bytes of Works and Results in memory: beyond it they are written down, and the oldest are no longer kept."""
 OVERHEAD_BYTES = 400
 """Bytes a task takes in memory besides its Work and its Result."""
-ENDINGS = {"ok": 0, "failed": 1, "expired": 2}
+ENDINGS = {"ok": 0, "failed": 1, "expired": 2, "cancelled": 3}
 """The column `ended`; null while the task is open."""
 
 

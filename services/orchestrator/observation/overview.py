@@ -118,6 +118,7 @@ class Overview:
             answered=int(ended.get("ok", 0)),
             failed=int(ended.get("failed", 0)),
             expired=int(ended.get("expired", 0)),
+            cancelled=int(ended.get("cancelled", 0)),
             repeated=int(total(metrics.tasks_repeated)),
             refused=int(total(metrics.tasks_refused)),
             per_s=_rate(now, before),

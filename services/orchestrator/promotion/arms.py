@@ -167,6 +167,11 @@ class Arms:
             roles=self._roles(version),
         )
 
+    @property
+    def partners(self) -> list[Arms]:
+        """The arms of the agents that play the other roles of its programs."""
+        return [one for one in self.team.values() if one is not self]
+
     def _roles(self, version: str) -> dict[str, RoleVersion] | None:
         """Return who answers the calls of each role: this version its own, the primaries of their agents the others."""
         return {role: arms.role_version(version if arms is self else None) for role, arms in self.team.items()} or None

@@ -290,7 +290,7 @@ class ShadowGate:
             work, lines = found
             ours, _, base = await self._answers(prompt, _as_asked(work), run, sides, None)
             other, is_traffic = lines, True
-        if not ours or not other or (sides.base and not base) or (not is_traffic and _expired(other)):
+        if not ours or not other or (sides.base and not base) or (not is_traffic and _is_unanswered(other)):
             return None
         outcome, others = self._outcome(ours), self._outcome(other)
         if outcome.scorer and others.scorer and outcome.scorer != others.scorer:
@@ -338,8 +338,8 @@ async def _answer(asked: Asked | None, task: Task, prefix: str, number: str) -> 
     return await asked.answer(task, prefix, number) if asked is not None else ()
 
 
-def _expired(lines: Sequence[Interaction]) -> bool:
-    return all(line.status == "expired" for line in lines)
+def _is_unanswered(lines: Sequence[Interaction]) -> bool:
+    return all(line.status in ("expired", "cancelled") for line in lines)
 
 
 def _by_arm(prompt: Prompt) -> Prompt:

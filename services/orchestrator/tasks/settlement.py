@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ NOT_LOGGED = frozenset(
 )
 """Fields of a Task that no line repeats: `sampling` has what came of the first six, the Work's own line the others,
 the arm the evaluation, and each sample the texts, its artifact and its program."""
+CANCELLED = "its task had been cancelled"
 OF_ANSWERS = frozenset({"reference", "criteria"})
 """What a task without an answer was not judged by."""
 
@@ -98,7 +99,7 @@ def settle(
     ]
 
 
-def ending(work: Work, status: Literal["failed", "expired"], reason: str, now: datetime) -> Interaction:
+def ending(work: Work, status: Literal["failed", "expired", "cancelled"], reason: str, now: datetime) -> Interaction:
     """The one line of a task that ended without an answer."""
     fields = _of(work) | dict.fromkeys(OF_ANSWERS) | {"adapter_version": work.arm.adapter_version}
     latencies = Latencies(queue_s=0, generate_s=0, score_queue_s=0, score_s=0, total_s=_age(work, now))
@@ -113,6 +114,13 @@ def ending(work: Work, status: Literal["failed", "expired"], reason: str, now: d
         score=None,
         latencies=latencies,
     )
+
+
+def called_off(lines: Sequence[Interaction]) -> list[Interaction]:
+    """Return the late answers to a cancelled task as they are logged: they say what they took, and have no score."""
+    changed = {"status": "cancelled", "sample_status": "cancelled", "score": None, "score_status": "cancelled"}
+    changed |= dict.fromkeys(("score_reason", "score_parts", "place"))
+    return [line.model_copy(update=changed | {"sample_says": line.sample_says or CANCELLED}) for line in lines]
 
 
 def check_adapter(response: Response, work: Work) -> None:

@@ -28,12 +28,13 @@ from schemas.messages.reward import Reward
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
-from services.orchestrator.ledger.index import Entry
+from services.orchestrator.ledger.index import ENDINGS, Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
 from services.orchestrator.tasks.kept_responses import KeptResponses
 from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.settlement import (
+    called_off,
     check_adapter,
     check_agent,
     check_size,
@@ -109,6 +110,7 @@ class Settler:
                 work = await self._ledger.work_of(known)
                 response = self._response(reward, work, delivery.attempt)
                 lines = settle(reward, response, work, self._clock(), self._ledger.epoch)
+                lines = called_off(lines) if known.ended == ENDINGS["cancelled"] else lines
                 await self._close(lines, work, known)
             elif known.task_id in self._pending:
                 await self._send_pending(known.task_id)
@@ -131,6 +133,21 @@ class Settler:
                         "not-closed", f"an overdue task can't be closed: {error!r}: {todo}", task_id=entry.task_id
                     )
         _raise_first(outcomes, StorageUnavailable)
+
+    async def cancel(self, task_id: str, who: str) -> Work | None:
+        """Close an open task as cancelled and return its Work; None where it is closed. Raises JournalError.
+
+        `send_pending_results` tells its user.
+        """
+        async with self._locks.of(task_id):
+            known = self._require_known(task_id)
+            if known.result is not None:
+                return None
+            work = await self._ledger.work_of(known)
+            reason = f"cancelled by {who}: submit it again, under another task_id, to have it answered"
+            log.info("cancelled", f"cancelled by {who}", task_id=task_id)
+            await self._close([ending(work, "cancelled", reason, self._clock())], work, known, tell=False)
+            return work
 
     @property
     def unclosable(self) -> int:
@@ -180,7 +197,7 @@ class Settler:
         failpoint.reach("settled")
         if known.result is not None:
             metrics.count_samples(lines)
-            log.info("late", "logged after the deadline had closed the task; the user was told it expired")
+            log.info("late", f"logged after the task was closed; the user was told that it {_ending_of(known)}")
             return
         if is_own(work.arm.experiment_id):
             self._ledger.mark_result_sent(work.task_id)
@@ -269,6 +286,10 @@ class Settler:
             f"Responses to {DRAFT_RESPONSES!r}, or to the exchange {EXCHANGE!r} (one sent straight to the queue "
             f"{RESPONSES!r} leaves no copy)"
         )
+
+
+def _ending_of(known: Entry) -> str:
+    return "was cancelled" if known.ended == ENDINGS["cancelled"] else "expired"
 
 
 def _origin(work: Work) -> Origin:

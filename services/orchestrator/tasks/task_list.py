@@ -22,7 +22,7 @@ from schemas.api.tasks import TaskSummary
 from schemas.messages.result import Result
 from services.orchestrator.ledger.index import ENDINGS
 
-StateFilter = Literal["open", "closed", "ok", "failed", "expired"]
+StateFilter = Literal["open", "closed", "ok", "failed", "expired", "cancelled"]
 
 log = Log("task-list")
 
@@ -38,6 +38,7 @@ _WHERE: dict[StateFilter | None, str] = {
     "ok": "tasks WHERE ended = 0 AND sequence < ?",
     "failed": "tasks INDEXED BY unanswered_tasks WHERE ended > 0 AND ended = 1 AND sequence < ?",
     "expired": "tasks INDEXED BY unanswered_tasks WHERE ended > 0 AND ended = 2 AND sequence < ?",
+    "cancelled": "tasks INDEXED BY unanswered_tasks WHERE ended > 0 AND ended = 3 AND sequence < ?",
 }
 
 
@@ -85,11 +86,12 @@ def task_page(
     else:
         following = rows[scanned - 1].sequence if len(rows) > scanned else None
     questions = dict(_works(logs_dir, [row for row in shown if row.work is None]))
-    return TaskPage([summary(row, row.work or questions.get(row.sequence)) for row in shown], following)
+    items = [summary(row, row.work or questions.get(row.sequence), blind=owner is not None) for row in shown]
+    return TaskPage(items, following)
 
 
-def summary(row: TaskRow, work: bytes | None) -> TaskSummary:
-    """`work`: where it was at hand."""
+def summary(row: TaskRow, work: bytes | None, *, blind: bool = False) -> TaskSummary:
+    """`work`: where it was at hand. `blind`: without the version that an open task was assigned to."""
     asked = msgspec.json.decode(work, type=WorkRow) if work else WorkRow()
     result = Result.decode(row.result) if row.result else Result(task_id=row.task_id)
     state = next((name for name, number in ENDINGS.items() if number == row.ended), "open")
@@ -98,7 +100,7 @@ def summary(row: TaskRow, work: bytes | None) -> TaskSummary:
         sequence=row.sequence,
         state=state,
         agent_id=result.agent_id or asked.agent_id,
-        adapter_version=result.adapter_version or asked.arm.adapter_version,
+        adapter_version=result.adapter_version or (None if blind and state == "open" else asked.arm.adapter_version),
         score=result.score,
         samples=row.logged,
         reason=result.reason,

@@ -9,14 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import cancellations_topic
 from ratchet.concurrency.keyed import KeyedFutures
 from ratchet.http.access.roles import Caller
-from ratchet.service.errors import NotAllowed, RatchetError
+from ratchet.service.errors import BusError, NotAllowed, RatchetError
+from ratchet.service.telemetry import Log
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.messages.task_cancelled import TaskCancelled
 from schemas.messages.work import Work
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import Intake
+from services.orchestrator.tasks.settler import Settler
+
+log = Log("task-service")
 
 
 class ResultWaiters:
@@ -60,9 +68,15 @@ class ForeignTask(NotAllowed):
     """A task with this id is known, and the caller may not see it."""
 
 
+class AlreadyClosed(RatchetError):
+    """The task has ended, so it can't be cancelled."""
+
+
 class TaskService:
-    def __init__(self, intake: Intake, ledger: Ledger, waits: ResultWaiters) -> None:
+    def __init__(self, bus: Bus, intake: Intake, settler: Settler, ledger: Ledger, waits: ResultWaiters) -> None:
+        self._bus = bus
         self._intake = intake
+        self._settler = settler
         self._ledger = ledger
         self._waits = waits
 
@@ -85,6 +99,32 @@ class TaskService:
         await self._waits.wait(task_id, lambda: self._result(task_id) is not None, seconds)
         result = self._result(task_id)
         return Result.decode(result) if result else None
+
+    async def cancel(self, task_id: str, caller: Caller) -> Result:
+        """Close an open task as cancelled, and tell whoever works on it. A caller that goes away does not stop that.
+
+        Raises AlreadyClosed, JournalError.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._cancel(task_id, caller.name)))
+
+    async def _cancel(self, task_id: str, who: str) -> Result:
+        work = await self._settler.cancel(task_id, who)
+        body = self._result(task_id)
+        assert body is not None, "it is closed, by this call or before it"
+        result = Result.decode(body)
+        if work is None:
+            raise AlreadyClosed(f"the task has ended before: it is {result.status}")
+        message = TaskCancelled(task_id=task_id, agent_id=work.agent_id, metadata=result.metadata)
+        try:
+            await self._bus.broadcast(
+                cancellations_topic(work.agent_id),
+                message.encode(),
+                type=TaskCancelled.TYPE,
+                message_id=derived_id(task_id, "cancelled"),
+            )
+        except BusError as error:
+            log.warning("works-in-vain", f"its agent was not told that it is cancelled: {error}", task_id=task_id)
+        return result
 
     def _result(self, task_id: str) -> bytes | None:
         known = self._ledger.find(task_id)

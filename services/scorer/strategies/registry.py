@@ -14,7 +14,7 @@ from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity, ScoreStatus
 from services.scorer import metrics
 from services.scorer.settings import ScorerSettings
-from services.scorer.spec import Part, Spec, parse_spec
+from services.scorer.spec import COSTS, Part, Spec, parse_spec
 from services.scorer.strategies.strategy import (
     ScoringRequest,
     Strategy,
@@ -24,8 +24,8 @@ from services.scorer.strategies.strategy import (
 )
 
 SCORERS = EntryPoints("ratchet.scorers", "scorer", ScorerError, "scorer,likelihood")
-SOON_BUILT = ("judge",)
-"""Strategies that need settings, and whose modules load in no time."""
+SOON_BUILT = frozenset({"judge", "verifier"}) | COSTS
+"""Strategies whose modules load in no time, and whose `build` tells a bad argument or a missing setting."""
 
 
 def build_strategy(settings: ScorerSettings) -> Strategy:
@@ -41,10 +41,17 @@ def strategy_of(spec: Spec, settings: ScorerSettings) -> Strategy:
 
 
 def check_parts(settings: ScorerSettings) -> None:
-    """Raises ScorerError as `build_strategy` would, but for what a strategy that takes long to load would say."""
+    """Raises ScorerError as `build_strategy` would, but for what a strategy that takes long to load would say.
+
+    A library that is missing here is no fault: in containers another image has it, and its scorer looks for itself.
+    """
     for part in check_spec(settings.scorer).strategies:
         if part.name in SOON_BUILT:
-            _build(part, settings)
+            try:
+                _build(part, settings)
+            except ScorerError as error:
+                if not isinstance(error.__cause__, ImportError):
+                    raise
 
 
 def check_spec(text: str) -> Spec:

@@ -29,11 +29,13 @@ class Reason(Sentences):
     EVALUATION = "evaluation", "Asks what a registered evaluation set asks: no training ever sees it."
     REPLAY = "replay", "Its prompt is kept for the shadow replay of candidates: no training sees it."
     NO_SAMPLE = "no_sample", "The task ended without an answer."
+    CANCELLED = "cancelled", "Its task was cancelled."
     FIRST_PASSING = "first_passing", "Asked for the first that passes: which answers were made depends on their scores."
     DUPLICATE = "duplicate", "The same task and sample were logged before."
     NULL_SCORE = "null_score", "The scorer gave no score, by a failure of ours or for all answers to the task."
     TRUNCATED = "truncated", "The answer was cut at its length limit."
     NO_TOKENS = "no_tokens", "Token ids or log-probabilities were not logged, or do not align."
+    NOT_CALLED = "not_called", "The program did not call the role that is trained."
     NO_TRAJECTORY = "no_trajectory", "Its conversation lies in a file of its own, which is missing."
     BAD_TRAJECTORY = "bad_trajectory", "Its conversation lies in a file of its own, which is damaged."
     LOST = "lost", "The rollout was lost by a failure of ours, or called off."
@@ -105,6 +107,8 @@ class LoggedSampleFacts:
     """The scorer says that this answer can't be scored; neither a failure of ours nor an answer it says nothing of."""
     program: str | None = None
     """The program that made it; None where the model was asked itself."""
+    called: bool = True
+    """The role that is trained sampled something in it."""
 
     @property
     def given(self) -> float | None:
@@ -124,6 +128,7 @@ class LoggedGroup:
     filtered: bool
     size: int
     at: datetime
+    role: str | None = None
     whole: bool = False
 
 
@@ -144,6 +149,8 @@ def sample_reason(sample: LoggedSampleFacts, taught: float | None, policy: DataP
     """
     if sample.lost:
         return Reason.LOST
+    if not sample.called:
+        return Reason.NOT_CALLED
     if taught is None:
         return Reason.NULL_SCORE
     if sample.truncated and sample.given is not None and policy.truncated == "drop":

@@ -53,7 +53,8 @@ UNSCORABLE: ScoreStatus = "unscorable"
 class KeptGroup:
     """A group that may teach: where its usable samples are, and their scores, in the order of the samples.
 
-    `programs` made them; empty where all were by the same, or by none. `feedback`: how many of the scores are an
+    `programs` made them; empty where all were by the same, or by none. `role`: of a program with roles, the one whose
+    segments teach. `feedback`: how many of the scores are an
     application's; `unscorable`: how many answers had none.
     """
 
@@ -64,6 +65,7 @@ class KeptGroup:
     positions: array[int]
     scores: array[float]
     programs: tuple[str | None, ...] = ()
+    role: str | None = None
     feedback: int = 0
     unscorable: int = 0
 
@@ -184,10 +186,12 @@ class JournalScan:
             )
 
     def _line_reason(self, logged: SelectionRow) -> Reason | None:
-        if logged.agent_id != self._policy.agent_id:
+        if logged.agent_id != self._policy.agent_id and _role_of(logged, self._policy.agent_id) is None:
             return Reason.OTHER_AGENT
         if is_own(logged.arm.experiment_id):
             return Reason.VALIDATION
+        if logged.status == "cancelled":
+            return Reason.CANCELLED
         if is_censored(logged.select):
             return Reason.FIRST_PASSING
         if self._policy.held_out and logged_input_sha256(bytes(logged.input)) in self._policy.held_out:
@@ -198,6 +202,7 @@ class JournalScan:
         return Reason.NO_SAMPLE if logged.sample is None else None
 
     def _add(self, position: int, logged: SelectionRow) -> None:
+        role = _role_of(logged, self._policy.agent_id)
         key = hash((logged.task_id, logged.adapter_version))
         sample = logged.sample
         assert sample is not None
@@ -206,25 +211,28 @@ class JournalScan:
             return
         group = self._begun.get(key)
         if group is None:
-            group = self._begun[key] = self._begin(logged)
-        facts = _facts(position, logged, self._feedback.score_of(logged.task_id, sample))
+            group = self._begun[key] = self._begin(logged, role)
+        facts = _facts(position, logged, role, self._feedback.score_of(logged.task_id, sample))
         if (samples := self._groups.add(key, sample, group.size, facts)) is not None:
             del self._begun[key]
             self._closed.add(key)
             group.whole = True
             self._close(group, samples)
 
-    def _begin(self, logged: SelectionRow) -> LoggedGroup:
+    def _begin(self, logged: SelectionRow, role: str | None) -> LoggedGroup:
+        """`role`: that the agent played. The engine that is logged is that of the agent whose task it was."""
+        played = (logged.arm.roles or {})[role] if role is not None else logged
         scorer = self._scorers.setdefault(logged.scorer, len(self._scorers))
         return LoggedGroup(
-            version=logged.adapter_version,
-            sha256=logged.adapter_sha256,
-            engine=logged.engine,
+            version=played.adapter_version,
+            sha256=played.adapter_sha256,
+            engine=logged.engine if played.agent_id == logged.agent_id else None,
             scorer=scorer,
             temperature=logged.sampling.temperature,
             filtered=logged.sampling.filtered,
             size=logged.group_size,
             at=logged.timestamp,
+            role=role,
         )
 
     def _close(self, group: LoggedGroup, samples: list[LoggedSampleFacts]) -> None:
@@ -254,6 +262,7 @@ class JournalScan:
                 positions=positions,
                 scores=array("d", scores),
                 programs=self._once.setdefault(programs, programs) if len(set(programs)) > 1 else (),
+                role=group.role,
                 feedback=sum(sample.feedback is not None for sample in usable),
                 unscorable=sum(sample.given is None for sample in usable),
             )
@@ -286,7 +295,12 @@ def _programs(samples: Sequence[LoggedSampleFacts], reasons: Sequence[Reason | N
     return tuple(sample.program for sample, reason in zip(samples, reasons, strict=True) if reason is None)
 
 
-def _facts(position: int, logged: SelectionRow, feedback: float | None) -> LoggedSampleFacts:
+def _role_of(logged: SelectionRow, agent_id: str) -> str | None:
+    """Return the role that the agent played in the line's task; None where its program has none for it."""
+    return next((role for role, played in (logged.arm.roles or {}).items() if played.agent_id == agent_id), None)
+
+
+def _facts(position: int, logged: SelectionRow, role: str | None, feedback: float | None) -> LoggedSampleFacts:
     tokens = (logged.prompt_ids, logged.completion_ids, logged.logprobs)
     has_segments = bytes(logged.segments) not in NOTHING
     apart = None if has_segments else logged.trajectory
@@ -300,5 +314,11 @@ def _facts(position: int, logged: SelectionRow, feedback: float | None) -> Logge
         trajectory=apart,
         lost=logged.sample_status in NOT_THERE,
         program=logged.program,
+        called=role is None or _was_called(logged, role),
         text=hash(bytes(logged.response)),
     )
+
+
+def _was_called(logged: SelectionRow, role: str) -> bool:
+    taken = logged.usage.roles.get(role) if logged.usage else None
+    return taken is not None and taken.sampled_tokens > 0

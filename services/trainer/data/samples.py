@@ -114,6 +114,8 @@ def _samples(number: int, group: KeptGroup, found: dict[int, TokensRow]) -> Iter
 
     for rollout, (line, score, program) in enumerate(zip(lines, group.scores, group.made_by, strict=True)):
         for segment in line.segments or [_whole(line, asked)]:
+            if group.role is not None and segment.role != group.role:
+                continue  # what a partner sampled is not this policy's: it teaches as what is given, or not at all
             given = line.segments is not None
             logprobs, sampled = _align(segment)
             yield TrainingSample(

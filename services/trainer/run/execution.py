@@ -27,7 +27,8 @@ from ratchet.logs.names import FEEDBACK, INTERACTIONS, SEALS
 from ratchet.logs.seals import read_seals
 from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import LanguageModel, identify, load_language_model
-from ratchet.models.tokenization import answers_of, model_folder
+from ratchet.models.locate import model_folder
+from ratchet.models.tokenization import answers_of
 from ratchet.runs.progress import ProgressTracker
 from ratchet.runs.run import NOTHING_AGAINST_IT
 from ratchet.runs.store import RunFolder

@@ -11,6 +11,8 @@ from ratchet.bus.topology import (
     LISTENER,
     ROLLOUTS_TOPIC,
     Topology,
+    cancellations_topic,
+    events_topic,
     fleet_topology,
 )
 
@@ -77,3 +79,16 @@ def test_the_orchestrator_hears_runners_and_only_they_tell() -> None:
     assert all(re.search(getattr(users["orchestrator"], what), own) for what in ("configure", "write", "read"))
     assert re.search(users["orchestrator"].read, BROADCAST_EXCHANGE)
     assert not may(without["orchestrator"], "read") and without["orchestrator"].configure == "^$"
+
+
+def test_a_runner_hears_which_of_its_agents_tasks_were_cancelled_and_nothing_else() -> None:
+    users = {one.name: one for one in accounts(fleet_topology(AGENTS), AGENTS, runner=True)}
+    topics = [cancellations_topic("small"), cancellations_topic("else"), events_topic("small"), "rewards"]
+
+    def may(user: str, what: str) -> list[bool]:
+        (pattern,) = (getattr(one, what) for one in users[user].topics if one.exchange == BROADCAST_EXCHANGE)
+        return [bool(re.search(pattern, topic)) for topic in topics]
+
+    assert may("runner", "read") == [True, False, False, False]
+    assert may("agent-small", "read") == [True, False, True, True]
+    assert may("orchestrator", "write") == [True, True, True, False]

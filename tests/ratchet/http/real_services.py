@@ -1,4 +1,4 @@
-"""The five real services, not started, over one bus: for their applications."""
+"""The six real services, not started, over one bus: for their applications."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from ratchet.service.settings import FleetSettings
 from services.agent.engines.echo import EchoEngine
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
+from services.manager.database import Database
+from services.manager.settings import ManagerSettings
+from services.manager.worker import ManagerWorker
 from services.orchestrator.orchestrator import Orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings
@@ -28,12 +31,13 @@ from services.scorer.worker import ScorerWorker
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker
 
-NAMES = ("agent", "runner", "scorer", "trainer", "orchestrator")
+NAMES = ("agent", "manager", "runner", "scorer", "trainer", "orchestrator")
 
 
 def settings_of(name: str, folder: Path, **given: Any) -> FleetSettings:
     kinds = {
         "agent": AgentSettings,
+        "manager": ManagerSettings,
         "runner": RunnerSettings,
         "scorer": ScorerSettings,
         "trainer": TrainerSettings,
@@ -47,6 +51,8 @@ def service_of(settings: FleetSettings, bus: Bus | None = None) -> Service:
     match settings:
         case AgentSettings():
             return AgentWorker(settings, bus, EchoEngine())
+        case ManagerSettings():
+            return ManagerWorker(settings, Database("sqlite:///:memory:"), never_connect)
         case RunnerSettings():
             return RunnerWorker(settings, bus, NONE)
         case ScorerSettings():
@@ -56,6 +62,10 @@ def service_of(settings: FleetSettings, bus: Bus | None = None) -> Service:
         case OrchestratorSettings():
             return Orchestrator(settings, bus)
     raise AssertionError(settings)
+
+
+def never_connect() -> Any:
+    raise AssertionError("a manager that is not started asks no fleet")
 
 
 @cache

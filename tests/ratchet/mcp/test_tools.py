@@ -170,7 +170,7 @@ def test_each_is_marked_by_what_it_does() -> None:
             {"input": "x", "responses": ["y", "z"], "usages": [MEASURED, None]},
         ),
         ("start_training", {"agent_id": "small", "seed": 0}, "POST /v1/train", {"agent_id": "small", "seed": 0}),
-        ("list_runs", {"cursor": "abc"}, "GET /v1/runs?cursor=abc&limit=20", None),
+        ("list_runs", {"cursor": "abc"}, "GET /v1/trainings?cursor=abc&limit=20", None),
     ],
 )
 def test_arguments_become_one_call(

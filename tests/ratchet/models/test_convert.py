@@ -8,7 +8,7 @@ import pytest
 from ratchet.models.convert import greedy_answer, mean_logprob, prove
 from ratchet.models.known import KNOWN, Proof, known_folder
 from ratchet.models.loading import load_language_model
-from ratchet.models.tokenization import model_folder
+from ratchet.models.locate import model_folder
 from ratchet.service.errors import EngineError
 from tests.ratchet.models.tiny_model import save_tiny_model
 

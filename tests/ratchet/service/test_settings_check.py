@@ -140,6 +140,10 @@ def test_with_good_settings_the_job_says_nothing() -> None:
         ("RATCHET_SCORER", "0.7*verifier:exact + judge", "some parts have a weight"),
         ("RATCHET_AGENT_ENGINE", "nonsense", "no such engine; installed are "),
         ("RATCHET_SCORER", "judge:absolute", "the judge needs a model: set RATCHET_SCORER_JUDGE_MODEL"),
+        ("RATCHET_SCORER", "verifier:exakt", "there is no verifier 'exakt': choose verifier:exact, "),
+        ("RATCHET_AUDITOR", "0.9*verifier + 0.1*tokens:few", "`tokens` needs the tokens that earn a half"),
+        ("RATCHET_LOGS_DIR", "/proc/version", "/proc/version is no folder"),
+        ("RATCHET_LOGS_DIR", "/proc/sys/logs", "can't be used: /proc"),
     ],
 )
 def test_a_bad_value_ends_up_before_anything_is_started_and_names_the_setting(
@@ -153,6 +157,25 @@ def test_a_bad_value_ends_up_before_anything_is_started_and_names_the_setting(
     assert [one.name for one in tmp_path.iterdir()] == [LOCK], (
         "no broker was prepared, no supervisor told what to start"
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["--model", "/no/such/folder"], "there is no folder /no/such/folder"),
+        (["--model", "models/nothing-here"], "no model 'models/nothing-here' (revision None), neither a folder here"),
+        (["--model", "smollm2"], "the model smollm2 is not in models/smollm2 yet: `ratchet models fetch smollm2`"),
+        (["--engine", "echo", "--judge-model", "/no/judge"], "there is no folder /no/judge"),
+    ],
+)
+def test_a_missing_model_ends_up_before_anything_is_started(tmp_path: Path, typed: list[str], says: str) -> None:
+    hub = {"HF_ENDPOINT": "http://127.0.0.1:1", "HF_HUB_OFFLINE": "0"}  # nobody listens there
+
+    ended = ForkedRatchet(tmp_path, {"RATCHET_STATE_DIR": str(tmp_path), **hub})("up", *typed)
+
+    assert ended.code != 0
+    assert says in " ".join(ended.err.split())
+    assert [one.name for one in tmp_path.iterdir()] == [LOCK]
 
 
 def test_what_is_typed_is_checked_in_the_place_of_the_environment(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from ratchet.adapters.folder import adapter_sha256
 from ratchet.bus.in_hand import NEVER
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
-from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, fleet_topology, work_queue
+from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, cancellations_topic, fleet_topology, work_queue
 from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import EngineError, PromptTooLong, Reject, Retry
 from schemas.messages.response import Response
+from schemas.messages.task_cancelled import TaskCancelled
 from schemas.messages.work import Arm, Sampling, Work
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest
@@ -124,6 +125,18 @@ async def test_the_work_of_another_agent_is_rejected(settings: AgentSettings, ma
     async with agent(settings, EchoEngine()) as (worker, _):
         with pytest.raises(Reject, match="for agent 'big'"):
             await worker.handle(delivery(make_work(agent_id="big")))
+
+
+async def test_a_task_that_was_cancelled_is_not_generated(settings: AgentSettings, make_work: MakeWork) -> None:
+    engine = ScriptedEngine()
+    async with agent(settings, engine) as (worker, bus):
+        body = TaskCancelled(task_id="t-1", agent_id="small").encode()
+        await bus.broadcast(cancellations_topic("small"), body, type=TaskCancelled.TYPE, message_id="c")
+        await worker.handle(delivery(make_work("t-1")))
+        await worker.handle(delivery(make_work("t-2")))
+
+        assert [response.task_id for response in responses(bus)] == ["t-2"]
+        assert len(engine.calls) == 1
 
 
 async def test_a_task_past_its_deadline_is_not_generated(settings: AgentSettings, make_work: MakeWork) -> None:

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from ratchet.bus.topology import RESPONSES, ROLLOUTS_TOPIC
+from ratchet.bus.topology import RESPONSES, ROLLOUTS_TOPIC, cancellations_topic
 from ratchet.programs.declared import Program
 from ratchet.programs.environments import Environments
 from ratchet.rollouts.answers import key_of
+from ratchet.rollouts.cancellations import TASK_CANCELLED
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
 from schemas.messages.runner_rollouts import RunnerRollouts
 from schemas.messages.task import Task
+from schemas.messages.task_cancelled import TaskCancelled
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace
 from services.agent.engines.echo import EchoEngine
@@ -35,6 +37,7 @@ from tests.waiting import until
 MakeWork = Callable[..., Work]
 
 MARK = "ratchet-runner-test-mark"
+CANCELLED_MARK = "ratchet-cancelled-test-mark"
 HELD = """
 import time
 while not os.path.exists("/bound/go"): time.sleep(0.01)  # real time: until the test lets it go
@@ -478,3 +481,27 @@ def test_addresses_of_agents_are_read_by_agent_and_replica() -> None:
     assert settings.runner_agents == {"small": ("http://a:1", "http://b:2"), "coder": ("http://c:3",)}
     with pytest.raises(SettingsError, match="coder=http://host:8710"):
         RunnerSettings().require_agents(("coder",))
+
+
+async def test_a_cancelled_task_has_its_rollouts_ended_and_its_waiting_work_is_not_begun(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    hangs = f"import subprocess; subprocess.run(['python3', '-c', 'import signal; signal.pause()', '{CANCELLED_MARK}'])"
+    async with make_house({"hangs": python(hangs, limits=limits(seconds=600))}, sandbox_runs_at_once=1) as house:
+        # given one task of which one rollout runs and one waits
+        work = make_work(sampling=Sampling(n=2, max_tokens=200))
+        handled = asyncio.create_task(house.worker.handle(delivery(work)))
+        await until(lambda: bool(marked(CANCELLED_MARK)))
+        # when it is cancelled, and another whose Work has not come yet
+        for task_id in (work.task_id, "t-2"):
+            body = TaskCancelled(task_id=task_id, agent_id="small").encode()
+            await house.bus.broadcast(cancellations_topic("small"), body, type=TaskCancelled.TYPE, message_id=task_id)
+        await handled
+        await house.worker.handle(delivery(make_work("t-2")))
+
+    # then its rollouts are gone, what they took is told, and nothing of the other was begun
+    assert marked(CANCELLED_MARK) == []
+    (told,) = house.bus.deliveries_published(RESPONSES)
+    samples = Response.decode(told.body).samples
+    assert [(one.status, one.says) for one in samples] == [("cancelled", TASK_CANCELLED)] * 2
+    assert samples[0].usage is not None

@@ -63,6 +63,7 @@ function begin(next) {
 export const MAY = {
   read: new Set(["viewer", "operator"]),
   change: new Set(["operator"]),
+  cancel: new Set(["submitter", "operator"]),
 };
 
 /** An unknown role may try: the server answers. */

@@ -1,9 +1,13 @@
 // One task, whole: what was asked, its way through the fleet with the time each stretch took, every sample and why it
 // has its score.
+import { call } from "../core/api.js";
 import { count, moment, NONE, percent, plural, score, seconds, words } from "../core/format.js";
-import { html } from "../core/html.js";
+import { html, useState } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { apiPath, link } from "../core/router.js";
+import { may, session } from "../core/session.js";
+import { useStore } from "../core/store.js";
+import { Confirm } from "../parts/dialog.js";
 import { Card, Facts, Heading } from "../parts/frame.js";
 import { Pill } from "../parts/pill.js";
 import { Rollouts } from "../parts/rollouts.js";
@@ -24,9 +28,15 @@ export function Task({ parts }) {
   const [id] = parts;
   const task = useResource(apiPath(["tasks", id]), { kinds: ["task.settled"] });
   const state = task.data?.state;
+  const asks = may("cancel", useStore(session).role);
+  const [cancels, setCancels] = useState(false);
   return html`
     <${Heading} title="Task" about=${html`<code>${id}</code> ${state &&
-      html`<${Pill} state=${state} />`}`} back=${[link("tasks"), "Tasks"]} />
+      html`<${Pill} state=${state} />`}`} back=${[link("tasks"), "Tasks"]}>
+      ${state === "open" && asks &&
+        html`<button type="button" class="danger" onClick=${() => setCancels(true)}>Cancel the task</button>`}
+    <//>
+    ${cancels && html`<${CancelTask} id=${id} done=${task.reload} onClose=${() => setCancels(false)} />`}
     <${Loaded} resource=${task}>${(data) => html`<div class="stack">
       <div class="columns">
         <${Card} title="Asked"><${Prompt} input=${data.input} /><${Asked} task=${data} /><//>
@@ -37,6 +47,16 @@ export function Task({ parts }) {
       <${Feedback} given=${data.feedback} />
       <${Samples} task=${data} />
     </div>`}<//>`;
+}
+
+function CancelTask({ id, done, onClose }) {
+  const act = async () => {
+    await call(apiPath(["tasks", id]), { method: "DELETE" });
+    done();
+  };
+  return html`<${Confirm} title="Cancel this task?" action="End it" danger act=${act} onClose=${onClose}>
+    <p>Its rollouts end, who asked is told that it was cancelled, and no training learns from it.</p>
+  <//>`;
 }
 
 function Prompt({ input }) {
@@ -69,8 +89,8 @@ function Answer({ task }) {
       ["score", result ? score(result.score) : null],
       ["votes", result?.votes],
       ["agent", task.agent_id],
-      ["adapter", html`<${Adapter} agent=${task.agent_id} arm=${task.arm} />`],
-      ["experiment", task.arm.experiment_id && html`<${Assigned} arm=${task.arm} />`],
+      ["adapter", task.arm && html`<${Adapter} agent=${task.agent_id} arm=${task.arm} />`],
+      ["experiment", task.arm?.experiment_id && html`<${Assigned} arm=${task.arm} />`],
       ["engine", task.engine],
       ["scored by", scorerOf(task)],
       ["sampling", samplingOf(task.sampling)],

@@ -9,7 +9,7 @@ import { Empty, Loaded } from "../parts/states.js";
 import { Pager, Table } from "../parts/table.js";
 
 const PAGE = 50;
-const STATES = ["open", "closed", "ok", "failed", "expired"];
+const STATES = ["open", "closed", "ok", "failed", "expired", "cancelled"];
 
 export function Tasks({ query, status }) {
   const own = query.own ? undefined : "false";

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from services.cli.fleet.api_client import addresses_of
 from services.cli.fleet.options import FleetOptions
-from services.cli.mcp import addresses_of
 from services.cli.terminal import UsageError
 from tests.services.cli.started import started
 

@@ -9,7 +9,7 @@ import jwt
 import pytest
 
 from ratchet.http.access.roles import Role
-from services.cli.mcp import Bearer, Token
+from services.cli.fleet.api_client import Bearer, Token
 from services.cli.terminal import CommandError
 
 

@@ -321,6 +321,20 @@ def test_a_rollout_that_we_lost_is_left_out_of_its_group_and_of_its_mean(tmp_pat
     assert found.counts["samples.lost"] == 1
 
 
+def test_a_task_that_was_cancelled_teaches_nothing_its_reference_neither(tmp_path: Path) -> None:
+    late = [
+        line(
+            "late", index, group_size=2, status="cancelled", sample_status="cancelled", score=None, reference_score=1.0
+        )
+        for index in range(2)
+    ]
+
+    found = selected(write_log(tmp_path, [*GOOD, *late]), replace(POLICY, sources=frozenset(["reference"])))
+
+    assert found.counts["lines.cancelled"] == 2
+    assert not found.demonstrations.taught
+
+
 def test_a_group_that_ends_with_the_first_that_passes_teaches_nothing_whether_it_was_cut_or_not(tmp_path: Path) -> None:
     whole = [
         line(task, index, group_size=2, segments=TALK, **NO_TOKENS, score=score, response=str(index), **given)

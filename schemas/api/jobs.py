@@ -1,0 +1,109 @@
+"""Jobs over the API: what is asked, what became of it, and the results."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from schemas.messages.base import AgentId, Identifier, Record, Sentences, Timestamp
+from schemas.messages.result import Result
+from schemas.messages.task import NO_BOOLEAN
+
+MOST_TASKS_A_CALL = 10_000
+MOST_TASKS = 1_000_000
+
+JobId = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+TaskLines = Annotated[
+    list[dict[str, Any] | str],
+    Field(
+        max_length=MOST_TASKS_A_CALL,
+        description="Tasks: each an object with at least `input`, or a text, which is the input. Its own `task_id` is "
+        "kept as `own_id`.",
+    ),
+]
+
+
+class JobState(Sentences):
+    LOADING = "loading", "Its tasks are still coming in; none is released."
+    QUEUED = "queued", "None of its tasks was released yet."
+    RUNNING = "running", "Its tasks are released in their turn."
+    PAUSED = "paused", "No further task is released."
+    DONE = "done", "Every task has ended."
+    CANCELLED = "cancelled", "Somebody ended it."
+    EXPIRED = "expired", "Its deadline passed."
+
+    @property
+    def has_ended(self) -> bool:
+        return self in (JobState.DONE, JobState.CANCELLED, JobState.EXPIRED)
+
+
+class TaskState(Sentences):
+    WAITING = "waiting", "It waits in the manager."
+    RELEASED = "released", "The fleet has it."
+    OK = "ok", "It has an answer."
+    FAILED = "failed", "It came to nothing."
+    EXPIRED = "expired", "Its deadline passed."
+    CANCELLED = "cancelled", "It was ended before it was released."
+
+
+class JobSubmission(Record):
+    """A job: many tasks of one agent. The same `job_id` is the same job: sent again, it is not run again."""
+
+    job_id: JobId | None = Field(None, description="Unique per job; made up if absent.")
+    agent_id: AgentId | None = Field(None, description="Which agent answers; the fleet's default one if absent.")
+    tasks: TaskLines = Field(min_length=1)
+    more: bool = Field(False, description="Further tasks follow, and none is released before the last of them.")
+    samples: Annotated[int, Field(ge=1, le=64), NO_BOOLEAN] | None = Field(
+        None, description="Answers sampled for a task that does not say it itself."
+    )
+    priority: Annotated[int, Field(ge=1, le=10), NO_BOOLEAN] = Field(1, description="10 goes first.")
+    deadline: Timestamp | None = Field(None, description="What has not ended then expires.")
+
+
+class MoreTasks(Record):
+    """Further tasks of a job that is loading."""
+
+    first: Annotated[int, Field(ge=1, le=MOST_TASKS), NO_BOOLEAN] = Field(
+        description="The number of the first of them; the tasks of a job are numbered from 0."
+    )
+    tasks: TaskLines
+    more: bool = Field(False, description="Further tasks follow.")
+
+
+class Job(Record):
+    job_id: JobId
+    agent_id: AgentId
+    tenant: Identifier
+    state: JobState
+    reason: str | None = Field(description="Why it is in this state, in a sentence.")
+    priority: int
+    samples: int | None
+    created_at: Timestamp
+    changed_at: Timestamp = Field(description="When it came into this state.")
+    deadline: Timestamp = Field(description="When it expires, or, while it is loading, is dropped.")
+    tasks: int = Field(ge=0)
+    waiting: int = Field(ge=0, description="Tasks that the manager has not released.")
+    released: int = Field(ge=0, description="Tasks that the fleet has.")
+    ok: int = Field(ge=0)
+    failed: int = Field(ge=0)
+    expired: int = Field(ge=0)
+    cancelled: int = Field(ge=0)
+
+
+class JobDetail(Job):
+    failures: dict[str, int] = Field(description="How many tasks failed or expired for each reason, the ten commonest.")
+    ended_last_minute: int = Field(ge=0, description="Tasks that ended within the last minute.")
+    seconds_left: float | None = Field(description="Until all have ended, at the last minute's rate; null if none did.")
+
+
+class JobResult(Record):
+    """A task that has ended. `place` counts them in the order in which they did."""
+
+    place: int = Field(ge=1)
+    task_id: str
+    n: int = Field(ge=0, description="Its number among the job's tasks, from 0.")
+    own_id: str | None = Field(description="The `task_id` that its line had.")
+    state: TaskState
+    reason: str | None
+    result: Result | None = Field(description="Null where it ended without one.")

@@ -1,0 +1,241 @@
+"""`ratchet jobs`: many tasks at once, in their turn; what became of them."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from schemas.api.jobs import MOST_TASKS_A_CALL
+from services.cli.fleet.api_call import api_client, call_api
+from services.cli.listing import Listing
+from services.cli.submit.command import moment_in, read_tasks
+from services.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, print_raw, say
+
+jobs = typer.Typer()
+
+Url = Annotated[str | None, typer.Option(help="Where the manager is; that of this folder's fleet.")]
+Token = Annotated[
+    str | None,
+    typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
+]
+JobId = Annotated[str, typer.Argument(help="The job's id.")]
+MOST_BYTES_A_CALL = 500_000
+ENDED = ("done", "cancelled", "expired")
+PAGE = 200
+
+
+@jobs.command()
+def submit(
+    file: Annotated[
+        Path, typer.Argument(help="Tasks as JSONL, one a line, as for `ratchet submit --file`; - is stdin.")
+    ],
+    agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Answers to sample; one of them comes back.")] = None,
+    priority: Annotated[int, typer.Option(min=1, max=10, help="10 goes first.")] = 1,
+    deadline: Annotated[
+        float | None, typer.Option(min=0, help="Seconds from now after which what has not ended expires.")
+    ] = None,
+    job_id: Annotated[str | None, typer.Option("--id", help="Your own id; the same id again is the same job.")] = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Submit a file of tasks as one job, and print its id.
+
+    The file is checked whole before the first task is sent: a line that is no task refuses the job.
+    """
+    lines = list(_read(file))
+    if not lines:
+        raise UsageError(f"{file} has no task: a line is a task, such as " + '{"input": "sort: gbaec"}')
+    until = moment_in(deadline)
+    asked = {
+        "job_id": job_id or f"job-{uuid.uuid4().hex}",
+        "agent_id": agent,
+        "samples": samples,
+        "priority": priority,
+        "deadline": until and until.isoformat(),
+    }
+    with api_client("manager", url, token) as client:
+        job = send_job(client, asked, lines)
+    print_raw(job["job_id"])
+    say(f"{job['tasks']:,} tasks of agent {job['agent_id']}: `ratchet jobs watch {job['job_id']}`")
+
+
+@jobs.command("list")
+def list_(
+    state: Annotated[str | None, typer.Option(help="Only those: queued, running, paused, done …")] = None,
+    json: AsJson = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """List the newest jobs."""
+    query = {"state": state} if state else {}
+    with api_client("manager", url, token) as client:
+        found = call_api(client, "GET", "/v1/jobs", params=query)["items"]
+    if json:
+        print_json(found)
+        return
+    listing = Listing("job", "agent", "state", "priority", "ended", "failed", "reason")
+    for job in found:
+        ended = f"{job['tasks'] - job['waiting'] - job['released']:,} of {job['tasks']:,}"
+        bad = f"{job['failed'] + job['expired']:,}"
+        listing.add(job["job_id"], job["agent_id"], job["state"], str(job["priority"]), ended, bad, job["reason"] or "")
+    out.print(listing if found else "No job yet. Submit one: ratchet jobs submit FILE")
+
+
+@jobs.command()
+def show(job_id: JobId, json: AsJson = False, url: Url = None, token: Token = None) -> None:
+    """Show how far a job is, and why tasks of it failed."""
+    with api_client("manager", url, token) as client:
+        job = call_api(client, "GET", f"/v1/jobs/{job_id}")
+    if json:
+        print_json(job)
+        return
+    for line in describe_job(job):
+        print_raw(line)
+
+
+@jobs.command()
+def watch(
+    job_id: JobId,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two readings.")] = 1.0,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Watch a job until it has ended. Exit code 1 if a task of it has no answer."""
+    with api_client("manager", url, token) as client, _bar() as bar:
+        row = bar.add_task("", total=None, about="")
+        while True:
+            job = call_api(client, "GET", f"/v1/jobs/{job_id}")
+            ended = job["tasks"] - job["waiting"] - job["released"]
+            bar.update(row, total=job["tasks"], completed=ended, about=f"{job['state']}, {_time_left(job)}")
+            if job["state"] in ENDED and not job["released"]:
+                break
+            time.sleep(interval)
+    for line in describe_job(job):
+        print_raw(line)
+    if job["ok"] < job["tasks"]:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@jobs.command()
+def results(
+    job_id: JobId,
+    out: Annotated[Path | None, typer.Option(help="Write them here, not to stdout.")] = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Print the results that a job has by now, one a line, in the order in which its tasks ended."""
+    with api_client("manager", url, token) as client:
+        if out is None:
+            sys.stdout.writelines(_results(client, job_id))
+            return
+        with out.open("w", encoding="utf-8") as file:
+            file.writelines(_results(client, job_id))
+
+
+@jobs.command()
+def cancel(job_id: JobId, url: Url = None, token: Token = None) -> None:
+    """End a job: tasks that wait are not run; what the fleet has ends by itself."""
+    _act("cancel", job_id, url, token)
+
+
+@jobs.command()
+def pause(job_id: JobId, url: Url = None, token: Token = None) -> None:
+    """Release no further task of a job."""
+    _act("pause", job_id, url, token)
+
+
+@jobs.command()
+def resume(job_id: JobId, url: Url = None, token: Token = None) -> None:
+    """Let a paused job go on."""
+    _act("resume", job_id, url, token)
+
+
+@jobs.command()
+def rerun(job_id: JobId, url: Url = None, token: Token = None) -> None:
+    """Run the tasks of a job again that failed, expired or were cancelled."""
+    _act("rerun", job_id, url, token)
+
+
+def send_job(client: httpx.Client, asked: dict[str, Any], lines: Iterable[str]) -> Any:
+    """Send a job in parts that a request may have, and return it as the manager has it. Raises CommandError."""
+    parts = list(_parts(lines))
+    for number, (first, part) in enumerate(parts):
+        body = {"tasks": part, "more": number < len(parts) - 1}
+        if number == 0:
+            job = call_api(client, "POST", "/v1/jobs", json=asked | body)
+        else:
+            job = call_api(client, "POST", f"/v1/jobs/{asked['job_id']}/tasks", json=body | {"first": first})
+    return job
+
+
+def _parts(lines: Iterable[str]) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the number of the first task of each part, and its tasks."""
+    first, size = 0, 0
+    part: list[Any] = []
+    for line in lines:
+        if part and (size + len(line) > MOST_BYTES_A_CALL or len(part) == MOST_TASKS_A_CALL):
+            yield first, part
+            first, part, size = first + len(part), [], 0
+        part.append(json_module.loads(line))
+        size += len(line)
+    if part:
+        yield first, part
+
+
+def _read(file: Path) -> Iterator[str]:
+    """Yield each task as JSON. Raises UsageError naming the line that is none."""
+    try:
+        lines = sys.stdin.readlines() if str(file) == "-" else file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} can't be read: {error}") from None
+    for line, task in zip((line for line in lines if line.strip()), read_tasks(lines, {}), strict=True):
+        fields = json_module.loads(line)
+        yield json_module.dumps(fields if isinstance(fields, dict) else {"input": task.input})
+
+
+def _results(client: httpx.Client, job_id: str) -> Iterator[str]:
+    cursor: dict[str, str] = {}
+    while True:
+        page = call_api(client, "GET", f"/v1/jobs/{job_id}/results", params={"limit": PAGE, **cursor})
+        yield from (f"{json_module.dumps(one, ensure_ascii=False)}\n" for one in page["items"])
+        if page["next"] is None:
+            return
+        cursor = {"cursor": page["next"]}
+
+
+def _act(act: str, job_id: str, url: str | None, token: str | None) -> None:
+    with api_client("manager", url, token) as client:
+        job = call_api(client, "POST", f"/v1/jobs/{job_id}/{act}")
+    say(f"{job_id} is {job['state']}: {job['reason']}")
+
+
+def describe_job(job: dict[str, Any]) -> Iterator[str]:
+    yield f"{job['job_id']}  agent {job['agent_id']}, priority {job['priority']}"
+    yield f"{job['state']}: {job['reason']}"
+    counts = ("waiting", "released", "ok", "failed", "expired", "cancelled")
+    yield f"{job['tasks']:,} tasks: " + ", ".join(f"{job[name]:,} {name}" for name in counts if job[name])
+    if job["state"] not in ENDED:
+        yield f"{job['ended_last_minute']:,} ended in the last minute; {_time_left(job)}"
+    for reason, count in job["failures"].items():
+        yield f"  {count:,} without an answer: {reason}"
+
+
+def _time_left(job: dict[str, Any]) -> str:
+    seconds = job["seconds_left"]
+    if seconds is None:
+        return "time left: not known, none ended within the last minute"
+    return f"about {seconds / 60:.0f} min left" if seconds >= 120 else f"about {seconds:.0f} s left"
+
+
+def _bar() -> Progress:
+    return Progress(BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[about]}"), console=err, transient=True)

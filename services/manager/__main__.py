@@ -1,0 +1,31 @@
+"""The manager's front door: read the settings, wire, run until SIGTERM."""
+
+from __future__ import annotations
+
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.topology import Topology
+from ratchet.client import AsyncFleet
+from ratchet.runtime.runner import Wired, run
+from services.manager.database import Database
+from services.manager.settings import ManagerSettings
+from services.manager.worker import ManagerWorker
+
+
+def wire() -> Wired:
+    settings = ManagerSettings.read()
+
+    def connect() -> AsyncFleet:
+        return AsyncFleet(settings.amqp_url.get_secret_value(), namespace=settings.namespace, most_open=MOST_OPEN)
+
+    worker = ManagerWorker(settings, Database(settings.manager_db.get_secret_value()), connect)
+    no_queues = MemoryBus(
+        Topology((), ()), name=ManagerWorker.name
+    )  # it consumes none: the client has its own connection
+    return Wired(worker, no_queues, settings, settings.manager_http_port)
+
+
+MOST_OPEN = 1_000_000
+"""Its own window bounds what is open."""
+
+if __name__ == "__main__":
+    run(ManagerWorker.name, wire)

@@ -1,0 +1,114 @@
+"""/v1/jobs: many tasks at once, in their turn."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query, Response
+
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, Effect, operation
+from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
+from ratchet.http.problem import problems
+from schemas.api.jobs import Job, JobDetail, JobId, JobResult, JobState, JobSubmission, MoreTasks
+from schemas.api.page import Page
+from services.manager.jobs import Jobs
+
+JSONL = "application/jsonl"
+TheJob = Annotated[JobId, Path(description="The job's id.")]
+LINES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {JSONL: {"schema": {"type": "string"}}},
+        "description": "A page, or lines where they are asked for.",
+    }
+}
+
+
+def jobs_router(jobs: Jobs) -> APIRouter:
+    router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+    @router.post("", responses=problems(404, 409, 422, 503))
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Submit a job", tool="submit_job")
+    async def submit_job(asked: Annotated[JobSubmission, Body()], caller: CallerOf) -> Job:
+        """Submit many tasks as one job. They wait in the manager and go to the fleet in their turn: by priority within
+        a tenant, in fair shares between tenants. The same `job_id` sent again is the same job. A line that is no task
+        refuses the job whole. Ask `get_job` how far it is.
+        """
+        job, _ = await jobs.submit(asked, caller)
+        return job
+
+    @router.post("/{job_id}/tasks", responses=problems(404, 409, 422, 503))
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Add tasks to a job")
+    async def add_tasks(job_id: TheJob, given: Annotated[MoreTasks, Body()], caller: CallerOf) -> Job:
+        """Add tasks to a job that was submitted with `more`. Tasks that it has by these numbers are passed over, so a
+        call that was cut off can be sent again.
+        """
+        return await jobs.add_tasks(job_id, given, caller)
+
+    @router.get("", responses=problems(422, 503))
+    @operation(VIEWER, OWN_TASKS, OPERATOR, title="List jobs", tool="list_jobs")
+    async def list_jobs(
+        caller: CallerOf,
+        state: Annotated[JobState | None, Query(description="Only those.")] = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[Job]:
+        """List jobs, the newest first; a submitter's own."""
+        place = place_of(cursor, str)
+        found = await jobs.page(caller, state, None if place is None else str(place[0]), limit)
+        return Page(items=found, next=cursor_of([found[-1].job_id]) if len(found) == limit else None)
+
+    @router.get("/{job_id}", responses=problems(404, 503))
+    @operation(VIEWER, OWN_TASKS, OPERATOR, title="Show a job", tool="get_job", resource="jobs")
+    async def get_job(job_id: TheJob, caller: CallerOf) -> JobDetail:
+        """Show how far a job is: its state and the reason for it, tasks by state, failures by reason, and the seconds
+        left at the rate of the last minute.
+        """
+        return await jobs.get(job_id, caller)
+
+    @router.get("/{job_id}/results", response_model=Page[JobResult], responses=LINES | problems(404, 422, 503))
+    @operation(VIEWER, OWN_TASKS, OPERATOR, title="Read a job's results", tool="get_job_results", hides=("jsonl",))
+    async def get_results(
+        job_id: TheJob,
+        caller: CallerOf,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+        jsonl: Annotated[bool, Query(description="Answer with a result a line; header X-Next has the cursor.")] = False,
+    ) -> Any:
+        """Read the tasks of a job that have ended, in the order in which they did. `next` is given as long as there
+        may be more: while the job runs, ask again with it.
+        """
+        place = place_of(cursor, int)
+        after = 0 if place is None else min(max(0, int(place[0])), 2**31 - 1)
+        found = await jobs.results(job_id, caller, after, limit)
+        following = cursor_of([found[-1].place]) if found else cursor
+        if not jsonl:
+            return Page(items=found, next=following if len(found) == limit else None)
+        lines = "".join(f"{one.model_dump_json()}\n" for one in found)
+        return Response(lines, media_type=JSONL, headers={"X-Next": following} if following else {})
+
+    @router.post("/{job_id}/pause", responses=problems(404, 409, 503))
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Pause a job", tool="pause_job")
+    async def pause_job(job_id: TheJob, caller: CallerOf) -> Job:
+        """Release no further task of a job. What the fleet has goes on, and its results are kept."""
+        return await jobs.pause(job_id, caller)
+
+    @router.post("/{job_id}/resume", responses=problems(404, 409, 503))
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Resume a job", tool="resume_job")
+    async def resume_job(job_id: TheJob, caller: CallerOf) -> Job:
+        """Release the tasks of a paused job again."""
+        return await jobs.resume(job_id, caller)
+
+    @router.post("/{job_id}/cancel", responses=problems(404, 503))
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.REPLACES, title="Cancel a job", tool="cancel_job")
+    async def cancel_job(job_id: TheJob, caller: CallerOf) -> Job:
+        """End a job: tasks that wait are not run. What the fleet has ends by itself, and its results are kept."""
+        return await jobs.cancel(job_id, caller)
+
+    @router.post("/{job_id}/rerun", responses=problems(404, 409, 503))
+    @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Run failed tasks again", tool="rerun_job")
+    async def rerun_job(job_id: TheJob, caller: CallerOf) -> Job:
+        """Run the tasks of a job again that failed, expired or were cancelled."""
+        return await jobs.rerun(job_id, caller)
+
+    return router

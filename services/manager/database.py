@@ -1,0 +1,220 @@
+"""The manager's database: opened, brought up to date, and one transaction at a time.
+
+SQLite serves one manager, which locks a file beside it. With PostgreSQL several managers may run: all answer over
+HTTP, and the one that has the advisory lock releases tasks. Nothing here knows what a job is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy.pool import NullPool
+
+from ratchet.service.errors import SettingsError, StorageUnavailable
+from services.manager.tables import METADATA
+
+T = TypeVar("T")
+
+LOCK = 7_283_311_001
+"""Names the advisory lock of who releases; the one of who migrates is the next number."""
+AWAY = (OperationalError, InterfaceError, NoConnection)
+CONNECT_S = 5
+ANSWERS_WITHIN_MS = 60_000
+SILENT_S = 8.0
+"""Seconds after its last answer from which nobody waits for it any more."""
+
+
+class Database:
+    """Transactions run one after the other, in a thread of their own; `look` is for reading beside them."""
+
+    def __init__(self, url: str) -> None:
+        self._url = make_url(url)
+        if self._url.get_backend_name() == "postgresql":
+            self._url = self._url.set(drivername="postgresql+psycopg")
+        self._engine: Engine | None = None
+        self._lock_file: IO[bytes] | None = None
+        self._leading: Connection | None = None
+        self._answered_at = time.monotonic()
+        self._writes = ThreadPoolExecutor(1, "manager-db")
+        self._reads = ThreadPoolExecutor(2, "manager-db-read")
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self._url.get_backend_name() == "sqlite"
+
+    async def open(self) -> None:
+        """Bring the schema up to date.
+
+        Raises SettingsError for a file that another manager has, and for a schema that this version can't use;
+        StorageUnavailable where the database does not answer.
+        """
+        await self._run(self._writes, self._open)
+        self._answered_at = time.monotonic()
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """Return what `work` returns, once its transaction is on disk. Raises StorageUnavailable: nothing was done."""
+        self._check_answers()
+        return await self._run(self._writes, partial(self._transaction, work))
+
+    async def ping(self) -> None:
+        """Return when the database has answered. Raises StorageUnavailable."""
+        await self._run(
+            self._reads, partial(self._transaction, lambda connection: connection.execute(text("SELECT 1")))
+        )
+        self._answered_at = time.monotonic()
+
+    def trouble(self) -> str | None:
+        """Return that it has not answered for long, as a sentence."""
+        seconds = time.monotonic() - self._answered_at
+        return None if seconds < SILENT_S else f"{self._where} has not answered for {seconds:.0f} s"
+
+    async def look(self, work: Callable[[Connection], T]) -> T:
+        """Return what `work` reads. Raises StorageUnavailable."""
+        self._check_answers()
+        return await self._run(self._reads, partial(self._transaction, work))
+
+    async def leads(self) -> bool:
+        """Tell whether this manager releases tasks: the only one on SQLite, one of those on PostgreSQL.
+
+        Raises StorageUnavailable; who led has to ask again then.
+        """
+        return self.is_sqlite or await self._run(self._writes, self._lead)
+
+    async def close(self) -> None:
+        await self._run(self._writes, self._close)
+        self._writes.shutdown(wait=False)
+        self._reads.shutdown(wait=False, cancel_futures=True)
+
+    def _check_answers(self) -> None:
+        if (trouble := self.trouble()) is not None:
+            raise StorageUnavailable(trouble)
+
+    async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    def _transaction(self, work: Callable[[Connection], T]) -> T:
+        assert self._engine is not None, "open() comes first"
+        try:
+            if self.is_sqlite and not Path(str(self._url.database)).exists():
+                raise StorageUnavailable(f"{self._where} is gone: put it back, or start the manager anew")
+            with self._engine.begin() as connection:
+                return work(connection)
+        except AWAY as error:
+            raise self._away(error) from error
+
+    def _open(self) -> None:
+        if self.is_sqlite:
+            self._lock(Path(str(self._url.database)).absolute())
+        self._engine = self._make_engine()
+        try:
+            with self._engine.begin() as connection:
+                if not self.is_sqlite:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK + 1})
+                self._migrate(connection)
+        except AWAY as error:
+            raise self._away(error) from error
+
+    def _make_engine(self) -> Engine:
+        if not self.is_sqlite:
+            options = f"-c statement_timeout={ANSWERS_WITHIN_MS}"
+            arguments = {"connect_timeout": CONNECT_S, "tcp_user_timeout": 1000 * CONNECT_S, "options": options}
+            return create_engine(self._url, pool_size=4, pool_pre_ping=True, connect_args=arguments)
+        engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": 30})
+
+        @event.listens_for(engine, "connect")
+        def prepare(connection: Any, _: Any) -> None:
+            connection.isolation_level = None  # transactions begin where SQLAlchemy says so, not at the first INSERT
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:
+            connection.exec_driver_sql("BEGIN")
+
+        return engine
+
+    def _lock(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock_file = path.with_name(f"{path.name}.lock").open("ab")
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError(
+                f"another manager works on {path}: stop it, or give several managers a PostgreSQL (RATCHET_MANAGER_DB)"
+            ) from None
+        except OSError as error:
+            raise SettingsError(f"{path} can't be opened: {error.strerror}: see RATCHET_MANAGER_DB") from None
+
+    def _migrate(self, connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+        config.attributes["connection"] = connection
+        known = {one.revision for one in ScriptDirectory.from_config(config).walk_revisions()}
+        tables = set(inspect(connection).get_table_names())
+        found = set()
+        if "alembic_version" in tables:
+            found = set(connection.execute(text("SELECT version_num FROM alembic_version")).scalars())
+        if newer := found - known:
+            raise SettingsError(
+                f"{self._where} has the schema {', '.join(sorted(newer))}, which this version does not know: a newer "
+                f"manager made it. Install that version, or restore the backup from before"
+            )
+        if not found and tables & set(METADATA.tables):
+            raise self._half_migrated("it has tables, but says nothing of its version")
+        command.upgrade(config, "head")
+        self._check_columns(connection)
+
+    def _check_columns(self, connection: Connection) -> None:
+        inspector = inspect(connection)
+        there = {name: {one["name"] for one in inspector.get_columns(name)} for name in inspector.get_table_names()}
+        for table in METADATA.tables.values():
+            if missing := {column.name for column in table.columns} - there.get(table.name, set()):
+                raise self._half_migrated(f"table {table.name} lacks {', '.join(sorted(missing))}")
+
+    def _half_migrated(self, what: str) -> SettingsError:
+        return SettingsError(f"{self._where} is half migrated ({what}): restore it from a backup, or name a new one")
+
+    def _lead(self) -> bool:
+        assert self._engine is not None
+        try:
+            if self._leading is None:
+                connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                if not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": LOCK}).scalar():
+                    connection.close()
+                    return False
+                self._leading = connection
+            self._leading.execute(text("SELECT 1"))
+            return True
+        except AWAY as error:
+            self._leading = None
+            raise self._away(error) from error
+
+    def _close(self) -> None:
+        if self._leading is not None:
+            self._leading.close()
+        if self._engine is not None:
+            self._engine.dispose()
+        if self._lock_file is not None:
+            self._lock_file.close()
+
+    @property
+    def _where(self) -> str:
+        return f"the manager's database {self._url.render_as_string(hide_password=True)}"
+
+    def _away(self, error: Exception) -> StorageUnavailable:
+        reason = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
+        return StorageUnavailable(f"{self._where} does not answer: {reason}. Nothing is lost; it is tried again")

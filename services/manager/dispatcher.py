@@ -1,0 +1,138 @@
+"""Releases tasks to the fleet and stores their Results, until it is stopped.
+
+A task is marked as released before it is published, and a Result is stored with the end of its task in one transaction.
+So after a kill what was released is sent once more by the same id, which the fleet answers once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from sqlalchemy import Connection, func, select
+
+from ratchet.client import AsyncFleet
+from ratchet.service import failpoint
+from ratchet.service.errors import RatchetError
+from ratchet.service.telemetry import Log
+from schemas.messages.task import Task
+from services.manager import metrics
+from services.manager.database import Database
+from services.manager.job_store import OPEN
+from services.manager.order import FairOrder
+from services.manager.release import expire, release, released_tasks, store
+from services.manager.settings import ManagerSettings
+from services.manager.tables import jobs
+
+log = Log("manager")
+
+POLL_S = 0.5
+"""Between two searches for tasks to release where nothing happens: another manager may have taken a job."""
+PAUSE_S = 1.0
+EXPIRE_EVERY_S = 1.0
+DAY_S = 86_400.0
+
+
+class Dispatcher:
+    """`connect` makes a client of the fleet. `wake` is for who has changed a job."""
+
+    def __init__(self, settings: ManagerSettings, database: Database, connect: Callable[[], AsyncFleet]) -> None:
+        self._settings = settings
+        self._database = database
+        self._connect = connect
+        self._orders: dict[str, FairOrder] = {}
+        self._changed = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._trouble: str | None = None
+        self._expired_at = 0.0
+
+    def start(self) -> None:
+        self._running = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Release nothing any more. The next manager gets the Results of what the fleet has."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    def trouble(self) -> str | None:
+        if self._running is not None and self._running.done():
+            return "the manager releases nothing any more: see the log, and restart it"
+        return self._trouble
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if await self._database.leads():
+                    await self._dispatch()
+                self._trouble = None
+            except RatchetError as error:
+                if self._trouble != str(error):
+                    log.error("held-up", f"{error}; what waits is kept, and it is tried again")
+                self._trouble = str(error)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _dispatch(self) -> None:
+        """Return when another manager leads. Raises RatchetError where the broker or the database is away."""
+        async with self._connect() as fleet:
+            both = [asyncio.create_task(self._release_tasks(fleet)), asyncio.create_task(self._store_results(fleet))]
+            try:
+                done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                for one in done:
+                    one.result()
+            finally:
+                for one in both:
+                    one.cancel()
+                await asyncio.gather(*both, return_exceptions=True)
+
+    async def _release_tasks(self, fleet: AsyncFleet) -> None:
+        if began := await self._database.write(released_tasks):
+            log.info("taken-up", f"{len(began)} tasks were released before: they are sent once more")
+            await fleet.submit_all(began)
+        while await self._database.leads():
+            self._trouble = None
+            self._changed.clear()
+            new = await self._database.write(self._release)
+            failpoint.reach("tasks-released")
+            if new:
+                await fleet.submit_all(new)
+            else:
+                await self._wait_for_change()
+
+    def _release(self, connection: Connection) -> list[Task]:
+        now = time.time()
+        if now - self._expired_at >= EXPIRE_EVERY_S:
+            if unanswered := expire(connection, now, self._settings.manager_keep_days * DAY_S):
+                log.error("unanswered", f"the fleet gave no answer to {unanswered} tasks within their deadline")
+            show_open_jobs(connection)
+            self._expired_at = now
+        return release(connection, self._orders, self._settings.manager_ageing_s, self._settings.manager_window, now)
+
+    async def _wait_for_change(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_S):
+                await self._changed.wait()
+
+    async def _store_results(self, fleet: AsyncFleet) -> None:
+        while True:
+            if results := await fleet.listen(POLL_S):
+                ended = await self._database.write(partial(store, results=results, now=time.time()))
+                failpoint.reach("results-stored")
+                for state, count in ended.items():
+                    metrics.ended.labels(state).inc(count)
+                self.wake()
+
+
+def show_open_jobs(connection: Connection) -> None:
+    counts = select(jobs.c.state, func.count(), func.sum(jobs.c.waiting), func.sum(jobs.c.released))
+    found = {row[0]: row[1:] for row in connection.execute(counts.group_by(jobs.c.state))}
+    for state in OPEN:
+        metrics.jobs.labels(state).set(found.get(state, (0, 0, 0))[0])
+    metrics.tasks.labels("waiting").set(sum(waiting or 0 for _, waiting, _ in found.values()))
+    metrics.tasks.labels("released").set(sum(released or 0 for _, _, released in found.values()))

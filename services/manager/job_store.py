@@ -1,0 +1,323 @@
+"""The acts of users on jobs, each a transaction: submit, look, pause, resume, cancel, run again.
+
+The fleet's are in services/manager/release.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
+
+from ratchet.http.access.roles import Caller
+from ratchet.http.problem import Problem
+from ratchet.service.errors import NotAllowed
+from schemas.api.jobs import (
+    MOST_TASKS,
+    Job,
+    JobDetail,
+    JobResult,
+    JobState,
+    JobSubmission,
+    MoreTasks,
+    TaskState,
+)
+from schemas.messages.result import Result
+from services.manager.submission import NewTask, read_tasks, task_id_of
+from services.manager.tables import jobs, tasks
+
+LOADING_S = 3600.0
+"""Seconds until a job whose tasks stopped coming is dropped."""
+RATE_S = 60.0
+REASONS = 10
+OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
+NO_ANSWER = (TaskState.FAILED, TaskState.EXPIRED, TaskState.CANCELLED)
+
+
+def submit(
+    connection: Connection,
+    asked: JobSubmission,
+    agent_id: str,
+    tenant: str,
+    owner: str | None,
+    now: float,
+    default_deadline: float,
+) -> tuple[Job, bool]:
+    """Return the job, and whether it is new. Raises Problem for one that can't be: then nothing of it is kept."""
+    job_id = asked.job_id or f"job-{uuid.uuid4().hex}"
+    deadline = asked.deadline.timestamp() if asked.deadline else default_deadline
+    said = _digest(asked)
+    if (known := find_job(connection, job_id)) is not None:
+        if known.tenant != tenant or known.owner != owner or known.asked != said:
+            raise Problem(409, "Another job", f"the job {job_id!r} is another one: take a new id", "other-job")
+        return _job(known), False
+    if deadline <= now:
+        raise Problem(422, "Too late", f"the deadline {asked.deadline} has passed", "deadline-passed")
+    new = list(read_tasks(asked.tasks, job_id, agent_id, asked.samples, asked.priority, 0))
+    connection.execute(
+        insert(jobs).values(
+            job_id=job_id,
+            tenant=tenant,
+            owner=owner,
+            agent_id=agent_id,
+            state=JobState.LOADING,
+            reason=JobState.LOADING.sentence,
+            asked=said,
+            priority=asked.priority,
+            samples=asked.samples,
+            created_at=now,
+            changed_at=now,
+            served_at=now,
+            deadline=deadline,
+            **dict.fromkeys(("tasks", "waiting", "released", "ok", "failed", "expired", "cancelled", "places"), 0),
+        )
+    )
+    _add(connection, job_id, new, more=asked.more, now=now)
+    return _job(_must_find(connection, job_id)), True
+
+
+def add_tasks(connection: Connection, job_id: str, given: MoreTasks, now: float) -> Job:
+    """Add tasks to a job that is loading; those that it has are passed over.
+
+    Raises Problem where some before them are missing, or where it has others under their numbers.
+    """
+    job = _must_find(connection, job_id)
+    end = given.first + len(given.tasks)
+    if given.first > job.tasks:
+        raise Problem(409, "Tasks are missing", f"the next task of job {job_id!r} has the number {job.tasks}", "gap")
+    if end > MOST_TASKS:
+        raise Problem(422, "Too many tasks", f"a job may have {MOST_TASKS:,} tasks", "too-many-tasks")
+    new = list(read_tasks(given.tasks, job_id, job.agent_id, job.samples, job.priority, given.first))
+    there = dict(
+        connection.execute(
+            select(tasks.c.n, tasks.c.body).where(tasks.c.job_id == job_id, tasks.c.n >= given.first, tasks.c.n < end)
+        ).all()
+    )
+    if other := next((one.n for one in new if there.get(one.n, one.body) != one.body), None):
+        raise Problem(409, "Another task", f"task {other} of job {job_id!r} is another one", "other-task")
+    missing = [one for one in new if one.n not in there]
+    if job.state != JobState.LOADING and missing:
+        raise NotAllowed(f"job {job_id!r} is {job.state}: it takes no further tasks")
+    if job.state == JobState.LOADING:
+        _add(connection, job_id, missing, more=given.more, now=now)
+    return _job(_must_find(connection, job_id))
+
+
+def drop_loading(connection: Connection, job_id: str) -> None:
+    """Forget a job that was refused while its tasks came in; any other stays."""
+    job = find_job(connection, job_id)
+    if job is not None and job.state == JobState.LOADING:
+        drop(connection, job_id)
+
+
+def drop(connection: Connection, job_id: str) -> None:
+    """Forget a job and its tasks."""
+    connection.execute(delete(tasks).where(tasks.c.job_id == job_id))
+    connection.execute(delete(jobs).where(jobs.c.job_id == job_id))
+
+
+def get(connection: Connection, job_id: str, now: float) -> JobDetail:
+    row = _must_find(connection, job_id)
+    ended = connection.execute(
+        select(func.count()).where(tasks.c.job_id == job_id, tasks.c.ended_at > now - RATE_S, tasks.c.place.isnot(None))
+    ).scalar_one()
+    counted = connection.execute(
+        select(tasks.c.reason, func.count())
+        .where(tasks.c.job_id == job_id, tasks.c.state.in_((TaskState.FAILED, TaskState.EXPIRED)))
+        .group_by(tasks.c.reason)
+        .order_by(func.count().desc(), tasks.c.reason)
+        .limit(REASONS)
+    )
+    left = row.waiting + row.released
+    seconds = 0.0 if not left else RATE_S * left / ended if ended and row.state != JobState.PAUSED else None
+    return JobDetail(
+        **_job(row).model_dump(),
+        failures={reason or "no reason was given": count for reason, count in counted},
+        ended_last_minute=ended,
+        seconds_left=seconds,
+    )
+
+
+def page(
+    connection: Connection, owner: str | None, state: JobState | None, before: str | None, limit: int
+) -> list[Job]:
+    """Return jobs, the newest first, those after the job `before`; of one `owner` where one is given."""
+    query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.job_id.desc()).limit(limit)
+    if owner is not None:
+        query = query.where(jobs.c.owner == owner)
+    if state is not None:
+        query = query.where(jobs.c.state == state)
+    if before is not None:
+        at = select(jobs.c.created_at).where(jobs.c.job_id == before).scalar_subquery()
+        query = query.where(or_(jobs.c.created_at < at, and_(jobs.c.created_at == at, jobs.c.job_id < before)))
+    return [_job(row) for row in connection.execute(query)]
+
+
+def results(connection: Connection, job_id: str, after: int, limit: int) -> list[JobResult]:
+    """Return tasks that have ended, in that order, those after the place `after`."""
+    _must_find(connection, job_id)
+    query = select(tasks).where(tasks.c.job_id == job_id, tasks.c.place > after).order_by(tasks.c.place).limit(limit)
+    return [
+        JobResult(
+            place=row.place,
+            task_id=task_id_of(job_id, row.n, row.attempt),
+            n=row.n,
+            own_id=row.own_id,
+            state=TaskState[row.state.upper()],
+            reason=row.reason,
+            result=Result.decode(row.result) if row.result else None,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def pause(connection: Connection, job_id: str, now: float) -> Job:
+    """Release no further task; those that the fleet has go on. Raises NotAllowed."""
+    job = _must_find(connection, job_id)
+    if job.state not in OPEN:
+        raise NotAllowed(f"job {job_id!r} is {job.state}: only one that is queued or running can be paused")
+    return _change(connection, job_id, JobState.PAUSED, "somebody paused it: `ratchet jobs resume` goes on", now)
+
+
+def resume(connection: Connection, job_id: str, now: float) -> Job:
+    """Raises NotAllowed for one that has ended, or is loading."""
+    job = _must_find(connection, job_id)
+    if job.state not in OPEN:
+        raise NotAllowed(f"job {job_id!r} is {job.state}: only one that is paused can be resumed")
+    return _change(connection, job_id, _open_state(job), None, now) if job.state == JobState.PAUSED else _job(job)
+
+
+def cancel(connection: Connection, job_id: str, now: float) -> Job:
+    """End a job: what waits is not run; what the fleet has ends by itself, and its results are kept."""
+    job = _must_find(connection, job_id)
+    if state_of(job).has_ended:
+        return _job(job)
+    end_waiting(connection, job, TaskState.CANCELLED, "its job was cancelled", now)
+    return _change(connection, job_id, JobState.CANCELLED, "somebody cancelled it", now)
+
+
+def rerun(connection: Connection, job_id: str, now: float, default_deadline: float) -> Job:
+    """Run the tasks again that have no answer. Raises NotAllowed for a job that is loading."""
+    job = _must_find(connection, job_id)
+    if job.state == JobState.LOADING:
+        raise NotAllowed(f"job {job_id!r} is loading: none of its tasks was run yet")
+    again = connection.execute(
+        update(tasks)
+        .where(tasks.c.job_id == job_id, tasks.c.state.in_(NO_ANSWER))
+        .values(
+            state=TaskState.WAITING, attempt=tasks.c.attempt + 1, place=None, ended_at=None, reason=None, result=None
+        )
+    ).rowcount
+    if not again:
+        return _job(job)
+    changed = {"failed": 0, "expired": 0, "cancelled": 0, "waiting": jobs.c.waiting + again}
+    if state_of(job).has_ended:
+        changed |= {
+            "state": JobState.RUNNING,
+            "reason": f"{again:,} tasks run again",
+            "changed_at": now,
+            "served_at": now,
+        }
+        changed |= {"deadline": default_deadline} if job.deadline <= now else {}
+    connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(changed))
+    return _job(_must_find(connection, job_id))
+
+
+def end_waiting(connection: Connection, job: Row[Any], state: TaskState, reason: str, now: float) -> None:
+    """End all tasks of a job that wait, each with a place of its own."""
+    mine = and_(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.WAITING)
+    places = (
+        select(tasks.c.n, (job.places + func.row_number().over(order_by=tasks.c.n)).label("place"))
+        .where(mine)
+        .subquery()
+    )
+    ended = connection.execute(
+        update(tasks)
+        .where(mine, tasks.c.n == places.c.n)
+        .values(state=state, reason=reason, ended_at=now, place=places.c.place)
+    ).rowcount
+    counts: dict[str, Any] = {"waiting": 0, "places": job.places + ended, state.value: jobs.c[state.value] + ended}
+    connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(counts))
+
+
+def _add(connection: Connection, job_id: str, new: Sequence[NewTask], *, more: bool, now: float) -> None:
+    if new:
+        rows = [
+            {
+                "job_id": job_id,
+                "n": one.n,
+                "attempt": 1,
+                "state": TaskState.WAITING,
+                "own_id": one.own_id,
+                "body": one.body,
+            }
+            for one in new
+        ]
+        connection.execute(insert(tasks), rows)
+    count: dict[str, Any] = {"tasks": jobs.c.tasks + len(new), "waiting": jobs.c.waiting + len(new), "changed_at": now}
+    if not more:
+        count |= {"state": JobState.QUEUED, "reason": JobState.QUEUED.sentence, "served_at": now}
+    connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(count))
+
+
+def _change(connection: Connection, job_id: str, state: JobState, reason: str | None, now: float) -> Job:
+    values = {"state": state, "reason": reason or state.sentence, "changed_at": now}
+    connection.execute(update(jobs).where(jobs.c.job_id == job_id, jobs.c.state != state).values(values))
+    return _job(_must_find(connection, job_id))
+
+
+def state_of(job: Row[Any]) -> JobState:
+    return JobState[job.state.upper()]
+
+
+def _open_state(job: Row[Any]) -> JobState:
+    return JobState.QUEUED if job.waiting == job.tasks else JobState.RUNNING
+
+
+def _digest(asked: JobSubmission) -> str:
+    """Return what a request says, its tasks shortened to a digest."""
+    lines = json.dumps(asked.tasks, sort_keys=True).encode()
+    said = asked.model_dump(mode="json", exclude={"tasks"}) | {"tasks": hashlib.sha256(lines).hexdigest()}
+    return json.dumps(said, sort_keys=True)
+
+
+def find_job(connection: Connection, job_id: str) -> Row[Any] | None:
+    """Return its row, which stays as it is until the transaction ends."""
+    return connection.execute(select(jobs).where(jobs.c.job_id == job_id).with_for_update()).one_or_none()
+
+
+def check_visible(connection: Connection, job_id: str, caller: Caller) -> None:
+    """Raises Problem 404 for a job that there is not, or that the caller may not see."""
+    owner = connection.execute(select(jobs.c.owner).where(jobs.c.job_id == job_id)).one_or_none()
+    if owner is None or not caller.may_see(owner[0]):
+        raise _no_such_job(job_id)
+
+
+def _no_such_job(job_id: str) -> Problem:
+    return Problem(404, "No such job", f"there is no job {job_id!r}; GET /v1/jobs lists them", "unknown-job")
+
+
+def _must_find(connection: Connection, job_id: str) -> Row[Any]:
+    if (found := find_job(connection, job_id)) is None:
+        raise _no_such_job(job_id)
+    return found
+
+
+def _job(row: Row[Any]) -> Job:
+    def moment(seconds: float) -> datetime:
+        return datetime.fromtimestamp(seconds, UTC)
+
+    deadline = row.changed_at + LOADING_S if row.state == JobState.LOADING else row.deadline
+    same = ("job_id", "agent_id", "tenant", "reason", "priority", "samples", "tasks", "waiting", "released", "ok")
+    return Job(
+        **{name: getattr(row, name) for name in (*same, "failed", "expired", "cancelled")},
+        state=state_of(row),
+        created_at=moment(row.created_at),
+        changed_at=moment(row.changed_at),
+        deadline=moment(deadline),
+    )

@@ -1,0 +1,99 @@
+"""Jobs as the routes see them: whose they are, and each act on one in a transaction of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from ratchet.http.access.roles import Caller
+from ratchet.http.problem import Problem
+from ratchet.service.errors import NotFound
+from schemas.api.jobs import Job, JobDetail, JobResult, JobState, JobSubmission, MoreTasks
+from services.manager import job_store
+from services.manager.database import Database
+from services.manager.settings import ManagerSettings
+from services.manager.submission import BAD_LINE
+
+T = TypeVar("T")
+
+DAY_S = 86_400.0
+DEFAULT_TENANT = "default"
+
+
+class Jobs:
+    """`wake` tells the dispatcher that a job has changed. Every method raises StorageUnavailable."""
+
+    def __init__(self, settings: ManagerSettings, database: Database, wake: Callable[[], None]) -> None:
+        self._settings = settings
+        self._database = database
+        self._wake = wake
+
+    async def submit(self, asked: JobSubmission, caller: Caller) -> tuple[Job, bool]:
+        """Return the job, and whether it is new. Raises NotFound for an agent that there is not, Problem."""
+        agent_id = asked.agent_id or self._settings.agents[0]
+        if agent_id not in self._settings.agents:
+            raise NotFound(f"agent {agent_id!r} is not of this fleet ({', '.join(self._settings.agents)})")
+        tenant = caller.owner or DEFAULT_TENANT
+
+        def work(connection: Connection) -> tuple[Job, bool]:
+            now = time.time()
+            return job_store.submit(connection, asked, agent_id, tenant, caller.owner, now, self._default_deadline(now))
+
+        job = await self._database.write(work)
+        self._wake()
+        return job
+
+    async def add_tasks(self, job_id: str, given: MoreTasks, caller: Caller) -> Job:
+        """A line that is no task ends the whole job: raises Problem."""
+        try:
+            return await self._change(job_id, caller, lambda c, now: job_store.add_tasks(c, job_id, given, now))
+        except Problem as problem:
+            if problem.type == BAD_LINE:
+                await self._database.write(lambda connection: job_store.drop_loading(connection, job_id))
+            raise
+
+    async def page(self, caller: Caller, state: JobState | None, before: str | None, limit: int) -> list[Job]:
+        owner = caller.owner if caller.own_only else None
+        return await self._database.look(lambda connection: job_store.page(connection, owner, state, before, limit))
+
+    async def get(self, job_id: str, caller: Caller) -> JobDetail:
+        return await self._look(job_id, caller, lambda connection: job_store.get(connection, job_id, time.time()))
+
+    async def results(self, job_id: str, caller: Caller, after: int, limit: int) -> list[JobResult]:
+        return await self._look(job_id, caller, lambda connection: job_store.results(connection, job_id, after, limit))
+
+    async def pause(self, job_id: str, caller: Caller) -> Job:
+        return await self._change(job_id, caller, lambda c, now: job_store.pause(c, job_id, now))
+
+    async def resume(self, job_id: str, caller: Caller) -> Job:
+        return await self._change(job_id, caller, lambda c, now: job_store.resume(c, job_id, now))
+
+    async def cancel(self, job_id: str, caller: Caller) -> Job:
+        return await self._change(job_id, caller, lambda c, now: job_store.cancel(c, job_id, now))
+
+    async def rerun(self, job_id: str, caller: Caller) -> Job:
+        return await self._change(
+            job_id, caller, lambda c, now: job_store.rerun(c, job_id, now, self._default_deadline(now))
+        )
+
+    async def _look(self, job_id: str, caller: Caller, work: Callable[[Connection], T]) -> T:
+        def check_and_work(connection: Connection) -> T:
+            job_store.check_visible(connection, job_id, caller)
+            return work(connection)
+
+        return await self._database.look(check_and_work)
+
+    async def _change(self, job_id: str, caller: Caller, work: Callable[[Connection, float], Job]) -> Job:
+        def check_and_work(connection: Connection) -> Job:
+            job_store.check_visible(connection, job_id, caller)
+            return work(connection, time.time())
+
+        job = await self._database.write(check_and_work)
+        self._wake()
+        return job
+
+    def _default_deadline(self, now: float) -> float:
+        return now + self._settings.manager_job_days * DAY_S

@@ -1,0 +1,98 @@
+"""The order in which waiting tasks are released: fair between tenants, by priority within one. Pure.
+
+Between tenants: deficit round robin. In each round a tenant may release as many samples as its weight, and keeps what
+it could not use while it has work. Within a tenant: the job with the highest priority, where each `ageing_s` since its
+last release counts as one step. So a job waits at most (10 - 1) x `ageing_s` for a turn among those of its tenant, and
+jobs of equal priority take turns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job with tasks that wait. `served_at`: when the last of its tasks was released, or when it came."""
+
+    job_id: str
+    tenant: str
+    priority: int
+    served_at: float
+    tasks: int
+    samples: int = 1
+
+
+@dataclass(slots=True)
+class _Line:
+    """The part of a job that is left while an order is made."""
+
+    job: Waiting
+    left: int
+    served_at: float
+    taken: int = 0
+
+
+class FairOrder:
+    """Remembers whose turn it is, and what each tenant may still release."""
+
+    def __init__(self, ageing_s: float) -> None:
+        self._ageing_s = ageing_s
+        self._ring: deque[str] = deque()
+        self._deficit: dict[str, float] = {}
+        self._has_its_share = False
+        """True if the tenant at the head of the ring was given its weight in this round."""
+
+    def choose(
+        self, jobs: Iterable[Waiting], room: int, weights: Mapping[str, float], now: float
+    ) -> list[tuple[str, int]]:
+        """Return how many tasks of which jobs to release now, `room` in all, in order. Tenants without a weight: 1."""
+        lines: dict[str, list[_Line]] = {}
+        for job in jobs:
+            if job.tasks > 0:
+                lines.setdefault(job.tenant, []).append(_Line(job, job.tasks, job.served_at))
+        self._let_in(lines)
+        chosen: dict[str, int] = {}
+        while room > 0 and self._ring:
+            tenant = self._ring[0]
+            if not self._has_its_share:
+                self._deficit[tenant] += weights.get(tenant, 1.0)
+                self._has_its_share = True
+            line = min(lines[tenant], key=lambda one: self._rank(one, now))
+            if self._deficit[tenant] < line.job.samples:
+                self._next_turn()
+                continue
+            self._deficit[tenant] -= line.job.samples
+            room -= 1
+            chosen[line.job.job_id] = chosen.get(line.job.job_id, 0) + 1
+            line.left, line.taken, line.served_at = line.left - 1, line.taken + 1, now
+            if not line.left:
+                lines[tenant].remove(line)
+                if not lines[tenant]:
+                    self._leave()
+        return list(chosen.items())
+
+    def _rank(self, line: _Line, now: float) -> tuple[float, int, float, str]:
+        waited = max(0.0, now - line.served_at)
+        return -(line.job.priority + waited / self._ageing_s), line.taken, line.served_at, line.job.job_id
+
+    def _let_in(self, lines: Mapping[str, list[_Line]]) -> None:
+        """Remove tenants without work, with what they did not use; put new ones last."""
+        head = self._ring[0] if self._ring else None
+        self._ring = deque(tenant for tenant in self._ring if tenant in lines)
+        self._has_its_share = self._has_its_share and bool(self._ring) and self._ring[0] == head
+        self._deficit = {tenant: self._deficit[tenant] for tenant in self._ring}
+        for tenant in lines:
+            if tenant not in self._deficit:
+                self._ring.append(tenant)
+                self._deficit[tenant] = 0.0
+
+    def _next_turn(self) -> None:
+        self._ring.rotate(-1)
+        self._has_its_share = False
+
+    def _leave(self) -> None:
+        del self._deficit[self._ring.popleft()]
+        self._has_its_share = False

@@ -1,0 +1,195 @@
+"""The acts of the fleet on jobs, each a transaction: release tasks, store Results, expire what is due."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
+
+from schemas.api.jobs import JobState, TaskState
+from schemas.messages.result import Result
+from schemas.messages.task import Task
+from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
+from services.manager.order import FairOrder, Waiting
+from services.manager.submission import parse_task_id, task_id_of, task_to_release
+from services.manager.tables import jobs, tasks
+
+GRACE_S = 300.0
+"""Seconds after its deadline for which the answer to a released task is waited for: the fleet says that it expired."""
+
+
+def release(
+    connection: Connection, orders: dict[str, FairOrder], ageing_s: float, window: int, now: float
+) -> list[Task]:
+    """Release as many tasks as each agent's window has room for. `orders`: by agent, the turns so far."""
+    there = connection.execute(
+        select(jobs).where(jobs.c.state.in_((JobState.QUEUED, JobState.RUNNING)), jobs.c.waiting > 0).with_for_update()
+    ).all()
+    if not there:
+        return []
+    in_fleet = dict(
+        connection.execute(
+            select(jobs.c.agent_id, func.sum(jobs.c.released)).where(jobs.c.released > 0).group_by(jobs.c.agent_id)
+        ).all()
+    )
+    by_agent: dict[str, list[Row[Any]]] = defaultdict(list)
+    for job in there:
+        by_agent[job.agent_id].append(job)
+    found: list[Task] = []
+    for agent_id, its_jobs in by_agent.items():
+        order = orders.setdefault(agent_id, FairOrder(ageing_s))
+        waiting = [
+            Waiting(job.job_id, job.tenant, job.priority, job.served_at, job.waiting, job.samples or 1)
+            for job in its_jobs
+        ]
+        rows = {job.job_id: job for job in its_jobs}
+        for job_id, count in order.choose(waiting, window - in_fleet.get(agent_id, 0), {}, now):
+            found += _release(connection, rows[job_id], count, now)
+    return found
+
+
+def _release(connection: Connection, job: Row[Any], count: int, now: float) -> list[Task]:
+    rows = connection.execute(
+        select(tasks.c.n, tasks.c.attempt, tasks.c.body)
+        .where(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.WAITING)
+        .order_by(tasks.c.n)
+        .limit(count)
+    ).all()
+    _set_state(connection, job.job_id, [row.n for row in rows], TaskState.RELEASED)
+    changed: dict[str, Any] = {
+        "waiting": jobs.c.waiting - len(rows),
+        "released": jobs.c.released + len(rows),
+        "served_at": now,
+    }
+    if job.state == JobState.QUEUED:
+        changed |= {"state": JobState.RUNNING, "reason": JobState.RUNNING.sentence, "changed_at": now}
+    connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(changed))
+    return [_task(job, row) for row in rows]
+
+
+def _set_state(connection: Connection, job_id: str, numbers: Sequence[int], state: TaskState) -> None:
+    by_number = and_(tasks.c.job_id == job_id, tasks.c.n == bindparam("number"))
+    connection.execute(update(tasks).where(by_number).values(state=state), [{"number": n} for n in numbers])
+
+
+def _task(job: Any, row: Any) -> Task:
+    return task_to_release(row.body, task_id_of(job.job_id, row.n, row.attempt), job.deadline)
+
+
+def released_tasks(connection: Connection) -> list[Task]:
+    """Return the tasks that an earlier life released and has no answer to: they are sent once more, by the same id."""
+    rows = connection.execute(
+        select(tasks.c.n, tasks.c.attempt, tasks.c.body, jobs.c.job_id, jobs.c.deadline)
+        .join(jobs, jobs.c.job_id == tasks.c.job_id)
+        .where(jobs.c.released > 0, tasks.c.state == TaskState.RELEASED)
+        .order_by(tasks.c.job_id, tasks.c.n)
+    )
+    return [_task(row, row) for row in rows]
+
+
+def store(connection: Connection, results: Sequence[Result], now: float) -> Counter[str]:
+    """End the tasks that these are the Results of, each once. Returns how many ended in which state."""
+    by_job: dict[str, list[tuple[int, int, Result]]] = defaultdict(list)
+    for result in results:
+        job_id, n, attempt = parse_task_id(result.task_id)
+        by_job[job_id].append((n, attempt, result))
+    ended: Counter[str] = Counter()
+    for job_id, of_job in by_job.items():
+        job = find_job(connection, job_id)
+        if job is not None:
+            ended += _store(connection, job, of_job, now)
+    return ended
+
+
+def _store(
+    connection: Connection, job: Row[Any], results: Sequence[tuple[int, int, Result]], now: float
+) -> Counter[str]:
+    numbers = [n for n, _, _ in results]
+    open_ones = set(
+        connection.execute(
+            select(tasks.c.n, tasks.c.attempt).where(
+                tasks.c.job_id == job.job_id, tasks.c.n.in_(numbers), tasks.c.state == TaskState.RELEASED
+            )
+        )
+    )
+    new = {(n, attempt): result for n, attempt, result in results if (n, attempt) in open_ones}
+    if not new:
+        return Counter()
+    rows = [
+        {
+            "number": n,
+            "to": result.status,
+            "why": result.reason,
+            "answer": result.encode().decode(),
+            "turn": job.places + turn,
+        }
+        for turn, ((n, _), result) in enumerate(new.items(), start=1)
+    ]
+    connection.execute(
+        update(tasks)
+        .where(tasks.c.job_id == job.job_id, tasks.c.n == bindparam("number"))
+        .values(
+            state=bindparam("to"),
+            reason=bindparam("why"),
+            result=bindparam("answer"),
+            place=bindparam("turn"),
+            ended_at=now,
+        ),
+        rows,
+    )
+    counts = Counter[str](result.status for result in new.values())
+    _count(connection, job, counts)
+    _close_if_done(connection, job.job_id, now)
+    return counts
+
+
+def _count(connection: Connection, job: Row[Any], counts: Mapping[str, int]) -> None:
+    ended = sum(counts.values())
+    values: dict[str, Any] = {"released": jobs.c.released - ended, "places": job.places + ended}
+    values |= {state: jobs.c[state] + count for state, count in counts.items()}
+    connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
+
+
+def _close_if_done(connection: Connection, job_id: str, now: float) -> None:
+    job = connection.execute(select(jobs).where(jobs.c.job_id == job_id)).one()
+    if job.state in OPEN and not job.waiting and not job.released:
+        bad = ", ".join(
+            f"{getattr(job, name):,} {name}" for name in ("failed", "expired", "cancelled") if job._mapping[name]
+        )
+        reason = f"all {job.tasks:,} tasks have ended: {job.ok:,} ok{f', {bad}' if bad else ''}"
+        values = {"state": JobState.DONE, "reason": reason, "changed_at": now}
+        connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(values))
+
+
+def expire(connection: Connection, now: float, keep_s: float) -> int:
+    """End what is due, and forget what ended long ago. Returns how many tasks expired unanswered."""
+    due = and_(jobs.c.state.in_(OPEN), jobs.c.deadline <= now)
+    for job in connection.execute(select(jobs).where(due).with_for_update()).all():
+        end_waiting(connection, job, TaskState.EXPIRED, "the deadline of its job passed before its turn came", now)
+        values = {"state": JobState.EXPIRED, "reason": JobState.EXPIRED.sentence, "changed_at": now}
+        connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
+    unanswered = 0
+    late = and_(jobs.c.released > 0, jobs.c.deadline <= now - GRACE_S)
+    for job in connection.execute(select(jobs).where(late).with_for_update()).all():
+        unanswered += _give_up(connection, job, now)
+    loading = and_(jobs.c.state == JobState.LOADING, jobs.c.changed_at <= now - LOADING_S)
+    ended = [state for state in JobState if state.has_ended]
+    old = and_(jobs.c.state.in_(ended), jobs.c.released == 0, jobs.c.changed_at <= now - keep_s)
+    for job_id in connection.execute(select(jobs.c.job_id).where(loading | old)).scalars().all():
+        drop(connection, job_id)
+    return unanswered
+
+
+def _give_up(connection: Connection, job: Row[Any], now: float) -> int:
+    rows = connection.execute(
+        select(tasks.c.n, tasks.c.attempt).where(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.RELEASED)
+    ).all()
+    reason = f"the fleet gave no answer within {GRACE_S:g} s of its deadline: see `ratchet status`"
+    results = [
+        (n, attempt, Result(task_id=task_id_of(job.job_id, n, attempt), status="expired", reason=reason))
+        for n, attempt in rows
+    ]
+    _store(connection, job, results, now)
+    return len(rows)

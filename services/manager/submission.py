@@ -1,0 +1,75 @@
+"""From the lines of a job to its tasks. Pure.
+
+A task's id is `<job>/<number>`, and `<job>/<number>/<attempt>` when it is run again: the fleet answers an id once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from ratchet.http.problem import Problem
+from schemas.messages.base import explain
+from schemas.messages.task import Task
+
+BAD_LINE = "bad-line"
+"""The type of the problem that refuses a job for one of its lines."""
+REFUSED = {
+    "work_to": "a job's tasks are answered by the fleet",
+    "evaluation": "the fleet sends no Result of such a task: use `ratchet eval`",
+}
+"""Fields that a job's task can't have, and why."""
+
+
+class NewTask(NamedTuple):
+    n: int
+    own_id: str | None
+    body: str
+
+
+def task_id_of(job_id: str, n: int, attempt: int) -> str:
+    return f"{job_id}/{n}" if attempt == 1 else f"{job_id}/{n}/{attempt}"
+
+
+def parse_task_id(task_id: str) -> tuple[str, int, int]:
+    """Return the job, the number and the attempt. Raises ValueError for what is no task of a job."""
+    job_id, n, *attempt = task_id.split("/")
+    return job_id, int(n), int(attempt[0]) if attempt else 1
+
+
+def read_tasks(
+    lines: Sequence[Mapping[str, Any] | str], job_id: str, agent_id: str, samples: int | None, priority: int, first: int
+) -> Iterator[NewTask]:
+    """Yield the tasks, the first with the number `first`. Raises Problem naming the first line that is no task."""
+    given = {"agent_id": agent_id, "priority": priority - 1}
+    for n, line in enumerate(lines, start=first):
+        fields = {"input": line} if isinstance(line, str) else {k: v for k, v in line.items() if v is not None}
+        if (fault := _fault_in(fields, agent_id)) is not None:
+            raise refusal(n, fault)
+        own_id = fields.pop("task_id", None)
+        try:
+            task = Task(**{"samples": samples, **fields, **given, "task_id": task_id_of(job_id, n, 1)})
+        except (ValidationError, TypeError) as error:
+            raise refusal(n, explain(Task.TYPE, error) if isinstance(error, ValidationError) else str(error)) from None
+        yield NewTask(n, None if own_id is None else str(own_id)[:200], task.encode().decode())
+
+
+def _fault_in(fields: Mapping[str, Any], agent_id: str) -> str | None:
+    if fields.get("agent_id", agent_id) != agent_id:
+        return f"it names the agent {str(fields['agent_id'])[:63]!r}, and the job is for {agent_id!r}"
+    return next((f"it has {name!r}: {why}" for name, why in REFUSED.items() if name in fields), None)
+
+
+def refusal(n: int, fault: str) -> Problem:
+    detail = f"line {n + 1}: {fault}. The job is refused whole, and none of its tasks is run"
+    return Problem(422, "Not a job", detail, BAD_LINE)
+
+
+def task_to_release(body: str, task_id: str, deadline: float) -> Task:
+    """Return the task as it goes to the fleet: it expires with its job, if not before."""
+    task = Task.decode(body)
+    until = datetime.fromtimestamp(deadline, UTC)
+    return task.model_copy(update={"task_id": task_id, "deadline": min(task.deadline or until, until)})

@@ -1,0 +1,51 @@
+"""The tables of the manager's database, as the newest migration leaves them. Moments are seconds since 1970."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Double, Index, Integer, MetaData, String, Table, Text
+
+METADATA = MetaData()
+
+jobs = Table(
+    "jobs",
+    METADATA,
+    Column("job_id", String(100), primary_key=True),
+    Column("tenant", String(100), nullable=False),
+    Column("owner", String(100)),
+    Column("agent_id", String(63), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text),
+    Column("asked", Text, nullable=False),  # the request, without its tasks: the same id must come with the same
+    Column("priority", Integer, nullable=False),
+    Column("samples", Integer),
+    Column("created_at", Double, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    Column("served_at", Double, nullable=False),  # when the last of its tasks was released
+    Column("deadline", Double, nullable=False),  # of the state `loading`: until when its tasks must have come
+    Column("tasks", Integer, nullable=False, default=0),
+    Column("waiting", Integer, nullable=False, default=0),
+    Column("released", Integer, nullable=False, default=0),
+    Column("ok", Integer, nullable=False, default=0),
+    Column("failed", Integer, nullable=False, default=0),
+    Column("expired", Integer, nullable=False, default=0),
+    Column("cancelled", Integer, nullable=False, default=0),
+    Column("places", Integer, nullable=False, default=0),  # the last place given to a task that ended
+    Index("jobs_by_state", "state", "agent_id"),
+)
+
+tasks = Table(
+    "tasks",
+    METADATA,
+    Column("job_id", String(100), primary_key=True),
+    Column("n", Integer, primary_key=True),
+    Column("attempt", Integer, nullable=False, default=1),
+    Column("state", String(16), nullable=False),
+    Column("own_id", String(200)),  # the task_id of its line
+    Column("body", Text, nullable=False),
+    Column("ended_at", Double),
+    Column("place", Integer),  # its turn among the ended tasks of its job, from 1
+    Column("reason", Text),
+    Column("result", Text),
+    Index("tasks_by_state", "job_id", "state", "n"),
+    Index("tasks_by_place", "job_id", "place"),
+)

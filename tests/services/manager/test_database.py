@@ -1,0 +1,68 @@
+"""The database that is away, another's, newer than the code, or half migrated."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from ratchet.service.errors import SettingsError
+from services.manager.database import Database
+from tests.services.manager.managed import managed
+from tests.waiting import until
+
+
+async def open_database(path: Path) -> None:
+    database = Database(f"sqlite:///{path}")
+    await database.open()
+    await database.close()
+
+
+async def test_two_managers_on_one_file_are_refused(tmp_path: Path) -> None:
+    async with managed(tmp_path):
+        with pytest.raises(SettingsError, match=r"another manager works on .*jobs\.sqlite: stop it, or .* PostgreSQL"):
+            await open_database(tmp_path / "jobs.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("UPDATE alembic_version SET version_num = '9999'", "has the schema 9999, which this version does not know"),
+        ("DELETE FROM alembic_version", "is half migrated .it has tables, but says nothing of its version"),
+        ("DROP TABLE tasks", "is half migrated .table tasks lacks attempt, body"),
+        ("ALTER TABLE jobs DROP COLUMN reason", "is half migrated .table jobs lacks reason"),
+    ],
+)
+async def test_a_schema_that_it_can_not_use_is_refused(tmp_path: Path, statement: str, says: str) -> None:
+    await open_database(tmp_path / "jobs.sqlite")
+    connection = sqlite3.connect(tmp_path / "jobs.sqlite")
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    with pytest.raises(SettingsError, match=says):
+        await open_database(tmp_path / "jobs.sqlite")
+
+
+async def test_while_the_database_is_away_it_answers_503_and_is_not_ready(tmp_path: Path) -> None:
+    async with managed(tmp_path, manager_window=1) as here:
+        # given a job under way
+        await here.submit(2, job_id="j")
+        await here.released(1)
+
+        # when the file is away, and an answer comes meanwhile
+        (tmp_path / "jobs.sqlite").rename(tmp_path / "away")
+        here.fleet.answer("j/0")
+        refused = await here.get("/v1/jobs/j", 503)
+        assert "is gone" in refused["detail"]
+        await until(here.worker.trouble, timeout_s=10)
+
+        # then nothing is lost once it is back
+        (tmp_path / "away").rename(tmp_path / "jobs.sqlite")
+        await until(lambda: here.worker.trouble() is None)
+        await until(lambda: "j/0" in here.fleet.open or "j/1" in here.fleet.open)
+        if "j/0" in here.fleet.open:
+            here.fleet.answer("j/0")
+        await until(lambda: "j/1" in here.fleet.open)
+        here.fleet.answer("j/1")
+        assert (await here.wait_for("j", state="done"))["ok"] == 2
