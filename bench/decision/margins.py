@@ -122,7 +122,7 @@ def report(runs: int, seed: int) -> tuple[dict[str, object], dict[str, bool]]:
     """Print the rows; return them, and the bar with whether it is met."""
     print(f"\nsecond verdicts equal the product's on {assert_equals_product()} units")
     print("No loss beyond the margin is proved: share of the runs; units until then (median), by the true effect")
-    print(f"{'':50}{'the margin':>12}" + "".join(f"{effect:+14.2f}" for effect in EFFECTS))
+    print(f"{'':58}{'the margin':>12}" + "".join(f"{effect:+14.2f}" for effect in EFFECTS))
     rows, worst = dict[str, object](), 0.0
     for judge in JUDGES:
         for margin in MARGINS:
@@ -133,7 +133,7 @@ def report(runs: int, seed: int) -> tuple[dict[str, object], dict[str, bool]]:
                 name = f"{judge.name}, margin {margin:g}, candidate {nth}"
                 rows[name] = {"at the margin": asdict(edge)} | {f"{one:+g}": asdict(of) for one, of in found.items()}
                 cells = "".join(f"{f'{one.share:.0%}; {one.units[0]:,.0f}':>14}" for one in found.values())
-                print(f"{name:50}{edge.share:12.1%}{cells}", flush=True)
+                print(f"{name:58}{edge.share:12.1%}{cells}", flush=True)
     return rows, {f"a loss of the margin taken for none {worst:.1%}, at most 5 %": worst <= 0.05 + 2 * _error(runs)}
 
 
