@@ -1,11 +1,11 @@
-"""python -m bench.decision [--runs 2000] [--seed 1] [--worlds]: errors and speed of the promotion decision, simulated.
+"""python -m bench.decision [--runs 2000] [--seed 1] [--only PART …]: errors and speed of the promotion decision.
 
-Every method looks after every unit. Prints tables; the same figures go to bench/out/decision.json. Exits 1 if a bar is
-missed: wrong promotions and wrong rollbacks at most 5 % each, also of what the judge likes for its length; without a
-shadow replay +0.05 promoted within 360 units, and −0.2 stopped within 20 responses of the candidate (medians); chains
-of longer candidates stop before the second; of 20 candidates that are no better at most 10 % of the fleets promote one;
-a primary that is truly −0.05 is demoted within 5,000 tasks in 90 %. With --worlds only the worlds are simulated in
-which an earlier rule failed.
+Simulated; every method looks after every unit. Prints tables; the same figures go to bench/out/decision.json, where
+parts of earlier runs with the same runs and seed stay. Exits 1 if a bar is missed: wrong promotions and wrong rollbacks
+at most 5 % each, also of what the judge likes for its length; without a shadow replay +0.05 promoted within 360 units,
+and −0.2 stopped within 20 responses of the candidate (medians); with all that a promotion needs, +0.30 promoted within
+80 units and +0.05 within 250; chains of longer candidates stop before the second; of 20 candidates that are no better
+at most 10 % of the fleets promote one; a primary that is truly −0.05 is demoted within 5,000 tasks in 90 %.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.decision import anchors, served, shadow, users
+from bench.decision import anchors, margins, served, shadow, users
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import Lifetime, Watched, lifetimes, watched
 from bench.decision.simulate import Outcome, simulate
 from bench.decision.streams import NOISE, Scenario
 from bench.machine import machine
 from ratchet.experiments.served import Z95
+from ratchet.files.atomic_file import replace_file
 
 HALF = (0.5,)
 OUT = Path(__file__).parents[1] / "out" / "decision.json"
@@ -103,8 +104,13 @@ WORLDS = (
     Scenario("A/A, a type appears half-way", appears=0.5),
     Scenario("A/A, noise 0.12 and 0.30", candidate_noise=0.3),
     Scenario("A/A, a third never closes", lost=1 / 3),
+    Scenario("a program, +0.05, length × 6.9", effect=0.05, longer=6.9, is_program=True),
+    Scenario("goal cheaper: equal, as long", goal="cheaper"),
+    Scenario("goal cheaper: −0.02, half as long", effect=-0.02, longer=0.5, goal="cheaper"),
 )
 """Worlds whose candidate is no better, breaks a limit or destroys a family."""
+CHEAPER = Scenario("goal cheaper: equal, half as long", longer=0.5, goal="cheaper", units=5000)
+"""As good at half the cost: it should be promoted."""
 WITHOUT_SECRET = Scenario(
     "−0.05, ids of 20 %, no secret", effect=-0.05, chosen=0.2, secret=False, units=1000, ramp=HALF
 )
@@ -115,25 +121,58 @@ WEEKS = tuple(
 """The effect changes with time, so the null holds of no single unit: the minimum age alone helps."""
 Results = dict[str, dict[str, Outcome]]
 Judges = dict[str, anchors.Watched]
+Figures = Mapping[str, object]
+"""Of a part; dataclasses by their names."""
+Bars = dict[str, bool]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--worlds", action="store_true", help="only the worlds in which an earlier rule failed")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to simulate, not all")
     options = parser.parse_args()
     started = time.monotonic()
     print(f"{machine()}\n{options.runs} runs each, peeked at each unit; four task types; score noise {NOISE}\n")
     print(f"twin equals product on {assert_twin_equals_product()} units\n")
-    worlds, worlds_met = simulate_worlds(options.runs, options.seed)
-    if options.worlds:
-        sys.exit(not worlds_met)
+    bars: Bars = {}
+    for name in options.only:
+        figures, of_part = PARTS[name](options.runs, options.seed)
+        write(name, figures, options.runs, options.seed)
+        shown(of_part)
+        bars |= of_part
+    print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
+    sys.exit(not all(bars.values()))
+
+
+def simulate_worlds(runs: int, seed: int) -> tuple[Figures, Bars]:
+    """The worlds in which an earlier rule failed and others of their kind, and the weeks."""
+    results = {one.name: simulate(one, runs, seed, rivals=False) for one in (*WORLDS, WITHOUT_SECRET, *WEEKS)}
+    again = {name: {"ratchet": one} for name, one in users.report(runs, seed).items()}
+    results |= again
+    results[CHEAPER.name] = simulate(CHEAPER, runs, seed, rivals=False)
+    print("\nWorlds in which nothing may be promoted, and the last: promoted, with its 95 % interval / rolled back")
+    for name, found in results.items():
+        one = found["ratchet"]
+        low, high = interval(one.promoted, runs)
+        print(f"{name:42}{one.promoted:7.2%} [{low:.2%}, {high:.2%}] / {one.rolled_back:7.2%}", flush=True)
+    worst = max([*again, *(one.name for one in WORLDS)], key=lambda name: results[name]["ratchet"].promoted)
+    low = interval(results[worst]["ratchet"].promoted, runs)[0]
+    cheaper = results[CHEAPER.name]["ratchet"]
+    print(f"{CHEAPER.name}: promoted after {cheaper.units_to_promote} units (median, 90 %)")
+    return results, {
+        f"wrong promotions at worst from {low:.2%} ({worst}), at most 5 %": low <= 0.05,
+        f"as good at half the cost: promoted {cheaper.promoted:.1%}, at least 90 %": cheaper.promoted >= 0.9,
+    }
+
+
+def simulate_errors(runs: int, seed: int) -> tuple[Figures, Bars]:
+    """Wrong verdicts and speed, beside the rivals."""
     results: Results = {}
     for scenario in (*NULLS, *EDGES, *MISSING, *LONGER, LEFT_TO_AN_AUDITOR, *AUDITED, *TRUTHS, HONEST):
-        results[scenario.name] = simulate(scenario, options.runs, options.seed)
+        results[scenario.name] = simulate(scenario, runs, seed)
         if scenario.slow:
-            wrong = simulate(scenario, options.runs, options.seed, as_they_arrive=True)
+            wrong = simulate(scenario, runs, seed, as_they_arrive=True)
             results[f"{scenario.name}, fed as they arrive"] = wrong
     nulls = [name for name in results if name.startswith("A/A")]
     errors("Nothing is better or worse: wrong promotions / wrong rollbacks", results, nulls)
@@ -143,35 +182,35 @@ def main() -> None:
     longer = [scenario.name for scenario in LONGER] + [AUDITED[0].name]
     errors("What a judge likes or does not see", results, [*longer, LEFT_TO_AN_AUDITOR.name])
     speed(results, [scenario.name for scenario in (*TRUTHS, HONEST)])
-    chains = {one.name: lifetimes(one, 5, options.runs, options.seed) for one in CHAINS}
-    chains[TWENTY.name] = lifetimes(TWENTY, 20, options.runs, options.seed)
-    watches = {one.name: watched(one, options.runs, options.seed) for one in WATCHES}
+    return results, error_bars(results, nulls, missing, longer)
+
+
+def simulate_lives(runs: int, seed: int) -> tuple[Figures, Bars]:
+    """Candidates in a row, and primaries under watch."""
+    chains = {one.name: lifetimes(one, 5, runs, seed) for one in CHAINS}
+    chains[TWENTY.name] = lifetimes(TWENTY, 20, runs, seed)
+    watches = {one.name: watched(one, runs, seed) for one in WATCHES}
     lives(chains, watches)
+    return chains | watches, life_bars(chains, watches)
+
+
+def simulate_anchors(runs: int, seed: int) -> tuple[Figures, Bars]:
+    """What the anchors find of a drifting scorer."""
     print(f"\ntwin of the anchors equals product on {anchors.assert_twin_equals_product()} rounds")
-    judges = {judge.name: anchors.watch(judge, options.runs, options.seed) for judge in anchors.JUDGES}
+    judges = {judge.name: anchors.watch(judge, runs, seed) for judge in anchors.JUDGES}
     by_anchors(judges)
-    replay_bars = shadow.report(options.runs, options.seed)
-    write({**worlds, **results, "chains": chains, "watches": watches}, judges, options.runs, options.seed)
-    print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
-    met = [bars_met(results, nulls, missing, longer), shown(life_bars(chains, watches)), anchor_bars_met(judges)]
-    met += [shown(replay_bars), worlds_met]
-    sys.exit(not all(met))
+    return judges, anchor_bars(judges)
 
 
-def simulate_worlds(runs: int, seed: int) -> tuple[Results, bool]:
-    """The worlds and the weeks, printed; and whether all that must hold holds."""
-    results = {one.name: simulate(one, runs, seed, rivals=False) for one in (*WORLDS, WITHOUT_SECRET, *WEEKS)}
-    again = {name: {"ratchet": one} for name, one in users.report(runs, seed).items()}
-    results |= again
-    print("\nWorlds in which nothing may be promoted: promoted, with its 95 % interval / rolled back")
-    for name, found in results.items():
-        one = found["ratchet"]
-        low, high = interval(one.promoted, runs)
-        print(f"{name:42}{one.promoted:7.2%} [{low:.2%}, {high:.2%}] / {one.rolled_back:7.2%}", flush=True)
-    worst = max([*again, *(one.name for one in WORLDS)], key=lambda name: results[name]["ratchet"].promoted)
-    low = interval(results[worst]["ratchet"].promoted, runs)[0]
-    bars = {f"wrong promotions at worst from {low:.2%} ({worst}), at most 5 %": low <= 0.05}
-    return results, shown(bars | served.report(runs, seed))
+PARTS: dict[str, Callable[[int, int], tuple[Figures, Bars]]] = {
+    "worlds": simulate_worlds,
+    "served": served.report,
+    "margins": margins.report,
+    "errors": simulate_errors,
+    "lives": simulate_lives,
+    "anchors": simulate_anchors,
+    "replay": shadow.report,
+}
 
 
 def interval(share: float, runs: int) -> tuple[float, float]:
@@ -216,19 +255,17 @@ def by_anchors(judges: Judges) -> None:
     print()
 
 
-def anchor_bars_met(judges: Judges) -> bool:
+def anchor_bars(judges: Judges) -> Bars:
     false = max(one.false_alarms for name, one in judges.items() if name.startswith("a week of noise 0.1"))
     found = min(judges[f"{sign}0.10, noise 0.1"].found_in[1] for sign in "+−")
     polarised = judges["polarised: twice as far from 0.5"].found_in[1]
     back = judges["+0.10, back after a day"].back_in or math.inf
-    return shown(
-        {
-            f"false alarms in a week at noise 0.1: {false:.2%}, at most 1 %": false <= 0.01,
-            f"a drift of 0.10 found within 3 checks in {found:.1%}, at least 95 %": found >= 0.95,
-            f"a scorer that polarises found within 3 checks in {polarised:.1%}, at least 95 %": polarised >= 0.95,
-            f"the pause ends {back:.0f} checks after the scorer is back (99 %), at most 6": back <= 6,
-        }
-    )
+    return {
+        f"false alarms in a week at noise 0.1: {false:.2%}, at most 1 %": false <= 0.01,
+        f"a drift of 0.10 found within 3 checks in {found:.1%}, at least 95 %": found >= 0.95,
+        f"a scorer that polarises found within 3 checks in {polarised:.1%}, at least 95 %": polarised >= 0.95,
+        f"the pause ends {back:.0f} checks after the scorer is back (99 %), at most 6": back <= 6,
+    }
 
 
 def cell(one: Outcome) -> str:
@@ -237,7 +274,7 @@ def cell(one: Outcome) -> str:
     return f"{one.promoted:.1%} / {one.rolled_back:.1%}; {when}"
 
 
-def bars_met(results: Results, nulls: list[str], missing: list[str], longer: list[str]) -> bool:
+def error_bars(results: Results, nulls: list[str], missing: list[str], longer: list[str]) -> Bars:
     fed_right = [results[name]["ratchet"] for name in nulls if not name.endswith("as they arrive")]
     promoted, stopped = results["+0.05"]["ratchet"], results["−0.20"]["ratchet"]
     wrong_up = max(one.promoted for one in fed_right)
@@ -246,7 +283,7 @@ def bars_met(results: Results, nulls: list[str], missing: list[str], longer: lis
     responses = (stopped.candidates_to_roll_back or (math.inf,))[0]
     unscored = max(results[name]["ratchet"].promoted for name in missing)
     liked = max(results[name]["ratchet"].promoted for name in longer)
-    bars = {
+    return {
         f"promotions of what only the judge likes {liked:.1%}, at most 5 %": liked <= 0.05,
         f"promotions of what is no better, its bad samples unscored {unscored:.1%}, at most 5 %": unscored <= 0.05,
         f"wrong promotions {wrong_up:.1%}, at most 5 %": wrong_up <= 0.05,
@@ -254,10 +291,9 @@ def bars_met(results: Results, nulls: list[str], missing: list[str], longer: lis
         f"+0.05 promoted after {units:.0f} units, at most 360": units <= 360,
         f"−0.20 stopped after {responses:.0f} of its responses, at most 20": responses <= 20,
     }
-    return shown(bars)
 
 
-def life_bars(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> dict[str, bool]:
+def life_bars(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> Bars:
     twice = max(chains[scenario.name].more_than(1) for scenario in CHAINS)
     wrong = chains[TWENTY.name].any
     equal, worse, bad, later = (watches[scenario.name].demoted for scenario in WATCHES)
@@ -271,22 +307,19 @@ def life_bars(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> dict[
     }
 
 
-def shown(bars: dict[str, bool]) -> bool:
+def shown(bars: Bars) -> None:
     for bar, met in bars.items():
-        print(f"{'met   ' if met else 'MISSED'} {bar}")
-    return all(bars.values())
+        print(f"{'met   ' if met else 'MISSED'} {bar}", flush=True)
 
 
-def write(
-    results: Mapping[str, Mapping[str, Outcome | Lifetime | Watched]], judges: Judges, runs: int, seed: int
-) -> None:
+def write(part: str, figures: Figures, runs: int, seed: int) -> None:
+    """Put the part's figures into the file, beside other parts by the same runs and seed."""
+    told = {"runs": runs, "seed": seed, "parts": {}}
+    if OUT.exists() and (before := json.loads(OUT.read_text())).items() >= {"runs": runs, "seed": seed}.items():
+        told = before
+    told["parts"][part] = {"machine": machine(), "figures": figures}
     OUT.parent.mkdir(exist_ok=True)
-    watch = {name: asdict(one) for name, one in judges.items()}
-    figures = {name: {method: asdict(one) for method, one in by.items()} for name, by in results.items()}
-    OUT.write_text(
-        json.dumps({"machine": machine(), "runs": runs, "seed": seed, "results": figures, "anchors": watch}, indent=1)
-        + "\n"
-    )
+    replace_file(OUT, (json.dumps(told, indent=1, default=asdict) + "\n").encode())
 
 
 if __name__ == "__main__":

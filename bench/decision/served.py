@@ -9,6 +9,7 @@ then. The twin adds to `bench.decision.twin` what `ExperimentPlan.served` asks f
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,11 +51,12 @@ class World:
 
 NULLS = (
     World("single +0.03, best of 8 −0.036", single=0.03, spread=0.107),
-    World("single +0.05, served −0.01: the margin", single=0.05, spread=0.1115),
+    World("single +0.05, served −0.02: the margin", single=0.05, spread=0.1046),
     World("on served: the judge is noisier, truly −0.026", noise=0.148, metric="served"),
     World("on served: equal", metric="served"),
 )
 POWER = (
+    World("single +0.05, served −0.01", single=0.05, spread=0.1115, units=5000),
     World("single +0.05, served +0.01", single=0.05, spread=0.1243, units=5000),
     World("single +0.05, served +0.05", single=0.05, units=5000),
     World("single +0.10, served +0.10", single=0.1),
@@ -89,9 +91,10 @@ def tasks_of(level: Floats, spread: float, noise: float, rng: np.random.Generato
 class ServedTwin(Twin):
     """The twin with the tests of `ratchet.experiments.metrics.AuditTest` on the second verdicts, which all come."""
 
-    def __init__(self, plan: ExperimentPlan, runs: int) -> None:
-        super().__init__([plan] * runs, len(LEVELS))
-        self._again = Means(runs, len(LEVELS), 0.5)
+    def __init__(self, plans: Sequence[ExperimentPlan], strata: int) -> None:
+        super().__init__(plans, strata)
+        runs = len(plans)
+        self._again = Means(runs, strata, 0.5)
         self._again_gain, self._again_harm = Wealth(1, runs), Wealth(1, runs)
 
     @property
@@ -180,7 +183,7 @@ def found_in(world: World, runs: int, seed: int, *, is_judged_again: bool) -> Fo
         stream = stream_of(world, min(CHUNK, runs - start), rng)
         primary, candidate = stream.arms
         truths.append((candidate.single.mean() - primary.single.mean(), candidate.worth.mean() - primary.worth.mean()))
-        twin = ServedTwin(plan, stream.draws.shape[0])
+        twin = ServedTwin([plan] * stream.draws.shape[0], len(LEVELS))
         for index in range(world.units):
             drawn = stream.draws[:, index] < twin.share
             twin.observe_both(*stream.at(index, drawn, twin.share, plan))
@@ -213,7 +216,7 @@ def assert_served_twin_equals_product(runs: int = 2, units: int = 400) -> int:
     for metric in ("single", "served"):
         world = World("equality", single=0.03, spread=0.107, noise=0.12, metric=metric, units=units)
         plan, stream = plan_for(world), stream_of(world, runs, np.random.default_rng(7))
-        twin, products = ServedTwin(plan, runs), [Experiment(plan) for _ in range(runs)]
+        twin, products = ServedTwin([plan] * runs, len(LEVELS)), [Experiment(plan) for _ in range(runs)]
         for index in range(units):
             share, drawn = twin.share, stream.draws[:, index] < twin.share
             twin.observe_both(*stream.at(index, drawn, share, plan))

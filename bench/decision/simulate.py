@@ -13,6 +13,7 @@ from bench.decision.streams import Floats, Scenario, Streams, in_arrival_order, 
 from bench.decision.twin import CONTINUE, DAY_S, PROMOTE, ROLL_BACK, Twin, Units
 from ratchet.experiments.lifetime import limited
 from schemas.records.evidence import CANARY_RAMP, AuditRule, Change, ExperimentPlan, RampStep
+from services.orchestrator.promotion.experiment_transitions import plan_of_programs
 from services.orchestrator.settings import OrchestratorSettings
 
 CHUNK = 500
@@ -31,8 +32,12 @@ class Outcome:
     candidates_to_roll_back: tuple[float, float] | None
 
 
-def plan_for(scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED) -> ExperimentPlan:
-    """As a fleet with the default settings would make it for its n-th candidate, but without second verdicts."""
+def plan_for(
+    scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED, judged_again: bool = False
+) -> ExperimentPlan:
+    """As a fleet with the default settings makes it for its n-th candidate. `judged_again`: with second verdicts."""
+    policy = POLICY if scenario.goal == "better" else OrchestratorSettings(promote_goal=scenario.goal).experiments
+    canary = plan_of_programs("policy", policy) if scenario.is_program else policy.canary
     by_share = {step.share: step for step in CANARY_RAMP}
     ramp = tuple(
         by_share.get(share, RampStep(share=share, candidate_units=0, open_candidates=1)) for share in scenario.ramp
@@ -44,9 +49,9 @@ def plan_for(scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED
         "max_units": scenario.units,
         "audit": audit,
         "min_age_s": scenario.days * DAY_S,
-        "served": None,
+        "served": canary.served if judged_again else None,
     }
-    return limited(POLICY.canary.model_copy(update=changed), nth=nth, since_base=since_base)
+    return limited(canary.model_copy(update=changed), nth=nth, since_base=since_base)
 
 
 def simulate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,9 @@ class Scenario:
     """Units are sessions of 1 to 8 tasks that share a user's level (standard deviation 0.1)."""
     ramp: tuple[float, ...] = (0.05, 0.25, 0.5)
     units: int = 2000
+    goal: Literal["better", "cheaper"] = "better"
+    is_program: bool = False
+    """Two programs are compared: their limits are other ones."""
 
 
 @dataclass(frozen=True)

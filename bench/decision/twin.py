@@ -34,15 +34,15 @@ class Wealth:
     """ratchet.experiments.e_process.BettingProcess of every metric and run."""
 
     def __init__(self, metrics: int, runs: int) -> None:
-        self._wealth = np.tile(np.array(WEIGHTS), (metrics, runs, 1))
+        self._wealth = np.tile(np.array(WEIGHTS)[:, None, None], (1, metrics, runs))
 
     def bet(self, payoff: Floats, bound: Floats) -> None:
         with np.errstate(over="ignore", under="ignore"):
-            self._wealth *= 1 + np.array(FRACTIONS) * (payoff / bound)[..., None]
+            self._wealth *= 1 + np.array(FRACTIONS)[:, None, None] * (payoff / bound)
 
     @property
     def e(self) -> Floats:
-        return np.asarray(self._wealth.sum(axis=-1))
+        return np.asarray(self._wealth.sum(axis=0))
 
 
 class Means:
@@ -52,22 +52,22 @@ class Means:
         shape = (len(priors), runs)
         self._total = np.broadcast_to(np.array(priors)[:, None], shape).copy()
         self.count = np.ones(shape)
-        self._sums, self._counts = np.zeros((*shape, strata)), np.zeros((*shape, strata))
-        self._runs = np.arange(runs)
+        self._sums, self._counts = np.zeros((strata, *shape)), np.zeros((strata, *shape))
+        self._rows, self._runs = np.arange(len(priors))[:, None], np.arange(runs)
 
     def mean(self, stratum: Strata) -> Floats:
-        return np.asarray(
-            (self._overall + self._sums[:, self._runs, stratum]) / (1 + self._counts[:, self._runs, stratum])
-        )
+        at = stratum, self._rows, self._runs
+        return np.asarray((self._overall + self._sums[at]) / (1 + self._counts[at]))
 
     @property
     def extremes(self) -> tuple[Floats, Floats]:
-        means = (self._overall[..., None] + self._sums) / (1 + self._counts)  # of a stratum not seen yet: the overall
-        return np.minimum(means.min(axis=-1), self._overall), np.maximum(means.max(axis=-1), self._overall)
+        means = (self._overall + self._sums) / (1 + self._counts)  # of a stratum not seen yet: the overall
+        return np.minimum(means.min(axis=0), self._overall), np.maximum(means.max(axis=0), self._overall)
 
     def add(self, stratum: Strata, values: Floats, weights: Floats) -> None:
-        self._sums[:, self._runs, stratum] += weights * values
-        self._counts[:, self._runs, stratum] += weights
+        at = stratum, self._rows, self._runs
+        self._sums[at] += weights * values
+        self._counts[at] += weights
         self._total += weights * values
         self.count += weights
 

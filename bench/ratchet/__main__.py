@@ -1,4 +1,4 @@
-"""python -m bench.ratchet [--rounds 20] [--seeds 1]: does it get better by itself, and never worse?
+"""python -m bench.ratchet [--rounds 20] [--seed 0] [--seeds 1]: does it get better by itself, and never worse?
 
 A small model learns three families of tasks from its own traffic, unattended, by a judge that is noisy, likes length
 for two rounds, drifts once, and is beside someone who forges feedback for a round, and someone who corrects answers for
@@ -38,7 +38,7 @@ def main() -> None:
     options = _options()
     warnings.simplefilter("ignore")
     logging.basicConfig(filename=_made(options.resume) / "fleet.log", level=logging.INFO)
-    reports = [life(seed, options) for seed in range(options.seeds)]
+    reports = [life(seed, options) for seed in range(options.seed, options.seed + options.seeds)]
     told = {"machine": machine(), "lives": [report for report, _ in reports]}
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(told, indent=1))
@@ -103,6 +103,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=1, help="lives, one after the other")
+    parser.add_argument("--seed", type=int, default=0, help="the first life's seed")
     parser.add_argument("--json", type=Path, default=OUT / "ratchet.json", help="where everything is written")
     parser.add_argument("--resume", type=Path, default=OUT / "ratchet", help="folder of what was done, to go on from")
     parser.add_argument(

@@ -58,14 +58,15 @@ def books_of(logs: Path, ledger: Ledger, samples: int) -> Books:
         groups[line.task_id].append(line)
     own: dict[str, tuple[str, int]] = {}
     for task_id, group in groups.items():
-        if [line.sample for line in group] == [None]:
+        if group[0].sample is None:
             books.ended[group[0].status] += 1
             if not group[0].reason or task_id not in ledger.may_expire:
                 books.complaints.append(f"{task_id} ended without an answer: {group[0].status}: {group[0].reason}")
-            continue
-        if sorted(line.sample if line.sample is not None else -1 for line in group) != list(range(samples)):
-            books.complaints.append(f"{task_id} has the samples {[line.sample for line in group]}")
-        for line in group:
+        # answers that came after the deadline had closed the task are logged behind its line
+        answers = group[1:] if group[0].sample is None else group
+        if answers and sorted(-1 if line.sample is None else line.sample for line in answers) != list(range(samples)):
+            books.complaints.append(f"{task_id} has the samples {[line.sample for line in answers]}")
+        for line in answers:
             _count(line, own, books, hurried=task_id in ledger.may_expire)
     found = taught(logs, lines)
     books.taught, books.taught_tokens, books.nulls_taught = found.rollouts, found.tokens, found.nulls

@@ -162,7 +162,7 @@ class OrchestratorSettings(FleetSettings):
         0.05, ge=0, le=1, description="Share of the tasks that the auditor sees, where there is one (RATCHET_AUDITOR)."
     )
     audit_experiment_share: float = Field(
-        0.5, gt=0, le=1, description="The same, of the tasks of a canary: it is what a promotion needs."
+        1.0, gt=0, le=1, description="The same, of the tasks of a canary: it is what a promotion needs."
     )
     audit_margin: float = Field(
         0.02, gt=0, le=0.5, description="Loss of the auditor's score that must be ruled out before a promotion."
@@ -181,7 +181,7 @@ class OrchestratorSettings(FleetSettings):
         "by the auditor on those that it sees, else by one more call of the scorer; 0: a promotion does not need it.",
     )
     served_margin: float = Field(
-        0.01,
+        0.02,
         gt=0,
         le=0.5,
         description="Loss of score in what users are served that the second verdicts must rule out before a promotion.",

@@ -137,7 +137,7 @@ def program_canary(
 ) -> StartExperiment:
     """Begin a canary of a program as one of a version, within what the present program has left of the limits."""
     present = adapters.programs.entries[arms.control.name]
-    fleet_s = _plan_of_programs(f"{agent_id}-program-{arms.treatment.name[:NAMED]}-{where.sequence}", policy)
+    fleet_s = plan_of_programs(f"{agent_id}-program-{arms.treatment.name[:NAMED]}-{where.sequence}", policy)
     plan = limited(fleet_s, nth=next_number(adapters), since_base=present.since_first or Change())
     primary = adapters.primary
     return StartExperiment(experiment=running_of(plan, treatment=primary, control=primary, where=where, programs=arms))
@@ -189,7 +189,7 @@ def next_watch(
     if program and (version.version == BASE_VERSION or last_watch(program) <= last_watch(version)):
         nth, control, against_base = next_turn(program), version.version, False
         experiment_id = f"{agent_id}-program-{program.name[:NAMED]}-{where.sequence}-watch"
-        fleet_s = _plan_of_programs(experiment_id, policy)
+        fleet_s = plan_of_programs(experiment_id, policy)
     elif version.version != BASE_VERSION:
         nth, programs, fleet_s = next_turn(version), None, policy.canary
         control = adapters.previous if nth % 3 and adapters.previous else BASE_VERSION
@@ -300,7 +300,7 @@ def _conclude(
     return Conclude(experiment_id=running.experiment_id, verdict=verdict, cool_down_until=cool_down_until)
 
 
-def _plan_of_programs(experiment_id: str, policy: ExperimentPolicy) -> ExperimentPlan:
+def plan_of_programs(experiment_id: str, policy: ExperimentPolicy) -> ExperimentPlan:
     """Return the fleet's plan with the limits of programs: what they allow is no harm."""
     plan = policy.canary.model_copy(update={"experiment_id": experiment_id})
     if (limits := policy.program_limits) is None:

@@ -414,9 +414,10 @@ async def test_a_late_group_that_a_kill_tore_is_completed_however_often_it_start
         assert list(fleet.replies) == [], "it is told no more"
 
 
-def known_result(fleet: House, task_id: str) -> bytes | None:
+def is_closed_for_good(fleet: House, task_id: str) -> bool:
+    """True once nobody is to be told any more. A stop between its line and that mark leaves it to the next start."""
     known = fleet.orchestrator.ledger.find(task_id)
-    return known.result if known else None
+    return known is not None and known.result is not None and known.work is None
 
 
 async def test_a_task_of_the_fleets_own_that_expired_is_told_to_nobody_and_holds_nothing(tmp_path: Path) -> None:
@@ -426,7 +427,7 @@ async def test_a_task_of_the_fleets_own_that_expired_is_told_to_nobody_and_holds
             Task(task_id="own", input="x", deadline=soon),
             lambda sequence: Arm(experiment_id="validation:small", sequence=sequence),
         )
-        await until(lambda: known_result(fleet, "own") is not None)
+        await until(lambda: is_closed_for_good(fleet, "own"))
 
     ledger = Ledger(tmp_path, segment_bytes=1 << 20)
 
