@@ -24,6 +24,8 @@ TASK_INDEX = "index.sqlite"
 LEFT_BEHIND = re.compile(r"index-(\d+)\.sqlite")
 """What the index is called once a leader that hangs kept the file before: by the epoch of the one that took over."""
 QUARANTINE = "quarantine.jsonl"
+LAST_BACKUP = "last_backup.json"
+"""When `ratchet backup` was last done, and how large its file is."""
 SEALS = "log_seals"
 """Folder within that of the adapters: what was written to the logs that teach (ratchet/logs/seals.py)."""
 START_OFFSETS = "retention.json"

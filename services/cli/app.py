@@ -16,6 +16,10 @@ COMMANDS = {
     ),
     "up": "Start the fleet on this machine and wait until it works.",
     "down": "Stop the fleet that was started here: services finish what they have in hand, then the broker stops.",
+    "backup": "Back up the fleet of this folder while it runs: its logs, adapters, decisions and registry.",
+    "restore": (
+        "Restore a backup into empty folders. All of it is checked first; a file that is not whole changes nothing."
+    ),
     "submit": "Submit a task and print the best answer, or a file of tasks and print a result a line.",
     "record": (
         "Run a program of yours as a task: what it asks a model is recorded token for token, scored and learned from."

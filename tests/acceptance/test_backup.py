@@ -1,9 +1,10 @@
-"""A fleet restored from the backup that docs/operations.md describes remembers every answer and every adapter."""
+"""A fleet restored from a backup that was made under load remembers every answer and every adapter."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -14,21 +15,15 @@ import pytest
 
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.registry import RegistryStore
-from tests.acceptance.fleet import Fleet
+from ratchet.logs.names import INTERACTIONS, active_path
+from ratchet.logs.segments import sealed_segments
+from tests.acceptance.fleet import REPOSITORY, Fleet
 from tests.acceptance.traffic import Traffic, traffic
 from tests.ratchet.adapters.making_adapters import published
 
 pytestmark = pytest.mark.broker
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 AGENT = "small"
-
-
-def documented(program: str) -> str:
-    """The command of the operations page that begins so."""
-    found = re.findall(rf"^({program} .+?)(?:\s+#.*)?$", PAGE.read_text(), re.MULTILINE)
-    assert len(found) == 1, found
-    return str(found[0])
 
 
 @pytest.fixture
@@ -39,43 +34,54 @@ def restored(amqp_url: str, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
     fleet.kill()
 
 
-async def test_a_restored_fleet_knows_its_answers_and_its_adapters(
-    start_fleet: Callable[..., Fleet], restored: Fleet, tmp_path: Path
+@pytest.mark.parametrize("encrypted", [True, False])
+async def test_a_backup_under_load_has_all_that_was_confirmed_before_it(
+    start_fleet: Callable[..., Fleet], restored: Fleet, tmp_path: Path, encrypted: bool
 ) -> None:
-    # given a fleet that answered tasks and registered an adapter, a backup taken while it was down, and its key
+    # given a fleet that answers tasks all the while, and that registered an adapter
     original = start_fleet()
-    old = await _lived(original)
-    original.stop()
-    _run(documented(r"tar --exclude='\*.sqlite\*' -cf ratchet-backup.tar"), original.folder)
+    key = tmp_path / "backup.key"
+    key.write_bytes(base64.b64encode(bytes(range(32))))
+    with_key = ["--key-file", str(key)] if encrypted else []
+    archive = tmp_path / "fleet.ratchet"
+    async with traffic(original) as users:
+        await _register_an_adapter(original, users)
+        confirmed = dict(users.answered)
 
-    # when it is restored into an empty folder, beside an empty broker
-    archive = original.folder / "ratchet-backup.tar"
-    (restored.folder / "ratchet-backup.tar").write_bytes(archive.read_bytes())
-    _run(documented("tar -xf"), restored.folder)
-    shutil.copytree(original.folder / "decision-keys", restored.folder / "decision-keys")
-    restored.start()
-
-    # then old tasks get their old answers without being run again, new ones are answered, and the adapters are whole
-    logged = _lines(restored)
-    async with traffic(restored) as users:
-        for task_id in old.answered:
-            await users.send("tasks", json.dumps({"task_id": task_id, "input": "other words", "samples": 2}).encode())
-        users.asked |= old.asked
-        await users.rest()
-        assert users.answered == old.answered
-        assert _lines(restored) == logged
-
-        await users.until(lambda: len(users.answered) > len(old.answered))
+        # when a backup is made of it as it runs
+        making = asyncio.create_task(asyncio.to_thread(_ratchet, original, "backup", *with_key, str(archive)))
+        await users.until(making.done)
+        made = making.result()
+        assert made.returncode == 0, made.stderr
+        assert len(users.answered) > len(confirmed)
         await users.rest()
         assert users.not_ok == {}
+    original.stop()
+
+    # and restored into an empty folder, beside an empty broker
+    back = _ratchet(restored, "restore", *with_key, str(archive))
+    assert back.returncode == 0, back.stderr
+    if not encrypted:
+        assert b"signing-key" not in archive.read_bytes()
+        shutil.copytree(original.folder / "decision-keys", restored.folder / "decision-keys")
+    verified = _ratchet(restored, "adapters", "verify")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    logged = _lines(restored)
+    restored.start()
+
+    # then old tasks get their old answers without being run again, and the adapters are whole
+    async with traffic(restored) as users:
+        for task_id in confirmed:
+            await users.send("tasks", json.dumps({"task_id": task_id, "input": "other words", "samples": 2}).encode())
+        await users.until(lambda: users.answered.items() >= confirmed.items())
+        await users.rest()
     assert _lines(restored)[: len(logged)] == logged
-    assert len(_lines(restored)) > len(logged)
-    assert _verified(restored)
+    again = {json.loads(line)["task_id"] for line in _lines(restored)[len(logged) :]}
+    assert not again & set(confirmed)
     assert RegistryStore(restored.folder / "adapters").read().agent(AGENT).versions.keys() == {"v1.0.0", "v1.0.1"}
 
 
-async def _lived(fleet: Fleet) -> Traffic:
-    """Tasks were answered, and an adapter became known."""
+async def _register_an_adapter(fleet: Fleet, users: Traffic) -> None:
     store = RegistryStore(fleet.folder / "adapters")
     folder = published(store.folder, AGENT)
     trained = {
@@ -85,23 +91,17 @@ async def _lived(fleet: Fleet) -> Traffic:
         "adapter_version": folder.name,
         "adapter_sha256": adapter_sha256(folder),
     }
-    async with traffic(fleet) as users:
-        await users.send("adapters", json.dumps(trained).encode())
-        await users.until(lambda: folder.name in store.read().agent(AGENT).versions)
-        await users.rest()
-    assert users.not_ok == {}
-    return users
+    await users.send("adapters", json.dumps(trained).encode())
+    await users.until(lambda: folder.name in store.read().agent(AGENT).versions)
 
 
-def _run(command: str, folder: Path) -> None:
-    subprocess.run(command, shell=True, cwd=folder, check=True)
+def _ratchet(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**fleet["orchestrator"].environment, "PATH": "/usr/bin:/bin", "HOME": str(fleet.folder)}
+    command = [sys.executable, "-m", "services.cli", *arguments]
+    return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
 def _lines(fleet: Fleet) -> list[str]:
-    return (fleet.logs / "agent_interactions.jsonl").read_text().splitlines()
-
-
-def _verified(fleet: Fleet) -> bool:
-    command = [sys.executable, "-m", "services.cli", "adapters", "verify"]
-    environment = {**fleet["orchestrator"].environment, "PATH": "/usr/bin:/bin", "HOME": str(fleet.folder)}
-    return subprocess.run(command, env=environment, check=False).returncode == 0
+    """Return the lines of all segments: the first leader of a restored folder seals what it finds."""
+    segments = [segment.open().read() for segment in sealed_segments(fleet.logs, INTERACTIONS)]
+    return b"".join([*segments, active_path(fleet.logs, INTERACTIONS).read_bytes()]).decode().splitlines()

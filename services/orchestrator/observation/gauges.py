@@ -1,8 +1,9 @@
-"""Gauges that a dashboard and an alert look at first, on /metrics: room on the disks, depth and consumers of queues."""
+"""Gauges that a dashboard and an alert look at first, on /metrics: room on the disks, the last backup, queues."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 from prometheus_client import Gauge
 
 from ratchet.bus.protocol import Bus
+from ratchet.logs.names import LAST_BACKUP
 
 free_bytes = Gauge("ratchet_disk_free_bytes", "Bytes free where a folder lies: logs, adapters.", ["folder"])
+backup_made = Gauge("ratchet_backup_timestamp_seconds", "When `ratchet backup` was last done; 0 if never.")
 size_bytes = Gauge("ratchet_disk_size_bytes", "Size in bytes of the disk a folder lies on.", ["folder"])
 
 
@@ -23,10 +26,20 @@ class DiskGauges:
 
     async def refresh(self) -> None:
         """Raises OSError for a folder that is gone."""
+        if (logs := self._folders.get("logs")) is not None:
+            backup_made.set(await asyncio.to_thread(_last_backup, logs))
         for name, folder in self._folders.items():
             usage = await asyncio.to_thread(shutil.disk_usage, folder)
             free_bytes.labels(name).set(usage.free)
             size_bytes.labels(name).set(usage.total)
+
+
+def _last_backup(logs: Path) -> float:
+    """Return when a backup of this fleet was last made, in seconds of Unix time; 0 if never."""
+    try:
+        return float(json.loads((logs / LAST_BACKUP).read_bytes())["made_at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
 
 
 queue_messages = Gauge("ratchet_queue_messages", "Messages that wait in a queue.", ["queue"])
