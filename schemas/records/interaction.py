@@ -103,6 +103,7 @@ class Interaction(Message):
     token_texts: tuple[str, ...] | None = Field(
         None, exclude_if=absent, description="Of each of completion_ids its text, where the task asked for them."
     )
+    needs_usage: bool | None = Field(None, exclude_if=absent, description="The Result says what the task took.")
     reference: str | None = None
     reference_score: Score | None = Field(
         None,
