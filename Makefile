@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 # A file's tests stay together, for they share a fleet; in the order of tests/conftest.py, where what takes long begins.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-real demo-tools demo-sandboxed ports test check docs setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
+.PHONY: demo demo-real demo-tools demo-sandboxed ports test lint check docs setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
 
 demo: ports setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo $(PORTS)
@@ -30,16 +30,17 @@ ports:  # taken ones are told of before set-up takes minutes; after it `ratchet 
 	@test -e .venv/ready || ! command -v $(PYTHON) > /dev/null || \
 		$(PYTHON) infra/check_ports.py $(or $(firstword $(MAKECMDGOALS)),demo) $(or $(PORT_BASE),8700) $(or $(AMQP_PORT),5673)
 
-test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
+test: lint .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --cache-clear $(SIDE_BY_SIDE) tests || $(BIN)/python -m tests.once_more $$?
 
-check: setup  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
+lint: setup  ## Format, lint, imports, types. Not a part of pytest: mypy takes a core for a minute, beside tests that wait.
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
 	$(BIN)/mypy
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --quick -p no:schemathesis -o tmp_path_retention_policy=failed $(SIDE_BY_SIDE) \
-		--deselect tests/test_house.py::test_the_tree_is_clean tests
+
+check: lint  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --quick -p no:schemathesis -o tmp_path_retention_policy=failed $(SIDE_BY_SIDE) tests
 
 docs: setup  ## The documents as a site with search, in site/: every page reachable, no dead link.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

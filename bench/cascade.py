@@ -1,12 +1,12 @@
 """python -m bench.cascade [--fleets 2000]: how soon, and how often wrongly, a small model takes over from a big one.
 
-Drives ratchet/experiments/cascade.py with simulated tasks: the small model's group of 8 is scored by a noisy judge, the
-best score routes, and audited answers are judged afresh. A raise is wrong where the small model's true loss at the new
-cut, over all traffic, is the margin or more. Beside it are two rules with the same audits: a t-test after each unit,
-and a share fixed once by 500 labelled tasks, the largest that seems to lose no more than the margin (as FrugalGPT
-tunes its thresholds). The last row of each world is the trap: the routing score judges the small model's answer.
-Only units are simulated: a task that is not drawn passes time and nothing else. The rules beside get a tenth of the
-fleets. Exits 1 if the rule raises more than 5 % of the fleets wrongly.
+Simulates ratchet/experiments/cascade.py, many fleets at once, and holds one of 500 to it. The small model's group of 8
+is scored by a noisy judge, the best score routes, and audited answers are judged afresh. A raise is wrong where the
+small model's true loss at the new cut, over all traffic, is the margin or more. Beside it are two rules with the same
+audits: a t-test after each unit, and a share fixed once by 500 labelled tasks, the largest that seems to lose no more
+than the margin (as FrugalGPT tunes its thresholds). The last row of each world is the trap: the routing score judges
+the small model's answer. Only units are simulated: a task that is not drawn passes time and nothing else. The rules
+beside get a part of the fleets. Exits 1 if the rule raises more than 5 % of the fleets wrongly.
 """
 
 from __future__ import annotations
@@ -14,18 +14,31 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from ratchet.experiments.cascade import SHARES, Cascade, CascadePlan, Cut, Pair, cut_for
+from ratchet.experiments.cascade import (
+    FEWEST,
+    NOTHING,
+    RECENT,
+    SHARES,
+    TURN,
+    Cascade,
+    CascadePlan,
+    Cut,
+    Pair,
+    cut_for,
+)
+from ratchet.experiments.e_process import FRACTIONS, WEIGHTS
 
 PLAN = CascadePlan()
 GROUP, LABELLED, FIRST_UNITS = 8, 500, 10
 TARGET = SHARES.index(0.8)
 POPULATION = 100_000
+AT_ONCE = 500
 ALPHA = 0.05
 
 
@@ -82,7 +95,6 @@ class Fleet:
 
 
 Losses = Callable[[Cut], float]
-Rule = Callable[[Tasks, Losses, np.random.Generator], Fleet]
 
 
 def true_losses(world: World, rng: np.random.Generator) -> Losses:
@@ -98,22 +110,104 @@ def true_losses(world: World, rng: np.random.Generator) -> Losses:
     return loss
 
 
-def by_betting(tasks: Tasks, losses: Losses, rng: np.random.Generator, *, trap: bool = False) -> Fleet:
+class Twins:
+    """Many fleets at once, each as `Cascade` would have it; `main` compares some with `Cascade` itself.
+
+    They go on until all have reached 80 % or their units are spent.
+    """
+
+    def __init__(self, tasks: Sequence[Tasks], losses: Losses, *, trap: bool = False) -> None:
+        fleets = len(tasks)
+        self._routed, self._draws, self._big = (
+            np.array([getattr(one, name) for one in tasks]) for name in ("routed", "draws", "big")
+        )
+        self._small = self._routed if trap else np.array([one.small for one in tasks])
+        self._losses = losses
+        self._shares = np.array(SHARES)
+        self._step, self._attempt, self._units = (np.full(fleets, start) for start in (0, 1, 0))
+        self._cut = np.tile([NOTHING.score, NOTHING.share_at], (fleets, 1))
+        self._next = np.full((fleets, 2), np.nan)
+        self._logs = np.zeros((2, fleets, len(FRACTIONS)))
+        self._passed, self._audited = np.zeros(fleets), np.zeros(fleets)
+        self._is_wrong, self._reached = np.zeros(fleets, bool), np.full(fleets, np.nan)
+
+    def run(self) -> list[Fleet]:
+        for number in range(self._routed.shape[1]):
+            going = np.flatnonzero(np.isnan(self._reached))
+            if not len(going):
+                break
+            self._pass_task(number, going)
+        return [
+            Fleet(bool(wrong), None if math.isnan(at) else float(at), float(audited / passed))
+            for wrong, at, audited, passed in zip(
+                self._is_wrong, self._reached, self._audited, self._passed, strict=True
+            )
+        ]
+
+    def _pass_task(self, number: int, going: np.ndarray) -> None:
+        self._passed[going] += 1.0 / np.minimum(1.0, PLAN.audit / self._shares[self._step[going] + 1])
+        if number >= FEWEST:
+            for fleet in going[np.isnan(self._next[going, 0])]:
+                recent = self._routed[fleet, max(0, number - RECENT) : number].tolist()
+                cut = cut_for(SHARES[self._step[fleet] + 1], recent)
+                self._next[fleet] = cut.score, cut.share_at
+        units = going[~np.isnan(self._next[going, 0])]
+        score, draw = self._routed[units, number], self._draws[units, number]
+        moved, is_small = _takes(self._next[units], score, draw), _takes(self._cut[units], score, draw)
+        difference = np.where(moved, self._small[units, number] - self._big[units, number], 0.0)
+        self._audited[units] += moved
+        self._units[units] += 1
+        payoffs = (
+            (difference + PLAN.margin) / (1.0 - PLAN.margin),
+            (-np.where(is_small, difference, 0.0) - PLAN.margin) / (1.0 + PLAN.margin),
+        )
+        for logs, payoff in zip(self._logs, payoffs, strict=True):
+            logs[units] += np.log1p(np.array(FRACTIONS) * np.maximum(payoff, -1.0)[:, None])
+        self._move(units, number)
+
+    def _move(self, units: np.ndarray, number: int) -> None:
+        wealth = [np.log(np.exp(logs[units]) @ np.array(WEIGHTS)) for logs in self._logs]
+        attempt = self._attempt[units]
+        fell = (self._step[units] > 0) & (wealth[1] >= math.log(1.0 / PLAN.alpha))
+        rose = ~fell & (wealth[0] >= np.log(attempt * (attempt + 1) / PLAN.alpha))
+        ended = ~fell & ~rose & (self._units[units] >= TURN)
+        for fleet in units[rose]:
+            self._step[fleet] += 1
+            self._cut[fleet] = self._next[fleet]
+            self._is_wrong[fleet] |= self._losses(Cut(*self._cut[fleet])) >= PLAN.margin
+            if self._step[fleet] == TARGET:
+                self._reached[fleet] = self._passed[fleet]
+        for fleet in units[fell]:
+            self._step[fleet] -= 1
+            recent = self._routed[fleet, max(0, number + 1 - RECENT) : number + 1].tolist()
+            cut = cut_for(SHARES[self._step[fleet]], recent)
+            self._cut[fleet] = cut.score, cut.share_at
+        self._attempt[units[fell | ended]] += 1
+        anew = units[fell | rose | ended]
+        self._next[anew], self._units[anew], self._logs[:, anew] = np.nan, 0, 0.0
+
+
+def _takes(cuts: np.ndarray, score: np.ndarray, draw: np.ndarray) -> np.ndarray:
+    return (score > cuts[:, 0]) | ((score == cuts[:, 0]) & (draw < cuts[:, 1]))
+
+
+def by_betting(tasks: Tasks, losses: Losses) -> Fleet:
+    """One fleet by the product's code."""
     cascade, is_wrong = Cascade(PLAN), False
-    judged, big = (tasks.routed if trap else tasks.small).tolist(), tasks.big.tolist()
+    small, big = tasks.small.tolist(), tasks.big.tolist()
     passed = audited = 0.0
     for number, (score, draw) in enumerate(zip(tasks.routed.tolist(), tasks.draws.tolist(), strict=True)):
         passed += 1.0 / cascade.draw_share
         routed = cascade.route(score, draw=draw, audit_draw=0.0)
         audited += routed.is_audited
-        if routed.is_drawn and cascade.observe(routed, Pair(judged[number], big[number])) == "raise":
+        if routed.is_drawn and cascade.observe(routed, Pair(small[number], big[number])) == "raise":
             is_wrong = is_wrong or losses(cascade.cut) >= PLAN.margin
             if cascade.step == TARGET:
                 return Fleet(is_wrong, passed, audited / passed)
     return Fleet(is_wrong, None, audited / passed)
 
 
-def by_t_test(tasks: Tasks, losses: Losses, rng: np.random.Generator) -> Fleet:
+def by_t_test(tasks: Tasks, losses: Losses) -> Fleet:
     """The same steps and audits; up where p ≤ 0.05 for a mean above −margin, after each unit from the tenth on."""
     cascade, is_wrong, total, squares, count = Cascade(PLAN), False, 0.0, 0.0, 0
     small, big = tasks.small.tolist(), tasks.big.tolist()
@@ -152,7 +246,7 @@ def _t_quantile(degrees: int) -> float:
 QUANTILES = [math.inf, math.inf, *(_t_quantile(count - 1) for count in range(2, 2_000))]
 
 
-def by_labels(tasks: Tasks, losses: Losses, rng: np.random.Generator) -> Fleet:
+def by_labels(tasks: Tasks, losses: Losses) -> Fleet:
     """Fixed for good after 500 labelled tasks."""
     scores, small, big = (one[:LABELLED].tolist() for one in (tasks.routed, tasks.small, tasks.big))
     best = 0
@@ -166,16 +260,6 @@ def by_labels(tasks: Tasks, losses: Losses, rng: np.random.Generator) -> Fleet:
     return Fleet(is_wrong, LABELLED if best == TARGET else None, 1.0)
 
 
-def by_routing_score(tasks: Tasks, losses: Losses, rng: np.random.Generator) -> Fleet:
-    return by_betting(tasks, losses, rng, trap=True)
-
-
-RULES: dict[str, Rule] = {
-    "betting, fresh judgement": by_betting,
-    "t-test after each unit": by_t_test,
-    "500 labels, then fixed": by_labels,
-    "betting, routing score (trap)": by_routing_score,
-}
 WORLDS = (
     World("graded, no difference", 0.0, True, 3_000, 0.1),
     World("right/wrong, no difference", 0.0, False, 8_000, 0.02),
@@ -200,23 +284,30 @@ def main() -> None:
         losses, scores = true_losses(world, rng), tasks_of(world, POPULATION, rng).routed.tolist()
         at_steps = ", ".join(f"{losses(cut_for(share, scores)):+.3f}" for share in SHARES[1 : TARGET + 1])
         print(f"{world.name}, {world.units:,} units ({at_steps})")
-        print(f"  {'rule':32}{'raised wrongly':>15}{'at 80 %':>9}{'tasks until then':>18}{'audited':>9}")
-        by_rule: dict[str, list[Fleet]] = {name: [] for name in RULES}
-        for number in range(options.fleets):
-            tasks = tasks_of(world, world.units, rng)
-            for name, rule in RULES.items():
-                if rule is by_betting or number % 10 == 0:
-                    by_rule[name].append(rule(tasks, losses, rng))
-        for name, fleets in by_rule.items():
-            wrong = sum(one.raised_wrongly for one in fleets) / len(fleets)
-            reached = [one.reached for one in fleets if one.reached is not None]
-            median = f"{int(np.median(reached)):,}" if reached else "never"
-            audited = float(np.mean([one.audited for one in fleets]))
-            print(f"  {name:32}{wrong:>15.1%}{len(reached) / len(fleets):>9.1%}{median:>18}{audited:>9.1%}")
-            if name.startswith("betting, fresh"):
-                wrong_by_proof = max(wrong_by_proof, wrong)
+        print(f"  {'rule':32}{'fleets':>7}{'raised wrongly':>15}{'at 80 %':>9}{'tasks until then':>18}{'audited':>9}")
+        by_proof, trapped, tested, labelled = list[Fleet](), list[Fleet](), list[Fleet](), list[Fleet]()
+        for start in range(0, options.fleets, AT_ONCE):
+            fleets = [tasks_of(world, world.units, rng) for _ in range(min(AT_ONCE, options.fleets - start))]
+            by_proof += Twins(fleets, losses).run()
+            trapped += Twins(fleets[: len(fleets) // 4], losses, trap=True).run()
+            tested += [by_t_test(one, losses) for one in fleets[: len(fleets) // 20]]
+            labelled += [by_labels(one, losses) for one in fleets[: len(fleets) // 4]]
+            assert by_betting(fleets[0], losses) == by_proof[start], "the twin is not the product"
+        _print_row("betting, fresh judgement", by_proof)
+        _print_row("t-test after each unit", tested)
+        _print_row(f"{LABELLED} labels, then fixed", labelled)
+        _print_row("betting, routing score (trap)", trapped)
         print(flush=True)
+        wrong_by_proof = max(wrong_by_proof, sum(one.raised_wrongly for one in by_proof) / len(by_proof))
     sys.exit(wrong_by_proof > ALPHA)
+
+
+def _print_row(name: str, fleets: Sequence[Fleet]) -> None:
+    count = max(1, len(fleets))
+    reached = [one.reached for one in fleets if one.reached is not None]
+    median = f"{int(np.median(reached)):,}" if reached else "never"
+    wrong, audited = sum(one.raised_wrongly for one in fleets) / count, sum(one.audited for one in fleets) / count
+    print(f"  {name:32}{len(fleets):>7}{wrong:>15.1%}{len(reached) / count:>9.1%}{median:>18}{audited:>9.1%}")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ __all__ = [
     "pytest_ignore_collect",
 ]
 
-LONG = ("tests/test_house.py", "tests/services/trainer/run/")
+LONG = ("tests/services/trainer/run/",)
 """Beside tests/acceptance, which comes first anyway."""
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -16,11 +16,16 @@ from ratchet.http.access.roles import Role
 F = TypeVar("F", bound=Callable[..., Any])
 Who = Role | Literal["anyone", "submitter:own"]
 
-VIEWER, SUBMITTER, OPERATOR, RUNNER = Role
+VIEWER, SUBMITTER, OPERATOR, ADMIN, RUNNER = Role
 ANYONE: Literal["anyone"] = "anyone"
 """No token is needed."""
 OWN_TASKS: Literal["submitter:own"] = "submitter:own"
 """A submitter, who reaches the tasks of its own token's subject; another's is as if it were not there."""
+
+
+Reach = Literal["own", "any", "fleet"]
+"""The reach of a caller who is bound to a tenant: what is its tenant's own, while what others have is as if it were not
+there; what is the same for any tenant; or nothing, where a route concerns the whole fleet."""
 
 
 class Effect(Enum):
@@ -49,6 +54,7 @@ class Operation:
     roles: frozenset[Role] | None
     own_only: frozenset[Role] = frozenset()
     effect: Effect = Effect.READS
+    reach: Reach = "fleet"
     title: str | None = None
     mcp: Mapping[str, Any] = field(default_factory=dict)
 
@@ -56,6 +62,7 @@ class Operation:
 def operation(
     *who: Who,
     effect: Effect = Effect.READS,
+    reach: Reach = "fleet",
     title: str | None = None,
     tool: str | None = None,
     resource: str | None = None,
@@ -81,7 +88,8 @@ def operation(
         "answer_s": answer_s,
         "follow": list(follow),
     }
-    declared = Operation(roles, own_only, effect, title, {name: value for name, value in told.items() if value})
+    reach = "own" if own_only else reach
+    declared = Operation(roles, own_only, effect, reach, title, {name: value for name, value in told.items() if value})
 
     def declare(function: F) -> F:
         function.operation = declared  # type: ignore[attr-defined]

@@ -19,6 +19,8 @@ def teaches_nothing(line: Interaction) -> str | None:
         return "there is no answer"
     if is_own(line.arm.experiment_id):
         return "it is a task of the fleet's own, golden, an anchor or an evaluation"
+    if line.kept_apart:
+        return "it is of a tenant that its agent does not learn from"
     if line.status == "cancelled":
         return "its task was cancelled"
     if is_censored(line.select):

@@ -192,6 +192,7 @@ class SelectionRow(msgspec.Struct):
     sample: int | None
     score: float | None
     status: str = "ok"
+    kept_apart: bool = False
     score_status: str | None = None
     score_reason: str | None = None
     input: msgspec.Raw = msgspec.Raw()

@@ -29,7 +29,7 @@ LOOPBACK = "http://127.0.0.1"
 class McpEndpoint:
     """An ASGI application; `app` is the service's own, whose routes the tools call in process."""
 
-    operation = Operation(frozenset({VIEWER, SUBMITTER, OPERATOR}))
+    operation = Operation(frozenset({VIEWER, SUBMITTER, OPERATOR}), reach="any")
 
     def __init__(self, service: str, app: FastAPI, max_body_bytes: int) -> None:
         self._service = service

@@ -18,7 +18,19 @@ from ratchet.mcp.rest import CallFailed
 
 JSON = "application/json"
 REFERENCE = re.compile(r"#/components/schemas/([\w.-]+)")
-SHAPE = {"type", "properties", "$defs", "$ref", "items", "anyOf", "oneOf", "enum", "const", "additionalProperties"}
+SHAPE = {
+    "type",
+    "properties",
+    "patternProperties",
+    "$defs",
+    "$ref",
+    "items",
+    "anyOf",
+    "oneOf",
+    "enum",
+    "const",
+    "additionalProperties",
+}
 PAGE = 20
 """Items on a page unless a caller asks for more: an answer has at most 48,000 characters."""
 LONGEST_FOLLOW_S = 3600
@@ -185,7 +197,10 @@ def _prune(schema: Any, keeps: Callable[[str], bool], *, named: bool = False) ->
     if not isinstance(schema, dict):
         return schema
     kept = {key: value for key, value in schema.items() if named or keeps(key)}
-    return {k: _prune(v, keeps, named=not named and k in ("properties", "$defs")) for k, v in kept.items()}
+    return {
+        k: _prune(v, keeps, named=not named and k in ("properties", "patternProperties", "$defs"))
+        for k, v in kept.items()
+    }
 
 
 def _takes_text(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:

@@ -24,6 +24,7 @@ from pydantic_core.core_schema import ValidationInfo
 
 from ratchet.conversation.messages import join_parts
 from ratchet.grammars.grammar import FormatRefused
+from ratchet.openai.errors import RequestRefused
 from ratchet.openai.formats import read_format, read_required_call
 from ratchet.openai.honoured import stop_strings, wishes
 from ratchet.openai.tools import (
@@ -368,9 +369,19 @@ class ReplyMessage(BaseModel):
 
 class ReplyChoice(BaseModel):
     message: ReplyMessage
+    finish_reason: Any = None
 
 
 class ChatReply(BaseModel):
     """A completion of another server."""
 
     choices: list[ReplyChoice] = Field(min_length=1)
+    usage: Any = None
+
+    @property
+    def text(self) -> str:
+        """The text of the first choice. Raises RequestRefused where it has none."""
+        message = self.choices[0].message
+        if isinstance(message.content, str):
+            return message.content
+        raise RequestRefused(f"the model gave no text{f': {message.refusal}' if message.refusal else ''}")

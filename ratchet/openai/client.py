@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from ratchet.bus.retry_policy import pause_s
 from ratchet.openai.chat import ChatReply
 from ratchet.openai.completions import ServedModel, ServedModels, TextCompletion, Tokens
-from ratchet.openai.errors import CallTimeout, ModelServerError, RequestRefused, ServerUnavailable, error_of
+from ratchet.openai.errors import CallTimeout, ModelServerError, ServerUnavailable, error_of
 from ratchet.openai.transport import StreamingTransport
 from ratchet.service.errors import AdapterError
 from ratchet.service.telemetry import Log
@@ -107,11 +107,11 @@ class OpenAiClient:
 
     async def chat(self, body: dict[str, Any]) -> str:
         """The text of the first choice."""
-        reply = self._parsed(ChatReply, "chat completion", await self._generate(f"{self._api}/chat/completions", body))
-        message = reply.choices[0].message
-        if isinstance(message.content, str):
-            return message.content
-        raise RequestRefused(f"the model gave no text{f': {message.refusal}' if message.refusal else ''}")
+        return (await self.chat_reply(body)).text
+
+    async def chat_reply(self, body: dict[str, Any]) -> ChatReply:
+        """The completion, with what it cost where the server says so."""
+        return self._parsed(ChatReply, "chat completion", await self._generate(f"{self._api}/chat/completions", body))
 
     async def complete(self, body: dict[str, Any]) -> TextCompletion:
         return self._parsed(TextCompletion, "completion", await self._generate(f"{self._api}/completions", body))

@@ -1,7 +1,7 @@
 """Show every training run that is known: its state, why it was asked for, how it goes, how it ended.
 
 The runs are read from the shared adapters folder, so no trainer has to be up. `/v1/trainings` is the one resource for
-them, at the orchestrator and at the trainer. The trainer has it under its older name `/v1/runs` as well.
+them, at the orchestrator and at the trainer.
 """
 
 from __future__ import annotations
@@ -116,27 +116,23 @@ def _with_refusal(recorded: AnyRun, known: RunView | None) -> AnyRun:
 
 
 UNKNOWN = Problem(404, "No such training", "no training run of that id is known here", "unknown-training")
-UNKNOWN_RUN = Problem(404, "No such run", "no run of that id is recorded here: GET /v1/runs lists them", "no-run")
 
 
 def trainings_router(runs: TrainingRuns) -> APIRouter:
     """Serve the fleet's runs, at the orchestrator."""
-    return _router(runs, "trainings", UNKNOWN, ("list_trainings", "training_status"))
+    return _router(runs, ("list_trainings", "training_status"), "trainings")
 
 
 def runs_router(runs: TrainingRuns) -> APIRouter:
-    """Serve what a trainer has: the same resource, and once more under its older name, which MCP tools call."""
-    router = _router(runs, "trainings", UNKNOWN, (None, None))
-    router.routes.extend(_router(runs, "runs", UNKNOWN_RUN, ("list_runs", "get_run")).routes)
-    return router
+    """Serve the runs that a trainer has. Its MCP tools have names of their own, beside the orchestrator's."""
+    return _router(runs, ("list_runs", "get_run"), "runs")
 
 
-def _router(runs: TrainingRuns, name: str, unknown: Problem, tools: tuple[str, str] | tuple[None, None]) -> APIRouter:
+def _router(runs: TrainingRuns, tools: tuple[str, str], resource: str) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["trainings"])
     listing, showing = tools
-    resource = name if listing else None
 
-    @router.get(f"/{name}", responses=problems(422, 503))
+    @router.get("/trainings", responses=problems(422, 503))
     @operation(VIEWER, OPERATOR, title="List training runs", tool=listing, resource=resource)
     async def trainings(
         agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None,
@@ -156,7 +152,7 @@ def _router(runs: TrainingRuns, name: str, unknown: Problem, tools: tuple[str, s
         more = cursor_of(list(place_of_run(rest[limit - 1]))) if len(rest) > limit else None
         return Page(items=rest[:limit], next=more)
 
-    @router.get(f"/{name}/{{run_id:path}}", responses=problems(404, 503))
+    @router.get("/trainings/{run_id:path}", responses=problems(404, 503))
     @operation(VIEWER, OPERATOR, title="Show a training run", tool=showing, resource=resource)
     async def training(run_id: RunId) -> RunDetail:
         """Show one training run: how far it is and the seconds left, its curves so far, the groups it used and left
@@ -164,7 +160,7 @@ def _router(runs: TrainingRuns, name: str, unknown: Problem, tools: tuple[str, s
         """
         found = await runs.detail(run_id)
         if found is None:
-            raise unknown
+            raise UNKNOWN
         return found
 
     return router

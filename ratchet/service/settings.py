@@ -13,11 +13,11 @@ from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pika import URLParameters
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ratchet.service.errors import SettingsError
-from schemas.messages.base import AgentId
+from schemas.messages.base import AgentId, TenantName
 from schemas.records.demonstration import DemonstrationSource
 
 SCHEMES = ("amqp", "amqps")
@@ -40,6 +40,12 @@ def amqp_parameters(url: str) -> URLParameters:
 def names(value: Any) -> Any:
     """Split a list setting at its commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Split a setting of the form `name=value, name=value`."""
+    split = (pair.partition("=") for pair in text.split(",") if pair.strip())
+    return {name.strip(): value.strip() for name, _, value in split}
 
 
 def none_if_empty(value: Any) -> Any:
@@ -71,6 +77,14 @@ class FleetSettings(BaseSettings):
     )
     agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(names)] = Field(
         ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
+    )
+    agent_tenants: str = Field(
+        "",
+        description="Agents that are for one tenant alone, as agent=tenant, by comma. Other agents are for all "
+        "tenants, and learn from the tenant `default`.",
+    )
+    shared_learning: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(names)] = Field(
+        (), description="Agents that learn from the tasks of every tenant that may use them, by comma."
     )
     programs: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
         None,
@@ -184,6 +198,16 @@ class FleetSettings(BaseSettings):
         description="Largest message a user may send, in bytes; larger go to dead-letters.",
     )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR.")
+
+    @field_validator("agent_tenants")
+    @classmethod
+    def _name_tenants(cls, agent_tenants: str, info: ValidationInfo) -> str:
+        agents = info.data.get("agents", ())
+        for agent, tenant in pairs(agent_tenants).items():
+            if agent not in agents:
+                raise ValueError(f"{agent}={tenant} names no agent: there are {', '.join(agents)}")
+            TypeAdapter(TenantName).validate_python(tenant)
+        return agent_tenants
 
     @field_validator("amqp_url")
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -83,6 +83,9 @@ class Work(Task):
     reply_to: str | None = Field(None, max_length=255, description="AMQP queue that also gets the Result.")
     correlation_id: str | None = Field(None, max_length=255)
     owner: str | None = Field(
-        None, max_length=100, exclude_if=absent, description="Subject of the API token that it was submitted with."
+        None, max_length=133, exclude_if=absent, description="Subject of the API token that it was submitted with."
+    )
+    kept_apart: Literal[True] | None = Field(
+        None, exclude_if=absent, description="Its tenant is not one that its agent learns from: it teaches nothing."
     )
     epoch: LogEpoch = None

@@ -104,6 +104,9 @@ class Interaction(Message):
         None, exclude_if=absent, description="Of each of completion_ids its text, where the task asked for them."
     )
     needs_usage: bool | None = Field(None, exclude_if=absent, description="The Result says what the task took.")
+    kept_apart: Literal[True] | None = Field(
+        None, exclude_if=absent, description="Its tenant is not one that its agent learns from: it teaches nothing."
+    )
     reference: str | None = None
     reference_score: Score | None = Field(
         None,

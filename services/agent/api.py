@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.access.roles import Caller
 from ratchet.http.operation import OPERATOR, SUBMITTER, VIEWER, operation
 from ratchet.http.problem import Problem, problems
 from ratchet.http.work import while_connected
@@ -39,9 +41,17 @@ class DirectAnswers:
     """
 
     def __init__(
-        self, agent_id: str, engine: Engine, cache: AdapterCache, generate: Generate, primary: Callable[[], str]
+        self,
+        agent_id: str,
+        engine: Engine,
+        cache: AdapterCache,
+        generate: Generate,
+        primary: Callable[[], str],
+        tenant: str | None = None,
     ) -> None:
+        """`tenant`: the one that alone may use the agent."""
         self.agent_id = agent_id
+        self.tenant = tenant
         self._engine = engine
         self._cache = cache
         self._generate = generate
@@ -74,12 +84,17 @@ class DirectAnswers:
 def agent_router(agent: DirectAnswers) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["agent"])
 
+    def require_own(caller: Caller) -> None:
+        if not caller.may_use(agent.tenant):
+            raise Problem(404, "No such agent", "there is no agent here for this tenant", "unknown-agent")
+
     @router.post("/generate", responses=problems(408, 409))
-    @operation(SUBMITTER, OPERATOR, title="Let an agent answer directly", tool="generate", answer_s=120.0)
-    async def generate(request: Request, body: GenerateRequest) -> GenerateAnswer:
+    @operation(SUBMITTER, OPERATOR, reach="own", title="Let an agent answer directly", tool="generate", answer_s=120.0)
+    async def generate(request: Request, body: GenerateRequest, caller: CallerOf) -> GenerateAnswer:
         """Ask the small model directly. The answers are not scored, not logged and not learned from: it is for trying
         things out and comparing adapter versions. To have a task answered well, submit it to the orchestrator.
         """
+        require_own(caller)
         version = body.adapter_version or agent.primary()
         if version != BASE_VERSION and version not in agent.loaded_names():
             raise _not_loaded(version, agent)
@@ -96,10 +111,17 @@ def agent_router(agent: DirectAnswers) -> APIRouter:
 
     @router.get("/adapters")
     @operation(
-        VIEWER, SUBMITTER, OPERATOR, title="List loaded adapters", tool="loaded_adapters", resource="loaded-adapters"
+        VIEWER,
+        SUBMITTER,
+        OPERATOR,
+        reach="own",
+        title="List loaded adapters",
+        tool="loaded_adapters",
+        resource="loaded-adapters",
     )
-    async def adapters() -> LoadedAdapters:
+    async def adapters(caller: CallerOf) -> LoadedAdapters:
         """List the adapter versions that this replica of the agent has loaded and can answer with now."""
+        require_own(caller)
         primary = agent.primary()
         names: dict[str, str | None] = {BASE_VERSION: None, **agent.loaded_names()}
         items = [LoadedAdapter(version=one, name=name, is_primary=one == primary) for one, name in names.items()]

@@ -17,7 +17,7 @@ class AgentSettings(FleetSettings):
     agent_http_port: int = Field(8710, ge=0, le=65535, description="Port of the agent's HTTP server.")
     agent_engine: str = Field(
         "transformers",
-        description="What it generates with: transformers, vllm, echo, scripted, or an entry point's name.",
+        description="What it generates with: transformers, vllm, openai, echo, scripted, or an entry point's name.",
     )
     agent_model: str = Field(
         "models/small",
@@ -57,7 +57,16 @@ class AgentSettings(FleetSettings):
     agent_seed: int | None = Field(None, description="Seed of the sampling; random if not set.")
     agent_vllm_url: str = Field("http://127.0.0.1:8000", description="An OpenAI-compatible server, without /v1.")
     agent_vllm_api_key: SecretStr | None = Field(None, description="Its API key, if it asks for one.")
-    agent_generation_timeout_s: float = Field(600.0, gt=0, description="Seconds the vllm server may take for one task.")
+    agent_generation_timeout_s: float = Field(
+        600.0, gt=0, description="Seconds the server of vllm or openai may take for one task."
+    )
+    big_model: str = Field(
+        "",
+        description="For openai: the URL that its routes hang below, such as https://api.openai.com/v1; any "
+        "OpenAI-compatible server will do.",
+    )
+    big_model_name: str = Field("", description="For openai: the name that the server knows the model by.")
+    big_model_api_key: SecretStr | None = Field(None, description="For openai: the server's API key.")
     agent_echo_latency_s: float = Field(0.0, ge=0, description="For echo: seconds each answer takes.")
 
     agent_script: Path | None = Field(

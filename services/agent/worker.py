@@ -19,6 +19,7 @@ from ratchet.rollouts.cancellations import Cancellations
 from ratchet.runtime.runner import Subscription
 from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
+from ratchet.service.settings import pairs
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.generate import ServedModel
 from schemas.messages.response import GenerationLatencies, Response
@@ -45,6 +46,7 @@ class AgentWorker:
 
     def __init__(self, settings: AgentSettings, bus: Bus, engine: Engine, time: DeadlineTime | None = None) -> None:
         self._agent_id = settings.agent_id
+        self._tenant = pairs(settings.agent_tenants).get(settings.agent_id)
         self._takes_tasks = settings.agent_id not in agents_with_programs(settings.programs, settings.agents)
         self._prefetch = settings.agent_prefetch
         self._generation_timeout_s = settings.agent_generation_timeout_s
@@ -68,7 +70,7 @@ class AgentWorker:
         self._waited_at = NEVER
 
     def routers(self) -> Sequence[APIRouter]:
-        direct = DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary)
+        direct = DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary, self._tenant)
         return [
             agent_router(direct),
             conversation_router(ConversationCalls(self._served_model, self._engine, self._cache)),

@@ -56,11 +56,16 @@ def issue(
     role: Annotated[
         str,
         typer.Option(
-            help="viewer (reads), submitter (uses the fleet), operator (everything) or runner (programs' calls)."
+            help="viewer (reads), submitter (uses the fleet), operator (everything), admin (tenants, quotas) or "
+            "runner (programs' calls)."
         ),
     ],
     name: Annotated[str, typer.Option(help="Whose it is; it is told in the audit and in decisions.")],
     ttl: Annotated[str, typer.Option(help="How long it lives: 30m, 8h; at most 24h.")] = "1h",
+    tenant: Annotated[
+        str | None,
+        typer.Option(help="Bind it to this tenant. Without one a submitter is of `default`, others reach all tenants."),
+    ] = None,
     keys: Keys = None,
     json: AsJson = False,
 ) -> None:
@@ -75,6 +80,7 @@ def issue(
         seconds_of(ttl),
         issuer=settings.api_issuer,
         audience=settings.api_audience,
+        tenant=tenant,
     )
     if json:
         expires = datetime.fromtimestamp(claims.exp, UTC).isoformat()

@@ -53,7 +53,7 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[Job]:
-        """List jobs, the newest first; a submitter's own."""
+        """List jobs with their states, the newest first; a submitter's are its own."""
         place = place_of(cursor, str)
         found = await jobs.page(caller, state, None if place is None else str(place[0]), limit)
         return Page(items=found, next=cursor_of([found[-1].job_id]) if len(found) == limit else None)
@@ -96,7 +96,7 @@ def jobs_router(jobs: Jobs) -> APIRouter:
     @router.post("/{job_id}/resume", responses=problems(404, 409, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Resume a job", tool="resume_job")
     async def resume_job(job_id: TheJob, caller: CallerOf) -> Job:
-        """Release the tasks of a paused job again."""
+        """Release the tasks of a paused job to the fleet again, in their turn."""
         return await jobs.resume(job_id, caller)
 
     @router.post("/{job_id}/cancel", responses=problems(404, 503))

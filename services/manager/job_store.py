@@ -294,7 +294,7 @@ def find_job(connection: Connection, job_id: str) -> Row[Any] | None:
 def check_visible(connection: Connection, job_id: str, caller: Caller) -> None:
     """Raises Problem 404 for a job that there is not, or that the caller may not see."""
     owner = connection.execute(select(jobs.c.owner).where(jobs.c.job_id == job_id)).one_or_none()
-    if owner is None or not caller.may_see(owner[0]):
+    if owner is None or not caller.may_see(job_id, owner[0]):
         raise _no_such_job(job_id)
 
 

@@ -33,6 +33,9 @@ class Jobs:
 
     async def submit(self, asked: JobSubmission, caller: Caller) -> tuple[Job, bool]:
         """Return the job, and whether it is new. Raises NotFound for an agent that there is not, Problem."""
+        if caller.tenant != DEFAULT_TENANT:
+            detail = "jobs are for the tenant `default` so far: submit tasks one by one (POST /v1/tasks)"
+            raise Problem(403, "Not for tenants", detail, "tenant")
         agent_id = asked.agent_id or self._settings.agents[0]
         if agent_id not in self._settings.agents:
             raise NotFound(f"agent {agent_id!r} is not of this fleet ({', '.join(self._settings.agents)})")
@@ -56,6 +59,8 @@ class Jobs:
             raise
 
     async def page(self, caller: Caller, state: JobState | None, before: str | None, limit: int) -> list[Job]:
+        if caller.tenant != DEFAULT_TENANT:
+            return []
         owner = caller.owner if caller.own_only else None
         return await self._database.look(lambda connection: job_store.page(connection, owner, state, before, limit))
 

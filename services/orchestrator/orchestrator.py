@@ -36,9 +36,11 @@ from ratchet.logs.leadership import RENEWALS, Leadership
 from ratchet.logs.names import AUDITS, LABELS, SEALS
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
+from ratchet.logs.tenants import AgentTenants
 from ratchet.programs.declared import roles_by_agent
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import JournalError, RegistryError, Reject, StorageUnavailable
+from ratchet.service.settings import pairs
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
@@ -150,6 +152,7 @@ class Orchestrator:
         self._backlog = RewardBacklog(bus, seconds)
         self._own_tasks = OwnTasks()
         results = ResultSender(bus, self.ledger)
+        tenants = AgentTenants(pairs(settings.agent_tenants), settings.shared_learning)
         policy = AdmissionPolicy(
             settings.agents,
             settings.sampling,
@@ -157,6 +160,7 @@ class Orchestrator:
             timedelta(seconds=settings.longest_deadline_s),
             settings.max_logged_bytes,
             settings.judge_selects,
+            tenants,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
         for agent, roles in roles_by_agent(settings.programs, settings.agents).items():
@@ -230,6 +234,7 @@ class Orchestrator:
             read_registry=self._read_registry,
             group_size=settings.adaptive.floor,
             clock=now,
+            tenants=tenants,
         )
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}

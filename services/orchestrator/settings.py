@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from ratchet.logs.peers import Baseline
-from ratchet.service.settings import FleetSettings
+from ratchet.service.settings import FleetSettings, pairs
 from schemas.messages.work import Sampling
 from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRule
 
@@ -205,7 +205,7 @@ class OrchestratorSettings(FleetSettings):
     @classmethod
     def _name_agents(cls, chat_models: str, info: ValidationInfo) -> str:
         agents = info.data.get("agents", ())
-        for name, agent in _pairs(chat_models).items():
+        for name, agent in pairs(chat_models).items():
             if not name or agent not in agents:
                 raise ValueError(f"{name}={agent} names no agent: write <name>=<agent>; there are {', '.join(agents)}")
         return chat_models
@@ -213,7 +213,7 @@ class OrchestratorSettings(FleetSettings):
     @property
     def chat_agents(self) -> dict[str, str]:
         """Name of a model → agent."""
-        return _pairs(self.chat_models)
+        return pairs(self.chat_models)
 
     @property
     def experiments(self) -> ExperimentPolicy:
@@ -286,8 +286,3 @@ class OrchestratorSettings(FleetSettings):
             top_k=self.top_k,
             max_tokens=self.max_tokens,
         )
-
-
-def _pairs(text: str) -> dict[str, str]:
-    pairs = (pair.partition("=") for pair in text.split(",") if pair.strip())
-    return {name.strip(): value.strip() for name, _, value in pairs}

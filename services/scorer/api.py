@@ -36,6 +36,7 @@ def scorer_router(scorer: Scoring) -> APIRouter:
         SUBMITTER,
         OPERATOR,
         RUNNER,
+        reach="any",
         title="Score answers",
         tool="score",
         hides=("artifacts", "workspace"),

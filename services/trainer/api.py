@@ -55,7 +55,7 @@ def trainer_router(accept: Accept) -> APIRouter:
         recorded = await asyncio.to_thread(lambda: folder.request)
         if _content(recorded) != _content(asked):
             raise key_reused("training") if body.request_id is None else _id_taken(asked.request_id)
-        response.headers["Location"] = f"/v1/runs/{quote(asked.request_id, safe='')}"
+        response.headers["Location"] = f"/v1/trainings/{quote(asked.request_id, safe='')}"
         return await asyncio.to_thread(lambda: folder.run.view)
 
     return router

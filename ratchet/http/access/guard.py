@@ -83,6 +83,8 @@ class Guard:
         if not rule.allows(who.role):
             roles = ", ".join(sorted(rule.operation.roles or ()))
             raise Problem(403, "Not yours", f"{rule.route} is for {roles}; this token is a {who.role}'s", "role")
+        if who.is_bound and rule.operation.reach == "fleet":
+            raise Problem(403, "Not yours", f"{rule.route} concerns all tenants; this token is of one", "tenant")
         if who.role in rule.operation.own_only:
             state["caller"] = replace(who, own_only=True)
 

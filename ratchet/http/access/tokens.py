@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from ratchet.http.access.keys import PublicKeys, public_jwk
 from ratchet.http.access.roles import Caller, Role
+from ratchet.logs.tenants import DEFAULT
 from ratchet.service.errors import RatchetError, SettingsError
+from schemas.messages.base import TenantName
 
 ALGORITHM = "EdDSA"
 LONGEST_LIFE_S = 24 * 3600
@@ -50,14 +52,28 @@ class Claims(BaseModel):
     exp: int
     nbf: int | None = None
     role: Annotated[Role, Field(strict=False)]
+    tenant: TenantName | None = None
 
     @property
     def caller(self) -> Caller:
-        return Caller(self.sub, self.role, self.jti)
+        """Return the caller. Its name has its tenant in it, for names are each tenant's own. A submitter without a
+        tenant is of `default`; others without one reach all tenants.
+        """
+        tenant = self.tenant or DEFAULT
+        name = self.sub if tenant == DEFAULT else f"{tenant}/{self.sub}"
+        is_bound = self.tenant is not None or self.role is Role.SUBMITTER
+        return Caller(name, self.role, self.jti, tenant=tenant, is_bound=is_bound)
 
 
 def issue(
-    key: Ed25519PrivateKey, name: str, role: Role, ttl_s: int, *, issuer: str, audience: str
+    key: Ed25519PrivateKey,
+    name: str,
+    role: Role,
+    ttl_s: int,
+    *,
+    issuer: str,
+    audience: str,
+    tenant: str | None = None,
 ) -> tuple[str, Claims]:
     """A token good from now on. Raises SettingsError for a name or a lifetime that no service would take."""
     if not 0 < ttl_s <= LONGEST_LIFE_S:
@@ -65,9 +81,20 @@ def issue(
     now = int(time.time())
     try:
         claims = Claims(
-            iss=issuer, aud=audience, sub=name, jti=secrets.token_hex(16), iat=now, exp=now + ttl_s, role=role
+            iss=issuer,
+            aud=audience,
+            sub=name,
+            jti=secrets.token_hex(16),
+            iat=now,
+            exp=now + ttl_s,
+            role=role,
+            tenant=tenant,
         )
-    except ValidationError:
+    except ValidationError as error:
+        if error.errors()[0]["loc"] == ("tenant",):
+            raise SettingsError(
+                f"{tenant!r} can't be a tenant's name: small letters, digits and -, at most 32, no - at an end"
+            ) from None
         raise SettingsError(
             f"{name!r} can't be a token's name: letters, digits and ._@:+- , at most 100, a letter or digit first"
         ) from None

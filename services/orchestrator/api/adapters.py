@@ -21,6 +21,7 @@ from ratchet.http.operation import OPERATOR, SUBMITTER, VIEWER, Effect, operatio
 from ratchet.http.paging import MOST, NEWEST, Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import Fault, Problem, problems
 from ratchet.http.work import Threads
+from ratchet.logs.tenants import AgentTenants
 from ratchet.runs.progress import training_report
 from ratchet.service.errors import NotFound
 from schemas.api.adapters import (
@@ -59,6 +60,7 @@ def adapters_router(
     threads: Threads,
     held_up: Callable[[], HeldUps],
     read_registry: ReadRegistry,
+    tenants: AgentTenants,
 ) -> APIRouter:
     """`held_up`: candidates that wait for something else than traffic; called on the event loop."""
     router = APIRouter(tags=["adapters"])
@@ -70,14 +72,25 @@ def adapters_router(
         It uses other threads than those that read: a rollback waits for nobody who looks at old tasks.
         """
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
+        if not caller.may_change(tenants.of(name)):
+            raise NotFound(f"no agent {agent_id!r} of this tenant")
         service = OperatorService(store, name, max_rank, recorded_name(caller))
         registry = await asyncio.to_thread(move, service)
         await read_registry(name)
         return told_of(agent_view(registry, name), held_up())
 
+    def usable(names: Sequence[str], caller: Caller, asked: str | None) -> list[str]:
+        found = [name for name in names if caller.may_use(tenants.of(name))]
+        if not found and asked is not None:
+            raise NotFound(f"no agent {asked!r} of this tenant")
+        return found
+
     @router.get("/v1/adapters", responses=problems(404, 422, 503))
-    @operation(VIEWER, SUBMITTER, OPERATOR, title="List adapters", tool="list_adapters", resource="registry")
+    @operation(
+        VIEWER, SUBMITTER, OPERATOR, reach="own", title="List adapters", tool="list_adapters", resource="registry"
+    )
     async def adapters(
+        caller: CallerOf,
         agent_id: Annotated[AgentId | None, Query(description="Only this agent.")] = None,
         limit: Annotated[
             int | None,
@@ -98,7 +111,7 @@ def adapters_router(
 
         def read() -> Page[AgentView]:
             registry = store.read()
-            names = chosen_agents(agents, registry, agent_id)
+            names = usable(chosen_agents(agents, registry, agent_id), caller, agent_id)
             items = [told_of(agent_view(registry, name, limit, before), held) for name in names]
             at = begin(min(len(registry.agent(names[0]).versions), NEWEST if before is None else before), limit)
             return Page(items=items, next=cursor_of([at]) if agent_id is not None and at > 0 else None)
@@ -106,24 +119,25 @@ def adapters_router(
         return await threads.run(read)
 
     @router.get("/v1/adapters/{agent_id}", responses=problems(404, 422, 503))
-    @operation(VIEWER, SUBMITTER, OPERATOR)
-    async def agent(agent_id: WhichAgent) -> AgentView:
+    @operation(VIEWER, SUBMITTER, OPERATOR, reach="own")
+    async def agent(agent_id: WhichAgent, caller: CallerOf) -> AgentView:
         """Show one agent's versions and aliases."""
         registry = await threads.run(store.read)
-        (name,) = chosen_agents(agents, registry, agent_id)
+        (name,) = usable(chosen_agents(agents, registry, agent_id), caller, agent_id)
         return told_of(agent_view(registry, name), held_up())
 
     @router.get("/v1/adapters/{agent_id}/{version}", responses=problems(404, 422, 503))
-    @operation(VIEWER, SUBMITTER, OPERATOR, title="Show an adapter", tool="show_adapter")
-    async def version(agent_id: WhichAgent, version: WhichVersion) -> VersionDetail:
+    @operation(VIEWER, SUBMITTER, OPERATOR, reach="own", title="Show an adapter", tool="show_adapter")
+    async def version(agent_id: WhichAgent, version: WhichVersion, caller: CallerOf) -> VersionDetail:
         """Show one adapter version whole: its card (data window, hyperparameters, metrics), its training curves, and
         every decision on it with the evidence. It tells why a version was promoted, rejected or rolled back.
         """
+        usable([agent_id], caller, agent_id)
         detail = await threads.run(version_detail, store, book, agents, agent_id, version)
         return with_hold(detail, held_up().get(detail.agent_id, ()))
 
     @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
-    @operation(OPERATOR, effect=Effect.REPLACES, title="Promote an adapter", tool="promote")
+    @operation(OPERATOR, effect=Effect.REPLACES, reach="own", title="Promote an adapter", tool="promote")
     async def promote(agent_id: WhichAgent, asked: PromoteRequest, caller: CallerOf) -> AgentView:
         """Make a version the primary by hand, so that it answers all users at once, without the proof of an experiment.
         A watch begins: the old primary keeps a small share and can still win.
@@ -133,7 +147,7 @@ def adapters_router(
         )
 
     @router.post("/v1/adapters/{agent_id}/rollback", responses=MOVED)
-    @operation(OPERATOR, effect=Effect.REPLACES, title="Roll an adapter back", tool="rollback")
+    @operation(OPERATOR, effect=Effect.REPLACES, reach="own", title="Roll an adapter back", tool="rollback")
     async def rollback(agent_id: WhichAgent, asked: RollBackRequest, caller: CallerOf) -> AgentView:
         """Take a version out of the traffic at once: a candidate ends its experiment, a primary is replaced by the one
         before it. Works while frozen, too. A harmful candidate is rolled back by the fleet itself.
@@ -143,19 +157,19 @@ def adapters_router(
         )
 
     @router.post("/v1/adapters/{agent_id}/freeze", responses=MOVED)
-    @operation(OPERATOR, effect=Effect.SETS, title="Freeze an agent", tool="freeze")
+    @operation(OPERATOR, effect=Effect.SETS, reach="own", title="Freeze an agent", tool="freeze")
     async def freeze(agent_id: WhichAgent, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
         return await apply_move(agent_id, caller, lambda service: service.decide(Freeze(), asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/unfreeze", responses=MOVED)
-    @operation(OPERATOR, effect=Effect.SETS, title="Unfreeze an agent", tool="unfreeze")
+    @operation(OPERATOR, effect=Effect.SETS, reach="own", title="Unfreeze an agent", tool="unfreeze")
     async def unfreeze(agent_id: WhichAgent, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Let a frozen agent learn again: experiments begin, and what proves better is promoted."""
         return await apply_move(agent_id, caller, lambda service: service.decide(Unfreeze(), asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/reanchor", responses=MOVED)
-    @operation(OPERATOR, effect=Effect.SETS, title="Take the scorer as it is now", tool="reanchor")
+    @operation(OPERATOR, effect=Effect.SETS, reach="own", title="Take the scorer as it is now", tool="reanchor")
     async def reanchor(agent_id: WhichAgent, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Accept a scorer that has drifted because it was changed on purpose: its scores of the anchors become the
         measure, and learning goes on. Once the scorer is as it was, learning goes on by itself.

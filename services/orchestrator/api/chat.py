@@ -67,26 +67,27 @@ def chat_router(service: ChatService) -> APIRouter:
         return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
 
     @router.get("/v1/models", response_model=ModelList)
-    @operation(VIEWER, SUBMITTER, OPERATOR)
+    @operation(VIEWER, SUBMITTER, OPERATOR, reach="own")
     async def models(
         request: Request,
+        caller: CallerOf,
         limit: Annotated[int | None, Query(description=ONE_PAGE)] = None,
         after_id: Annotated[str | None, Query(description=ONE_PAGE)] = None,
         before_id: Annotated[str | None, Query(description=ONE_PAGE)] = None,
     ) -> Any:
         """List the fleet's agents, and the versions of each that can be asked for."""
         if messages.VERSION in request.headers:
-            return JSONResponse(messages.write_models(*(model.id for model in service.models())))
-        return ModelList(data=service.models())
+            return JSONResponse(messages.write_models(*(model.id for model in service.models(caller))))
+        return ModelList(data=service.models(caller))
 
     @router.get("/v1/models/{model}", response_model=Model, responses=problems(404))
-    @operation(VIEWER, SUBMITTER, OPERATOR)
-    async def model(model: Annotated[str, InPath(max_length=128)], request: Request) -> Any:
+    @operation(VIEWER, SUBMITTER, OPERATOR, reach="own")
+    async def model(model: Annotated[str, InPath(max_length=128)], request: Request, caller: CallerOf) -> Any:
         """Show one of them."""
-        for one in service.models():
+        for one in service.models(caller):
             if one.id == model:
                 return JSONResponse(messages.write_model(one.id)) if messages.VERSION in request.headers else one
-        raise unknown_model(model, (one.id for one in service.models()))
+        raise unknown_model(model, (one.id for one in service.models(caller)))
 
     return router
 

@@ -11,6 +11,7 @@ from typing import Any
 from ratchet.dialects.chat import DONE, FIRST_DELTA, begin_chunk, calls_delta, write_chunk, write_usage
 from ratchet.dialects.dialect import Parsed
 from ratchet.logs.best_answer import ranked
+from ratchet.logs.tenants import own_id
 from ratchet.openai.chat import (
     ChatAnswer,
     ChatChoice,
@@ -147,7 +148,7 @@ def _best(lines: Sequence[Interaction], count: int) -> list[Interaction]:
 def _head(line: Interaction) -> dict[str, Any]:
     weights = line.adapter_sha256
     return {
-        "id": f"chatcmpl-{line.task_id}",
+        "id": f"chatcmpl-{own_id(line.task_id)}",
         "created": int(line.timestamp.timestamp()),
         "model": f"{line.agent_id}@{line.adapter_version}",
         "system_fingerprint": f"adapter-{weights[:12]}" if weights else line.engine,
@@ -165,7 +166,7 @@ def _extras(
 ) -> RatchetExtras:
     best = chosen[0]
     return RatchetExtras(
-        task_id=best.task_id,
+        task_id=own_id(best.task_id),
         agent_id=best.agent_id,
         adapter_version=best.adapter_version,
         adapter_sha256=best.adapter_sha256,

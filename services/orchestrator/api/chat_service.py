@@ -20,6 +20,7 @@ from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Fault, Problem
 from ratchet.http.server.idempotency import key_reused
 from ratchet.http.work import Threads
+from ratchet.logs.tenants import AgentTenants, own_id
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.completions import Model
 from ratchet.service.errors import Reject
@@ -92,6 +93,7 @@ class ChatService:
         read_registry: ReadRegistry,
         group_size: int,
         clock: Callable[[], datetime],
+        tenants: AgentTenants,
     ) -> None:
         """`names`: what agents may be called besides; `group_size`: of tasks that do not say."""
         self._tasks = tasks
@@ -103,21 +105,26 @@ class ChatService:
         self._read_registry = read_registry
         self._group_size = group_size
         self._clock = clock
+        self._tenants = tenants
         self._retries = Retries()
         self._conversations = Conversations()
 
     async def ask(self, question: Question) -> str:
         """The id of the task it is, on its way when this returns. Raises Problem, BusError, DiskFull, JournalError."""
-        model = model_of(question.request.model, await self._models_for(question.request.model), self._names)
+        models = await self._models_for(question.request.model, question.caller)
+        model = model_of(question.request.model, models, self._names)
         request = question.request.model_copy(update={"model": model})
         body = request.model_dump_json().encode()
-        task_id = self._task_id(question, body)
+        asked_id = self._task_id(question, body)
+        task_id = question.caller.key_of(asked_id)
         self._retries.add_unfinished(task_id, question.caller.name, body)
         session = self._conversations.session_of(question.request, question.caller.name, task_id)
         task = task_of(request, task_id, self._clock(), group_size=self._group_size, session_id=session)
+        if task.session_id is not None:
+            task = task.model_copy(update={"session_id": question.caller.key_of(task.session_id)})
         unasked = frozenset({"session_id"} if named_session(request) is None else ())
         try:
-            await self._tasks.submit(task, question.caller, same=task_id == question.key, unasked=unasked)
+            await self._tasks.submit(task, question.caller, same=asked_id == question.key, unasked=unasked)
         except SaysSomethingElse:
             raise key_reused("request") from None
         except ExpiredResult as error:
@@ -162,19 +169,26 @@ class ChatService:
         """The client has the answer: the same request again is a new one."""
         self._retries.remove_finished(task_id)
 
-    def models(self) -> list[Model]:
-        """Every agent with its versions that can be asked for, then what agents are called besides."""
-        return [*self._own_models(), *(Model(id=name, created=0) for name in self._names if name != ANY)]
+    def models(self, caller: Caller) -> list[Model]:
+        """Return every agent that the caller may use, with its versions that can be asked for, then what agents are
+        called besides.
+        """
+        called = (name for name, agent in self._names.items() if name != ANY and self._may_use(caller, agent))
+        return [*self._own_models(caller), *(Model(id=name, created=0) for name in called)]
 
-    async def _models_for(self, asked: str) -> set[str]:
+    def _may_use(self, caller: Caller, model: str) -> bool:
+        return caller.may_use(self._tenants.of(model.partition(AT)[0]))
+
+    async def _models_for(self, asked: str, caller: Caller) -> set[str]:
         """Names of the fleet's own."""
         agent_id, at, version = asked.partition(AT)
         if at and agent_id in self._arms and version not in self._arms[agent_id].offered:
             await self._read_registry(agent_id)
-        return {model.id for model in self._own_models()}
+        return {model.id for model in self._own_models(caller)}
 
-    def _own_models(self) -> list[Model]:
-        return [model for agent_id, arms in self._arms.items() for model in _models(agent_id, arms)]
+    def _own_models(self, caller: Caller) -> list[Model]:
+        own = ((agent_id, arms) for agent_id, arms in self._arms.items() if self._may_use(caller, agent_id))
+        return [model for agent_id, arms in own for model in _models(agent_id, arms)]
 
     def _task_id(self, question: Question, body: bytes) -> str:
         given = question.request.metadata and question.request.metadata.task_id
@@ -186,7 +200,8 @@ class ChatService:
 
 def task_headers(task_id: str) -> dict[str, str]:
     """Ids are any text; a header is ASCII, percent-encoded where it must be."""
-    return {"x-ratchet-task-id": quote(task_id), "x-request-id": quote(task_id)}
+    shown = quote(own_id(task_id))
+    return {"x-ratchet-task-id": shown, "x-request-id": shown}
 
 
 def _not_answered(task_id: str, result: Result | None) -> Problem:

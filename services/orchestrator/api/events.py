@@ -33,7 +33,7 @@ from schemas.api.events import (
     TrainingMoved,
     stream_event_model,
 )
-from services.orchestrator.observation.event_hub import EventHub
+from services.orchestrator.observation.event_hub import EventHub, Only
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -114,8 +114,8 @@ def events_router(hub: EventHub) -> APIRouter:
             raise too_many("as many clients listen already as there is room for", RETRY_AFTER_S)
         if who != LOCAL and hub.has_enough(who.name):
             raise too_many(f"{who.name} listens in a quarter of all places already", RETRY_AFTER_S)
-        owner = who.owner if who.own_only else None
-        return EventStream(hub.stream(last_event_id or after, parse_kinds(kinds), who.name, owner))
+        only = Only(who.owner if who.own_only else None, who.tenant if who.is_bound else None)
+        return EventStream(hub.stream(last_event_id or after, parse_kinds(kinds), who.name, only))
 
     return router
 

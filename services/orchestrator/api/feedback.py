@@ -39,7 +39,7 @@ def feedback_router(service: FeedbackService) -> APIRouter:
         """
         key = id_from_key(caller, ROUTE, idempotency_key) if idempotency_key else f"feedback-{uuid.uuid4().hex}"
         feedback = Feedback(
-            task_id=given.task_id,
+            task_id=caller.key_of(given.task_id),
             score=given.value,
             metadata=given.metadata,
             sample=given.sample,
@@ -48,7 +48,8 @@ def feedback_router(service: FeedbackService) -> APIRouter:
             feedback_id=given.feedback_id,
         )
         try:
-            return await service.take(feedback, given.feedback_id or key, given_by=caller)
+            feedback_id = caller.key_of(given.feedback_id) if given.feedback_id else key
+            return caller.show(await service.take(feedback, feedback_id, given_by=caller))
         except UnknownTask as error:
             raise Problem(404, "No such task", str(error), "unknown-task") from None
         except NoSuchAnswer as error:

@@ -14,7 +14,9 @@ from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import topology_of
 from ratchet.experiments.programs import ProgramBook
 from ratchet.http.work import Threads
+from ratchet.logs.tenants import AgentTenants
 from ratchet.runs.api import TrainingRuns, trainings_router
+from ratchet.service.settings import pairs
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
@@ -106,6 +108,7 @@ class OrchestratorApi:
                 threads,
                 self._held_up,
                 self._read_registry,
+                AgentTenants(pairs(settings.agent_tenants)),
             ),
             experiments_router(self._book, self._experiments, threads),
             programs_router(

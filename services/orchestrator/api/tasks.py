@@ -57,9 +57,9 @@ def tasks_router(
     router = APIRouter(tags=["tasks"])
 
     def find(task_id: str, caller: Caller) -> Entry:
-        known = ledger.find(task_id)
-        if known is None or not caller.may_see(known.owner):
-            if ledger.has_forgotten(task_id):
+        known = ledger.find(caller.key_of(task_id))
+        if known is None or not caller.may_see(known.task_id, known.owner):
+            if ledger.has_forgotten(caller.key_of(task_id)):
                 raise Problem(410, "Gone", "the task was answered, and its lines are no longer kept", "forgotten")
             raise Problem(404, "No such task", "no task of this id was admitted by this fleet", "unknown-task")
         return known
@@ -69,15 +69,18 @@ def tasks_router(
     ) -> Any:
         keyed = submission.task_id is None and key is not None
         task_id = submission.task_id or _made_up(caller, route, key)
+        keys = {"task_id": caller.key_of(task_id)}
+        if submission.session_id is not None:
+            keys["session_id"] = caller.key_of(submission.session_id)
         try:
-            await service.submit(submission.model_copy(update={"task_id": task_id}), caller, same=keyed)
+            await service.submit(submission.model_copy(update=keys), caller, same=keyed)
         except SaysSomethingElse:
             raise key_reused("task") from None
         except ExpiredResult as error:
             raise Problem(410, "Gone", str(error), "forgotten") from None
-        result = await while_connected(request, service.answer(task_id, wait_s))
+        result = await while_connected(request, service.answer(keys["task_id"], wait_s))
         if result is not None:
-            return result
+            return caller.show(result)
         location = f"/v1/tasks/{quote(task_id)}"
         accepted = TaskAccepted(task_id=task_id, location=location)
         return Response(accepted.model_dump_json(), 202, {"Location": location}, "application/json")
@@ -150,9 +153,10 @@ def tasks_router(
             agent_id=agent_id,
             own=own,
             owner=caller.owner if caller.own_only else None,
+            tenant=caller.tenant if caller.is_bound else None,
         )
         following = None if page.next is None else cursor_of([page.next])
-        return Page(items=page.items, next=following)
+        return caller.show(Page(items=page.items, next=following))
 
     @router.get("/v1/tasks/{task_id:path}", responses=problems(404, 410, 503))
     @operation(VIEWER, OWN_TASKS, OPERATOR, title="Show a task", tool="get_task", resource="tasks")
@@ -161,9 +165,10 @@ def tasks_router(
         the scorer's reason, the adapter version it got and why (experiment, share), and the Result. Start here to
         explain an answer.
         """
-        history = await threads.run(read_history, logs_dir, find(task_id, caller))
+        known = find(task_id, caller)
+        history = await threads.run(read_history, logs_dir, known)
         blind = {"arm": None} if caller.own_only and history.state == "open" else {}
-        return history.model_copy(update={"feedback": feedback(task_id)} | blind)
+        return caller.show(history.model_copy(update={"feedback": feedback(known.task_id)} | blind))
 
     @router.delete("/v1/tasks/{task_id:path}", responses=problems(404, 409, 410, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.REPLACES, title="Cancel a task", tool="cancel_task")
@@ -171,9 +176,9 @@ def tasks_router(
         """Cancel an open task: its rollouts end, its Result is `cancelled`, and no training learns from it. What was
         used until then is logged. A task that has ended stays as it is (409).
         """
-        find(task_id, caller)
+        known = find(task_id, caller)
         try:
-            return await service.cancel(task_id, caller)
+            return caller.show(await service.cancel(known.task_id, caller))
         except AlreadyClosed as error:
             raise Problem(409, "Has ended", str(error), "task-ended") from None
 

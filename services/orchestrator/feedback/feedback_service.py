@@ -100,7 +100,7 @@ class FeedbackService:
     def _answer(self, feedback: Feedback, given_by: Caller | None) -> tuple[Result, int]:
         """The Result of its task, and the number of the sample it is about."""
         known = self._ledger.find(feedback.task_id)
-        if known is None or (given_by is not None and not given_by.may_see(known.owner)):
+        if known is None or (given_by is not None and not given_by.may_see(known.task_id, known.owner)):
             raise UnknownTask(
                 f"no task {feedback.task_id!r} was admitted by this fleet: feedback names the task_id of a Result"
             )

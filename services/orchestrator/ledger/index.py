@@ -35,6 +35,10 @@ ENDINGS = {"ok": 0, "failed": 1, "expired": 2, "cancelled": 3}
 """The column `ended`; null while the task is open."""
 
 
+TENANT_IS = "iif(task_id GLOB 'tenant:*/*', substr(task_id, 1, instr(task_id, '/')), '')"
+"""The beginning of the key of a task's tenant (`key_beginning`), in SQL."""
+
+
 class Entry(NamedTuple):
     """A task's row in the table."""
 
@@ -82,7 +86,7 @@ class TaskIndex(Index):
     """The table of tasks, and of what is promised to their users."""
 
     VERSION = 2
-    SCHEMA = """
+    SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS tasks (
     sequence INTEGER PRIMARY KEY,
     task_id TEXT NOT NULL UNIQUE,
@@ -98,6 +102,7 @@ CREATE TABLE IF NOT EXISTS tasks (
 CREATE INDEX IF NOT EXISTS open_tasks ON tasks (deadline) WHERE result IS NULL;
 CREATE INDEX IF NOT EXISTS owned_tasks ON tasks (owner, sequence) WHERE owner IS NOT NULL;
 CREATE INDEX IF NOT EXISTS unanswered_tasks ON tasks (ended) WHERE ended > 0;
+CREATE INDEX IF NOT EXISTS tenants_tasks ON tasks ({TENANT_IS}, sequence) WHERE task_id GLOB 'tenant:*/*';
 CREATE TABLE IF NOT EXISTS waiters (
     task_id TEXT NOT NULL, reply_to TEXT NOT NULL, correlation_id TEXT, UNIQUE (task_id, reply_to, correlation_id)
 );

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+
+from ratchet.logs.tenants import own_id, tenant_of
 
 SIZE = 4096
 """Events in the ring."""
@@ -32,12 +34,32 @@ HEARTBEAT = b": still here\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`frame` is what a client gets: the lines of a server-sent event, with its empty line. `owner`: of its task."""
+    """`frame` is what a client gets: the lines of a server-sent event, with its empty line. `owner`, `tenant`: of its
+    task. `own_frame`: what clients of that tenant get, where they know the task by another id.
+    """
 
     number: int
     kind: str
     frame: bytes
     owner: str | None = None
+    tenant: str | None = None
+    own_frame: bytes | None = None
+
+
+class Only(NamedTuple):
+    """The owner, and the tenant, whose events alone a client gets; None: anybody's."""
+
+    owner: str | None = None
+    tenant: str | None = None
+
+    def frame(self, event: Event) -> bytes | None:
+        """Return what a client gets of the event; None where it is not for the client."""
+        if self.owner not in (None, event.owner) or self.tenant not in (None, event.tenant):
+            return None
+        return event.frame if self.tenant is None or event.own_frame is None else event.own_frame
+
+
+EVERYTHING = Only()
 
 
 class EventHub:
@@ -63,17 +85,29 @@ class EventHub:
         """Up to this number events were passed over because nobody listened."""
         self._wake = asyncio.Event()
         self._pulse: asyncio.TimerHandle | None = None
-        self._parts: dict[tuple[int, frozenset[str], str | None], tuple[bytes, int]] = {}
+        self._parts: dict[tuple[int, frozenset[str], Only], tuple[bytes, int]] = {}
         self._closed = False
         self._of: Counter[str] = Counter()
         self.clients = 0
 
-    def publish(self, kind: str, data: Any, owner: str | None = None) -> None:
+    def publish(self, kind: str, data: Any) -> None:
         """`data`: what msgspec writes as a JSON object, on one line."""
         self._last += 1
+        self._put(Event(self._last, kind, self._frame(kind, data)))
+
+    def publish_task(self, kind: str, data: Mapping[str, Any], owner: str | None) -> None:
+        """The same of a task, whose key is in the field `task_id`."""
+        self._last += 1
+        key = data["task_id"]
+        own = None if (shown := own_id(key)) == key else self._frame(kind, {**data, "task_id": shown})
+        self._put(Event(self._last, kind, self._frame(kind, data), owner, tenant_of(key), own))
+
+    def _frame(self, kind: str, data: Any) -> bytes:
         body = msgspec.json.encode(data)
-        frame = b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id_of(self._last).encode(), kind.encode(), body)
-        self._ring[self._last % self._size] = Event(self._last, kind, frame, owner)
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id_of(self._last).encode(), kind.encode(), body)
+
+    def _put(self, event: Event) -> None:
+        self._ring[self._last % self._size] = event
         if self.clients and self._pulse is None:
             delay = max(PULSE_S, PULSE_PER_CLIENT_S * self.clients)
             self._pulse = asyncio.get_running_loop().call_later(delay, self._wake_all)
@@ -106,11 +140,11 @@ class EventHub:
         return sum(len(event.frame) for event in self._ring if event is not None)
 
     async def stream(
-        self, last_id: str | None, kinds: frozenset[str], caller: str = "", owner: str | None = None
+        self, last_id: str | None, kinds: frozenset[str], caller: str = "", only: Only = EVERYTHING
     ) -> AsyncGenerator[bytes, None]:
         """From the event after `last_id` on, or from now on; no `kinds` means all. Close it, so that it is counted.
 
-        `owner`: whose events alone.
+        `only`: whose events alone.
         """
         self._count(caller, 1)
         clock = asyncio.get_running_loop().time
@@ -126,7 +160,7 @@ class EventHub:
                 if (oldest := self._last - self._size) > place:
                     missed, place = oldest - place, oldest
                     yield self._gap(missed, place)
-                part, place = self._part(place, kinds, owner) if place < self._last else (b"", place)
+                part, place = self._part(place, kinds, only) if place < self._last else (b"", place)
                 if part or clock() - said >= self._heartbeat_s:
                     yield part or HEARTBEAT
                     said = clock()
@@ -151,24 +185,24 @@ class EventHub:
         self._wake.set()
         self._wake = asyncio.Event()
 
-    def _part(self, place: int, kinds: frozenset[str], owner: str | None) -> tuple[bytes, int]:
+    def _part(self, place: int, kinds: frozenset[str], only: Only) -> tuple[bytes, int]:
         """The next events after a place, and the place after them."""
-        made = self._parts.get((place, kinds, owner))
+        made = self._parts.get((place, kinds, only))
         if made is None:
-            made = self._parts[place, kinds, owner] = self._join_frames(place, kinds, owner)
+            made = self._parts[place, kinds, only] = self._join_frames(place, kinds, only)
         return made
 
-    def _join_frames(self, place: int, kinds: frozenset[str], owner: str | None) -> tuple[bytes, int]:
+    def _join_frames(self, place: int, kinds: frozenset[str], only: Only) -> tuple[bytes, int]:
         frames: list[bytes] = []
         size = 0
         while place < self._last and size < WRITE_BYTES:
             place += 1
             event = self._ring[place % self._size]
-            if event is None or event.number != place or (owner is not None and event.owner != owner):
+            if event is None or event.number != place or (frame := only.frame(event)) is None:
                 continue
             if not kinds or event.kind in kinds:
-                frames.append(event.frame)
-                size += len(event.frame)
+                frames.append(frame)
+                size += len(frame)
         return b"".join(frames), place
 
     def _place_of(self, last_id: str | None) -> tuple[int, int | None]:

@@ -87,7 +87,7 @@ class Watcher:
             self._hub.pass_over()
             return
         line = lines[0]
-        self._hub.publish(
+        self._hub.publish_task(
             "task.settled",
             {
                 "task_id": work.task_id,

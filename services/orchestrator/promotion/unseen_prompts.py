@@ -162,6 +162,7 @@ class PromptRow(msgspec.Struct):
     program: str | None = None
     task_type: str | None = None
     session_id: str | None = None
+    kept_apart: bool = False
     input: msgspec.Raw = msgspec.Raw()
 
 
@@ -205,6 +206,8 @@ class _Reading:
             self._take_group(group, key, is_kept=position < self._end)
 
     def _take_group(self, group: Sequence[PromptRow], key: int, *, is_kept: bool) -> None:
+        if group[0].kept_apart:
+            return
         first, scored = group[0], next((row for row in group if row.score is not None), None)
         if first.adapter_version != self._primary or scored is None or first.program or is_censored(first.select):
             return

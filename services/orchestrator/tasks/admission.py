@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ratchet.grammars.grammar import FormatRefused, check_format
 from ratchet.logs.best_answer import FIRST_PASSING, is_best
+from ratchet.logs.tenants import AgentTenants, tenant_of
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Sampling, Work
@@ -26,13 +27,20 @@ class AdmissionPolicy:
     """Of one task: each line of its group repeats what it was asked."""
     judge_selects: bool = False
     """Whether the fleet has a judge that can be asked to choose."""
+    tenants: AgentTenants = field(default_factory=AgentTenants)
 
     def agent_for(self, task: Task) -> str:
-        """The agent the task names, or the fleet's first. Raises Reject for one that is not of this fleet."""
-        if task.agent_id is None:
-            return self.agents[0]
-        if task.agent_id not in self.agents:
-            raise Reject(f"unknown agent {task.agent_id!r}: this fleet has {', '.join(self.agents)} (RATCHET_AGENTS)")
+        """Return the agent that the task names, or the first that its tenant may use.
+
+        Raises Reject for one that is not of this fleet, or is another tenant's.
+        """
+        tenant = tenant_of(task.task_id)
+        agents = [agent for agent in self.agents if self.tenants.may_use(tenant, agent)]
+        if task.agent_id is None and agents:
+            return agents[0]
+        if task.agent_id not in agents:
+            there = ", ".join(agents) or "none for this tenant"
+            raise Reject(f"unknown agent {task.agent_id!r}: this fleet has {there} (RATCHET_AGENTS)")
         return task.agent_id
 
     def check_size(self, task: Task, size: int) -> None:
@@ -99,6 +107,7 @@ def admit(
         "reply_to": origin.reply_to,
         "correlation_id": origin.correlation_id,
         "owner": origin.owner,
+        "kept_apart": None if policy.tenants.teaches(tenant_of(task.task_id), policy.agent_for(task)) else True,
     }
     return Work.from_valid(fields)
 

@@ -12,6 +12,7 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
+from ratchet.logs.tenants import DEFAULT, MARK, tenant_of
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
@@ -72,7 +73,7 @@ class Intake:
         origin = Origin(delivery.reply_to, delivery.correlation_id)
         try:
             task = self._decode_task(delivery)
-            await self._check(task, len(delivery.body))
+            await self._check(task, len(delivery.body), DEFAULT)
         except Reject as refusal:
             metrics.tasks_refused.inc()
             await self._results.refuse(_task_id_of(delivery.body), str(refusal), origin)
@@ -88,7 +89,8 @@ class Intake:
             )
         return decode_delivery(Task, delivery)
 
-    async def _check(self, task: Task, size: int) -> None:
+    async def _check(self, task: Task, size: int, tenant: str) -> None:
+        check_keys(task, tenant)
         arms = self._arms[self._policy.agent_for(task)]
         if not arms.offers(task):
             await self._read_registry(arms.agent_id)
@@ -101,12 +103,12 @@ class Intake:
         if task.deadline is not None:
             self._policy.check_deadline(task, self._clock())
 
-    async def submit(self, task: Task, owner: str | None = None) -> bool:
+    async def submit(self, task: Task, owner: str | None = None, tenant: str = DEFAULT) -> bool:
         """Admit a task whose caller looks for the answer itself: nothing is sent back. True if it is new.
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
-        await self._check(task, len(task.encode()))
+        await self._check(task, len(task.encode()), tenant)
         known = await self._find_or_admit(task, Origin(owner=owner))
         if known is None:
             return True
@@ -212,6 +214,13 @@ class Intake:
         else:  # who asks again gets it; else its deadline ends it
             log.info("no-asker", f"nobody gets its Work: there is no queue {work.work_to!r} (work_to)")
             self._unsent.add(work.task_id)
+
+
+def check_keys(task: Task, tenant: str) -> None:
+    """Raises Reject for a task, or a session, under the key of another tenant than the one that sends it."""
+    for name, key in (("task_id", task.task_id), ("session_id", task.session_id)):
+        if key is not None and tenant_of(key) != tenant:
+            raise Reject(f"{name} may not begin with {MARK!r}: that is how the fleet keeps tenants' tasks apart")
 
 
 def _task_id_of(body: bytes) -> str:

@@ -7,6 +7,7 @@ import asyncio
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import RESULTS
+from ratchet.logs.tenants import DEFAULT, tenant_of, with_own_ids
 from ratchet.service.errors import BusError, RatchetError
 from ratchet.service.telemetry import Log
 from schemas.messages.result import Result
@@ -28,16 +29,22 @@ class ResultSender:
         self._ledger = ledger
 
     async def send(self, task_id: str, result: bytes, origin: Origin) -> None:
-        """To `results`, to the origin, and to those who waited. Returns when all are confirmed.
+        """Send it to `results`, to the origin, and to those who waited. Returns when all are confirmed.
+
+        Those of tenants other than `default` don't go to `results`, which others read.
 
         Raises BusError where the broker did not take it, ReplyFailed, StorageUnavailable where it is not known
         who waited, and whatever an origin makes the bus raise.
         """
         message_id = derived_id(task_id, "result")
         waiters = self._ledger.index.waiters(task_id)
-        publish = self._bus.publish(
-            RESULTS, result, type=Result.TYPE, message_id=message_id, correlation_id=origin.correlation_id
-        )
+        if tenant_of(task_id) == DEFAULT:
+            publish = self._bus.publish(
+                RESULTS, result, type=Result.TYPE, message_id=message_id, correlation_id=origin.correlation_id
+            )
+        else:
+            result = with_own_ids(Result.decode(result)).encode()
+            publish = asyncio.sleep(0)
         if origin.reply_to is None and not waiters:
             await publish
             return

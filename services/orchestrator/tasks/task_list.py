@@ -16,11 +16,12 @@ import msgspec
 from ratchet.logs.names import ASSIGNMENTS, OWN_TASKS
 from ratchet.logs.rows import WorkRow, question
 from ratchet.logs.source import Source, open_source
+from ratchet.logs.tenants import key_beginning
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 from schemas.api.tasks import TaskSummary
 from schemas.messages.result import Result
-from services.orchestrator.ledger.index import ENDINGS
+from services.orchestrator.ledger.index import ENDINGS, TENANT_IS
 
 StateFilter = Literal["open", "closed", "ok", "failed", "expired", "cancelled"]
 
@@ -72,13 +73,14 @@ def task_page(
     agent_id: str | None = None,
     own: bool = True,
     owner: str | None = None,
+    tenant: str | None = None,
 ) -> TaskPage:
-    """`before`: the place that the page before named. `own`: with the fleet's own. `owner`: whose alone.
+    """`before`: the place that the page before named. `own`: with the fleet's own. `owner`, `tenant`: whose alone.
 
     Raises JournalError.
     """
     scanned = limit if agent_id is None else MOST_SCANNED
-    rows = _rows(index, state, NEWEST if before is None else before, scanned + 1, own=own, owner=owner)
+    rows = _rows(index, state, NEWEST if before is None else before, scanned + 1, own=own, owner=owner, tenant=tenant)
     kept = [row for row in rows[:scanned] if agent_id in (None, _agent_of(row))]
     shown = kept[:limit]
     if len(kept) > limit:
@@ -112,14 +114,19 @@ def summary(row: TaskRow, work: bytes | None, *, blind: bool = False) -> TaskSum
 
 
 def _rows(
-    index: Path, state: StateFilter | None, before: int, limit: int, *, own: bool, owner: str | None
+    index: Path, state: StateFilter | None, before: int, limit: int, *, own: bool, owner: str | None, tenant: str | None
 ) -> list[TaskRow]:
     """In the order of sequence numbers, the highest first; all open tasks are gone through for a page of them."""
-    chosen = _WHERE[state] + ("" if own else _USERS) + ("" if owner is None else " AND owner = ?")
+    chosen = _WHERE[state] + ("" if own else _USERS)
+    parameters: list[int | str] = [before]
+    if owner is not None:
+        chosen, parameters = f"{chosen} AND owner = ?", [*parameters, owner]
+    if tenant is not None:
+        chosen, parameters = f"{chosen} AND {TENANT_IS} = ?", [*parameters, key_beginning(tenant)]
     query = f"SELECT {', '.join(TaskRow._fields)} FROM {chosen} ORDER BY sequence DESC LIMIT ?"
     try:
         with closing(sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            return [TaskRow(*row) for row in db.execute(query, (before, *([] if owner is None else [owner]), limit))]
+            return [TaskRow(*row) for row in db.execute(query, (*parameters, limit))]
     except sqlite3.Error as error:
         raise JournalError(f"the index {index} can't be read now ({error}): try again") from None
 

@@ -86,10 +86,11 @@ class TaskService:
         `unasked`: fields that its sender did not name, so that they may differ.
 
         A caller that is cancelled leaves a task admitted or not, never half.
+        Its ids are keys (`Caller.key_of`).
         Raises ForeignTask, Reject (ExpiredResult), BusError, DiskFull, JournalError.
         """
-        new = await asyncio.shield(asyncio.ensure_future(self._intake.submit(task, caller.owner)))
-        if not new and (known := self._ledger.find(task.task_id)) and not caller.may_see(known.owner):
+        new = await asyncio.shield(asyncio.ensure_future(self._intake.submit(task, caller.owner, caller.tenant)))
+        if not new and (known := self._ledger.find(task.task_id)) and not caller.may_see(known.task_id, known.owner):
             raise ForeignTask("a task with this task_id is known, and is not yours: name another task_id")
         if same and not new and differs(task, await self._work(task.task_id), unasked):
             raise SaysSomethingElse(f"task {task.task_id} is known, and asks something else")

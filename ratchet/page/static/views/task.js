@@ -225,7 +225,8 @@ function Conversation({ segments }) {
   const many = segments.length > 1;
   return html`<details class="conversation"><summary>Turn by turn, ${plural(segments.length, "segment")}</summary>
     ${segments.map((segment, index) => html`
-      <div class="why">${many ? `segment ${index + 1}: ` : ""}${segment.role ? `${segment.role} ${segment.adapter_version}; ` : ""}
+      <div class="why">${many ? `segment ${index + 1}: ` : ""}
+        ${segment.role ? `${segment.role} ${segment.adapter_version}; ` : ""}
         ${segment.broke ? `${words(segment.broke)}; ` : ""}
         ${plural(segment.prompt_tokens, "token")} before, ${count(segment.sampled_tokens)} sampled,
         ${" "}${count(segment.given_tokens)} given in between</div>

@@ -89,7 +89,7 @@ async def test_what_can_t_be_audited_is_not_done(tmp_path: Path) -> None:
 
     async with trainer(tmp_path, mint) as client:
         answer = await client.post("/v1/train", headers=bearer(mint.good(Role.OPERATOR)), json=TRAIN)
-        runs = await client.get("/v1/runs", headers=bearer(mint.good(Role.OPERATOR)))
+        runs = await client.get("/v1/trainings", headers=bearer(mint.good(Role.OPERATOR)))
 
     assert (answer.status_code, answer.json()["type"]) == (503, "audit")
     assert "retry-after" in answer.headers
@@ -100,9 +100,9 @@ async def test_refusals_are_told_with_who_and_why_and_reading_is_not(tmp_path: P
     mint = Mint(tmp_path / "keys")
 
     async with trainer(tmp_path, mint) as client:
-        await client.get("/v1/runs")
+        await client.get("/v1/trainings")
         await client.post("/v1/train", headers=bearer(mint.good(Role.SUBMITTER, "app")), json=TRAIN)
-        await client.get("/v1/runs", headers=bearer(mint.good(Role.VIEWER)))
+        await client.get("/v1/trainings", headers=bearer(mint.good(Role.VIEWER)))
         await client.get("/healthz")
 
     assert [(line["event"], line["who"], line["status"]) for line in audited(tmp_path)] == [
@@ -143,7 +143,7 @@ async def test_a_token_is_in_no_file_no_log_and_no_answer_wherever_it_was_put(tm
     async with trainer(tmp_path, mint) as client:
         for token in (good, bad):
             for headers in (bearer(token), {"Authorization": token}, {"X-Token": token, "Cookie": token}, {}):
-                for method, path in (("GET", f"/v1/runs/{token}"), ("GET", f"/{token}"), ("POST", "/v1/train")):
+                for method, path in (("GET", f"/v1/trainings/{token}"), ("GET", f"/{token}"), ("POST", "/v1/train")):
                     body = {"agent_id": token, "request_id": token, "hyperparameters": {"key": token}}
                     answer = await client.request(
                         method, path, params={"token": token, "cursor": token}, json=body, headers=headers

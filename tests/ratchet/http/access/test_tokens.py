@@ -35,7 +35,7 @@ def looked_at(mint: Mint, token: str) -> Claims:
 def test_a_token_says_who_calls_and_as_what(mint: Mint, role: Role) -> None:
     claims = looked_at(mint, mint.good(role, "ci@example.org"))
 
-    assert claims.caller == Caller("ci@example.org", role, claims.jti)
+    assert claims.caller == Caller("ci@example.org", role, claims.jti, is_bound=role is Role.SUBMITTER)
     assert claims.exp - claims.iat == 3600
 
 

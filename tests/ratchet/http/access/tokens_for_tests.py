@@ -23,8 +23,8 @@ class Mint:
         self.keys = KeyFolder(folder)
         self.keys.make()
 
-    def good(self, role: Role, name: str = "somebody") -> str:
-        return issue(self.keys.signing_key(), name, role, 3600, **OURS)[0]
+    def good(self, role: Role, name: str = "somebody", tenant: str | None = None) -> str:
+        return issue(self.keys.signing_key(), name, role, 3600, tenant=tenant, **OURS)[0]
 
     def claims(self, **changed: Any) -> dict[str, Any]:
         """Good ones, but for what is changed; a claim given as None is left out."""

@@ -321,6 +321,15 @@ def test_a_rollout_that_we_lost_is_left_out_of_its_group_and_of_its_mean(tmp_pat
     assert found.counts["samples.lost"] == 1
 
 
+def test_a_task_of_a_tenant_that_its_agent_does_not_learn_from_teaches_nothing(tmp_path: Path) -> None:
+    apart = group("tenant:acme/t", (0.0, 1.0), kept_apart=True, reference_score=1.0)
+
+    found = selected(write_log(tmp_path, [*GOOD, *apart]), replace(POLICY, sources=frozenset(["reference"])))
+
+    assert found.counts["lines.other_tenant"] == 2
+    assert not found.demonstrations.taught
+
+
 def test_a_task_that_was_cancelled_teaches_nothing_its_reference_neither(tmp_path: Path) -> None:
     late = [
         line(
