@@ -54,23 +54,28 @@ class Quota(NamedTuple):
         return self.tokens_a_day is None or self.tokens_today < self.tokens_a_day
 
 
-def charge_of(task: Row[Any], result: Result) -> Charge:
+def charge_of(task: Any, result: Result) -> Charge:
     """Return what a task that has ended costs, at the prices that held when it was released."""
     took = result.usage if result.status == "ok" and result.usage is not None else NOTHING
+    if task.prices is None:
+        return Charge(task.n, task.attempt, 0, 0, took)
     prices = AgentPrices.model_validate_json(task.prices)
     return Charge(task.n, task.attempt, task.reserved, min(task.reserved, cost(took, prices)), took)
 
 
 def reserve(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: float) -> None:
     """Reserve for tasks of a job. That it may is known (`quotas_of`)."""
-    charges = list(charges)
+    if not (charges := list(charges)):
+        return
     _transfer(connection, job, now, ((one, AVAILABLE, RESERVED, one.reserved) for one in charges))
     amount = sum(one.reserved for one in charges)
     connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(reserved=jobs.c.reserved + amount))
 
 
 def settle(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: float) -> None:
-    charges = list(charges)
+    """Settle the reservations of tasks that have ended."""
+    if not (charges := list(charges)):
+        return
     _transfer(connection, job, now, ((one, RESERVED, SPENT, one.spent) for one in charges))
     _transfer(connection, job, now, ((one, RESERVED, AVAILABLE, one.reserved - one.spent) for one in charges))
     reserved, spent = sum(one.reserved for one in charges), sum(one.spent for one in charges)
@@ -109,6 +114,13 @@ def quotas_of(connection: Connection, now: float, tenant: str | None = None) -> 
     for name, count in connection.execute(today.group_by(usage.c.tenant)):
         found[name] = found[name]._replace(tokens_today=int(count or 0))
     return dict(found)
+
+
+def no_tokens(tenant: str, quota: Quota, now: float) -> str:
+    return (
+        f"the tenant {tenant!r} has used {quota.tokens_today:,} of its {quota.tokens_a_day:,} tokens today: "
+        f"it goes on at {next_day(now):%Y-%m-%d %H:%M} UTC"
+    )
 
 
 def day_of(now: float) -> str:

@@ -19,8 +19,8 @@ from schemas.messages.result import TaskUsage
 from schemas.messages.task import Task
 
 MICRO = 1_000_000
-LARGEST = 2**63 - 1
-"""The largest number of micro-units that the database takes."""
+LARGEST = 10**15
+"""The most micro-units that a task is said to cost: sums of it fit the 64 bits of the database."""
 PerMillion = Annotated[Decimal, Field(ge=0, max_digits=15, decimal_places=6)]
 
 
@@ -50,9 +50,9 @@ class Prices(Record):
 
 
 def bounded(task: Task, prices: AgentPrices) -> Task:
-    """Return the task with a bound on all that it costs, and with the wish for its usage."""
+    """Return the task with a bound on all that it costs."""
     wanted = {"samples": task.samples or prices.samples, "max_tokens": task.max_tokens or prices.max_tokens}
-    return task.model_copy(update=wanted | {"needs_usage": True})
+    return task.model_copy(update=wanted)
 
 
 def most_tokens(task: Task, prices: AgentPrices) -> TaskUsage:
@@ -68,8 +68,9 @@ def cost(usage: TaskUsage, prices: AgentPrices) -> int:
 
 
 def micros(amount: Decimal) -> int:
+    """Return the whole micro-units of an amount, which has at most six decimal places."""
     return int(amount * MICRO)
 
 
 def units(amount: int) -> Decimal:
-    return Decimal(amount) / MICRO
+    return (Decimal(amount) / MICRO).quantize(Decimal("0.000001"))
