@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
@@ -20,6 +21,18 @@ from services.manager.tables import jobs, tasks
 
 GRACE_S = 300.0
 """Seconds after its deadline for which the answer to a released task is waited for: the fleet says that it expired."""
+
+
+@dataclass(slots=True)
+class Purse:
+    """The money that a tenant may still reserve, None: as much as it likes; and what is reserved."""
+
+    left: int | None
+    reserved: int
+
+    def spend(self, amount: int) -> None:
+        self.left = None if self.left is None else self.left - amount
+        self.reserved += amount
 
 
 def release(
@@ -45,7 +58,7 @@ def release(
         ).all()
     )
     quotas = quotas_of(connection, now)
-    purses = {tenant: quota.left for tenant, quota in quotas.items()}
+    purses = {tenant: Purse(quota.left, quota.reserved) for tenant, quota in quotas.items()}
     by_agent: dict[str, list[Row[Any]]] = defaultdict(list)
     for job in there:
         if quotas[job.tenant].has_tokens:
@@ -62,7 +75,7 @@ def release(
         ]
         rows = {job.job_id: job for job in its_jobs}
         for job_id, count in order.choose(waiting, window - in_fleet.get(agent_id, 0), weights, now):
-            found += _release(connection, rows[job_id], count, prices.get(agent_id), purses, now)
+            found += _release(connection, rows[job_id], count, prices.get(agent_id), purses[rows[job_id].tenant], now)
     return found
 
 
@@ -71,7 +84,7 @@ def _release(
     job: Row[Any],
     count: int,
     prices: AgentPrices | None,
-    purses: dict[str, int | None],
+    purse: Purse,
     now: float,
 ) -> list[Task]:
     rows = connection.execute(
@@ -82,7 +95,7 @@ def _release(
     ).all()
     new = [(row, task_to_release(row.body, _task_id(job, row), job.deadline, prices)) for row in rows]
     if prices is not None:
-        new = new[: _affordable(connection, job, new, prices, purses, now)]
+        new = new[: _affordable(connection, job, new, prices, purse, now)]
     if not new:
         return []
     charges = [Charge(row.n, row.attempt, _most(task, prices)) for row, task in new if prices is not None]
@@ -105,29 +118,25 @@ def _affordable(
     job: Row[Any],
     new: Sequence[tuple[Any, Task]],
     prices: AgentPrices,
-    purses: dict[str, int | None],
+    purse: Purse,
     now: float,
 ) -> int:
     """Return how many of the tasks can be paid for, and take that out of the tenant's purse.
 
-    A job that can pay for none, and has none in the fleet whose end may free some, is paused.
+    A job that can pay for none is paused, unless tasks in the fleet may free some when they end.
     """
     own = None if job.budget is None else job.budget - job.reserved - job.spent
-    purse = purses.get(job.tenant)
-    count = needed = 0
+    count = needed = most = 0
     for _, task in new:
         most = _most(task, prices)
-        if any(left is not None and needed + most > left for left in (own, purse)):
+        if any(left is not None and needed + most > left for left in (own, purse.left)):
             break
         count, needed = count + 1, needed + most
-    if purse is not None:
-        purses[job.tenant] = purse - needed
-    if not count and not job.released:
-        values = {
-            "state": JobState.PAUSED,
-            "reason": _no_money(job, _most(new[0][1], prices), purse),
-            "changed_at": now,
-        }
+    purse.spend(needed)
+    is_short_itself = own is not None and most > own
+    if not count and not (job.released if is_short_itself else purse.reserved):
+        reason = _no_money(job, most, own if is_short_itself else None, purse)
+        values = {"state": JobState.PAUSED, "reason": reason, "changed_at": now}
         connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
     return count
 
@@ -136,11 +145,10 @@ def _most(task: Task, prices: AgentPrices | None) -> int:
     return 0 if prices is None else cost(most_tokens(task, prices), prices)
 
 
-def _no_money(job: Row[Any], most: int, purse: int | None) -> str:
-    if purse is not None and most > purse:
-        what, left = f"the budget of the tenant {job.tenant!r}", purse
-    else:
-        what, left = f"its budget of {units(job.budget):f}", job.budget - job.reserved - job.spent
+def _no_money(job: Row[Any], most: int, own: int | None, purse: Purse) -> str:
+    """`own`: what is left of the job's budget, where that is what falls short."""
+    what = f"the budget of the tenant {job.tenant!r}" if own is None else f"its budget of {units(job.budget):f}"
+    left = (purse.left or 0) if own is None else own
     return (
         f"{what} can't pay for the next task: it may cost up to {units(most):f}, and {units(left):f} is left. "
         f"`ratchet jobs resume` goes on, with `--budget` for a larger one"
