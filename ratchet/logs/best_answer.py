@@ -28,7 +28,7 @@ from typing import Protocol, TypeVar
 
 from ratchet.logs.votes import Voting, has_vote, vote_of
 from schemas.messages.base import Metadata
-from schemas.messages.result import Result, RolloutEnd
+from schemas.messages.result import Result, RolloutEnd, TaskUsage
 from schemas.messages.task import Select
 from schemas.records.interaction import Interaction
 
@@ -156,9 +156,19 @@ def result_of(lines: Sequence[Interaction]) -> Result:
             "artifact": line.artifact,
             "partial": True if late else None,
             "votes": counted or None,
+            "usage": usage_of(lines) if line.needs_usage else None,
             "rollouts": _ends(lines),
         }
     )
+
+
+def usage_of(lines: Sequence[Interaction]) -> TaskUsage:
+    """Return the tokens that a task took, by all of its lines."""
+    there = [line for line in lines if line.sample_status not in NOT_THERE]
+    prompts = [line.usage.prompt_tokens for line in there if line.usage is not None]
+    shared = max((len(line.prompt_ids or ()) for line in there if line.usage is None), default=0)
+    sampled = (line.sampled_tokens if line.usage is None else line.usage.sampled_tokens for line in there)
+    return TaskUsage(prompt_tokens=sum(prompts) + shared, sampled_tokens=sum(count or 0 for count in sampled))
 
 
 def came_to_nothing(lines: Sequence[AnswerLine]) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from decimal import Decimal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -14,6 +15,9 @@ MOST_TASKS_A_CALL = 10_000
 MOST_TASKS = 1_000_000
 
 JobId = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Money = Annotated[Decimal, Field(ge=0, max_digits=15, decimal_places=6)]
+"""In the currency of the file of prices, down to a millionth of it."""
+Count = Annotated[int, Field(ge=0, le=2**53), NO_BOOLEAN]
 TaskLines = Annotated[
     list[dict[str, Any] | str],
     Field(
@@ -59,6 +63,7 @@ class JobSubmission(Record):
     )
     priority: Annotated[int, Field(ge=1, le=10), NO_BOOLEAN] = Field(1, description="10 goes first.")
     deadline: Timestamp | None = Field(None, description="What has not ended then expires.")
+    budget: Money | None = Field(None, description="The most that it may cost; the job is paused before it costs more.")
 
 
 class MoreTasks(Record):
@@ -89,6 +94,9 @@ class Job(Record):
     failed: int = Field(ge=0)
     expired: int = Field(ge=0)
     cancelled: int = Field(ge=0)
+    budget: Money | None
+    reserved: Money = Field(description="The most that the tasks which the fleet has can cost.")
+    spent: Money
 
 
 class JobDetail(Job):
@@ -107,3 +115,43 @@ class JobResult(Record):
     state: TaskState
     reason: str | None
     result: Result | None = Field(description="Null where it ended without one.")
+
+
+class TenantQuota(Record):
+    """Limits of a tenant; null: no limit."""
+
+    weight: Annotated[int, Field(ge=1, le=1000), NO_BOOLEAN] = Field(
+        1, description="Its share of what is released, beside those of others."
+    )
+    open_tasks: Count | None = Field(None, description="Tasks of its jobs that have not ended.")
+    tokens_a_day: Count | None = Field(None, description="Tokens of its jobs in a day of UTC.")
+    budget: Money | None = Field(None, description="The most that all of its jobs may cost.")
+
+
+class TenantUse(TenantQuota):
+    """The limits of a tenant, and what it has used of them."""
+
+    tenant: str
+    is_open: int = Field(ge=0, description="Tasks that have not ended.")
+    tokens_today: int = Field(ge=0)
+    tokens_reset_at: Timestamp
+    reserved: Money
+    spent: Money
+
+
+UsageKey = Literal["agent", "job", "day"]
+
+
+class UsageRow(Record):
+    """The tokens and the cost of what was answered for one agent, job or day."""
+
+    key: str
+    tasks: int = Field(ge=0)
+    prompt_tokens: int = Field(ge=0)
+    sampled_tokens: int = Field(ge=0)
+    spent: Money
+
+
+class Usage(Record):
+    currency: str | None = Field(description="Null where the manager has no prices.")
+    items: list[UsageRow]

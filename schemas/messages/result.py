@@ -22,6 +22,13 @@ class RolloutEnd(Record):
     says: str | None = Field(None, max_length=MOST_SAID, description="Why, in a sentence.")
 
 
+class TaskUsage(Record):
+    """The tokens that a task took, those of rollouts that were lost or called off left out."""
+
+    prompt_tokens: int = Field(ge=0, description="Given to the model; of a group that shares its prompt once.")
+    sampled_tokens: int = Field(ge=0, description="Sampled in all of its answers.")
+
+
 class Result(Message):
     """`task_id` may be empty only where the task was too broken to have one."""
 
@@ -49,6 +56,7 @@ class Result(Message):
     artifact: Artifact | None = Field(
         None, exclude_if=absent, description="Of a task with a workspace: what the chosen sample changed in it."
     )
+    usage: TaskUsage | None = Field(None, exclude_if=absent, description="Of a task that has `needs_usage`.")
     rollouts: tuple[RolloutEnd, ...] | None = Field(
         None,
         exclude_if=absent,

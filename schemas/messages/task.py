@@ -159,6 +159,9 @@ class Task(Message):
     needs_token_texts: bool | None = Field(
         None, exclude_if=absent, description="Have each sample say the text of each of its tokens."
     )
+    needs_usage: bool | None = Field(
+        None, exclude_if=absent, description="Have the Result say how many tokens the task took (`usage`)."
+    )
     workspace: Workspace | None = Field(
         None, exclude_if=absent, description="Files that the answer changes; its scorers may judge what it leaves."
     )

@@ -103,6 +103,7 @@ class Interaction(Message):
     token_texts: tuple[str, ...] | None = Field(
         None, exclude_if=absent, description="Of each of completion_ids its text, where the task asked for them."
     )
+    needs_usage: bool | None = Field(None, exclude_if=absent, description="The Result says what the task took.")
     kept_apart: Literal[True] | None = Field(
         None, exclude_if=absent, description="Its tenant is not one that its agent learns from: it teaches nothing."
     )

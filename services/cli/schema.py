@@ -127,7 +127,7 @@ def _text(document: dict[str, Any]) -> str:
 
 
 ROUTERS = {
-    "manager": ("services.manager.api:jobs_router",),
+    "manager": ("services.manager.api:jobs_router", "services.manager.api:usage_router"),
     "agent": ("services.agent.api:agent_router",),
     "runner": ("services.runner.api:runner_router",),
     "scorer": ("services.scorer.api:scorer_router",),

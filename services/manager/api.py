@@ -1,4 +1,4 @@
-"""/v1/jobs: many tasks at once, in their turn."""
+"""/v1/jobs: many tasks at once, in their turn. /v1/usage, /v1/tenants: what they cost, and what they may."""
 
 from __future__ import annotations
 
@@ -10,7 +10,20 @@ from ratchet.http.access.guard import CallerOf
 from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, Effect, operation
 from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
 from ratchet.http.problem import problems
-from schemas.api.jobs import Job, JobDetail, JobId, JobResult, JobState, JobSubmission, MoreTasks
+from schemas.api.jobs import (
+    Job,
+    JobDetail,
+    JobId,
+    JobResult,
+    JobState,
+    JobSubmission,
+    Money,
+    MoreTasks,
+    TenantQuota,
+    TenantUse,
+    Usage,
+    UsageKey,
+)
 from schemas.api.page import Page
 from services.manager.jobs import Jobs
 
@@ -27,7 +40,7 @@ LINES: dict[int | str, dict[str, Any]] = {
 def jobs_router(jobs: Jobs) -> APIRouter:
     router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
-    @router.post("", responses=problems(404, 409, 422, 503))
+    @router.post("", responses=problems(402, 404, 409, 422, 429, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Submit a job", tool="submit_job")
     async def submit_job(asked: Annotated[JobSubmission, Body()], caller: CallerOf) -> Job:
         """Submit many tasks as one job. They wait in the manager and go to the fleet in their turn: by priority within
@@ -37,7 +50,7 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         job, _ = await jobs.submit(asked, caller)
         return job
 
-    @router.post("/{job_id}/tasks", responses=problems(404, 409, 422, 503))
+    @router.post("/{job_id}/tasks", responses=problems(402, 404, 409, 422, 429, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Add tasks to a job")
     async def add_tasks(job_id: TheJob, given: Annotated[MoreTasks, Body()], caller: CallerOf) -> Job:
         """Add tasks to a job that was submitted with `more`. Tasks that it has by these numbers are passed over, so a
@@ -93,11 +106,17 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         """Release no further task of a job. What the fleet has goes on, and its results are kept."""
         return await jobs.pause(job_id, caller)
 
-    @router.post("/{job_id}/resume", responses=problems(404, 409, 503))
+    @router.post("/{job_id}/resume", responses=problems(402, 404, 409, 422, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Resume a job", tool="resume_job")
-    async def resume_job(job_id: TheJob, caller: CallerOf) -> Job:
-        """Release the tasks of a paused job to the fleet again, in their turn."""
-        return await jobs.resume(job_id, caller)
+    async def resume_job(
+        job_id: TheJob,
+        caller: CallerOf,
+        budget: Annotated[Money | None, Query(description="Its budget from now on; as it was if absent.")] = None,
+    ) -> Job:
+        """Release the tasks of a paused job to the fleet again, in their turn; with a larger budget where that was used
+        up.
+        """
+        return await jobs.resume(job_id, budget, caller)
 
     @router.post("/{job_id}/cancel", responses=problems(404, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.REPLACES, title="Cancel a job", tool="cancel_job")
@@ -110,5 +129,36 @@ def jobs_router(jobs: Jobs) -> APIRouter:
     async def rerun_job(job_id: TheJob, caller: CallerOf) -> Job:
         """Run the tasks of a job again that failed, expired or were cancelled."""
         return await jobs.rerun(job_id, caller)
+
+    return router
+
+
+TheTenant = Annotated[str, Path(min_length=1, max_length=100, description="The tenant, as its jobs name it.")]
+
+
+def usage_router(jobs: Jobs) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["usage"])
+
+    @router.get("/usage", responses=problems(422, 503))
+    @operation(VIEWER, OPERATOR, title="Show usage", tool="get_usage")
+    async def get_usage(
+        by: Annotated[UsageKey, Query(description="One row for each.")] = "day", limit: Limit = 50
+    ) -> Usage:
+        """Show the tokens that jobs took and what they cost: the newest days first, or the agents or jobs that cost
+        most. What came to nothing cost nothing.
+        """
+        return await jobs.usage(by, limit)
+
+    @router.get("/tenants/{tenant}/quota", responses=problems(422, 503))
+    @operation(VIEWER, OPERATOR, title="Show a quota", tool="get_quota")
+    async def get_quota(tenant: TheTenant) -> TenantUse:
+        """Show the limits of a tenant's jobs, and what it has used of them. Null: no limit."""
+        return await jobs.tenant_use(tenant)
+
+    @router.put("/tenants/{tenant}/quota", responses=problems(422, 503))
+    @operation(OPERATOR, effect=Effect.SETS, title="Set a quota")
+    async def set_quota(tenant: TheTenant, given: Annotated[TenantQuota, Body()]) -> TenantUse:
+        """Set the limits of a tenant's jobs. What was submitted before stays, and is released as they allow."""
+        return await jobs.set_quota(tenant, given)
 
     return router

@@ -23,6 +23,7 @@ from services.manager import metrics
 from services.manager.database import Database
 from services.manager.job_store import OPEN
 from services.manager.order import FairOrder
+from services.manager.prices import Prices
 from services.manager.release import expire, release, released_tasks, store
 from services.manager.settings import ManagerSettings
 from services.manager.tables import jobs
@@ -39,8 +40,15 @@ DAY_S = 86_400.0
 class Dispatcher:
     """`connect` makes a client of the fleet. `wake` is for who has changed a job."""
 
-    def __init__(self, settings: ManagerSettings, database: Database, connect: Callable[[], AsyncFleet]) -> None:
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        prices: Prices | None,
+        database: Database,
+        connect: Callable[[], AsyncFleet],
+    ) -> None:
         self._settings = settings
+        self._prices = {} if prices is None else prices.agents
         self._database = database
         self._connect = connect
         self._orders: dict[str, FairOrder] = {}
@@ -112,7 +120,8 @@ class Dispatcher:
                 log.error("unanswered", f"the fleet gave no answer to {unanswered} tasks within their deadline")
             show_open_jobs(connection)
             self._expired_at = now
-        return release(connection, self._orders, self._settings.manager_ageing_s, self._settings.manager_window, now)
+        ageing_s, window = self._settings.manager_ageing_s, self._settings.manager_window
+        return release(connection, self._orders, ageing_s, window, self._prices, now)
 
     async def _wait_for_change(self) -> None:
         with suppress(TimeoutError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,9 +28,12 @@ from schemas.api.jobs import (
     TaskState,
 )
 from schemas.messages.result import Result
+from services.manager.limits import check_budget, check_quota
+from services.manager.prices import AgentPrices, micros, units
 from services.manager.submission import NewTask, read_tasks, task_id_of
-from services.manager.tables import jobs, tasks
+from services.manager.tables import jobs, tasks, transfers
 
+COUNTS = ("tasks", "waiting", "released", "ok", "failed", "expired", "cancelled", "places", "reserved", "spent")
 LOADING_S = 3600.0
 """Seconds until a job whose tasks stopped coming is dropped."""
 RATE_S = 60.0
@@ -45,6 +48,7 @@ def submit(
     agent_id: str,
     tenant: str,
     owner: str | None,
+    prices: AgentPrices | None,
     now: float,
     default_deadline: float,
 ) -> tuple[Job, bool]:
@@ -59,6 +63,9 @@ def submit(
     if deadline <= now:
         raise Problem(422, "Too late", f"the deadline {asked.deadline} has passed", "deadline-passed")
     new = list(read_tasks(asked.tasks, job_id, agent_id, asked.samples, asked.priority, 0))
+    if asked.budget is not None:
+        check_budget(new, micros(asked.budget), agent_id, prices)
+    check_quota(connection, tenant, len(new), now)
     connection.execute(
         insert(jobs).values(
             job_id=job_id,
@@ -70,18 +77,21 @@ def submit(
             asked=said,
             priority=asked.priority,
             samples=asked.samples,
+            budget=None if asked.budget is None else micros(asked.budget),
             created_at=now,
             changed_at=now,
             served_at=now,
             deadline=deadline,
-            **dict.fromkeys(("tasks", "waiting", "released", "ok", "failed", "expired", "cancelled", "places"), 0),
+            **dict.fromkeys(COUNTS, 0),
         )
     )
     _add(connection, job_id, new, more=asked.more, now=now)
     return _job(_must_find(connection, job_id)), True
 
 
-def add_tasks(connection: Connection, job_id: str, given: MoreTasks, now: float) -> Job:
+def add_tasks(
+    connection: Connection, job_id: str, given: MoreTasks, prices: Mapping[str, AgentPrices], now: float
+) -> Job:
     """Add tasks to a job that is loading; those that it has are passed over.
 
     Raises Problem where some before them are missing, or where it has others under their numbers.
@@ -104,6 +114,9 @@ def add_tasks(connection: Connection, job_id: str, given: MoreTasks, now: float)
     if job.state != JobState.LOADING and missing:
         raise NotAllowed(f"job {job_id!r} is {job.state}: it takes no further tasks")
     if job.state == JobState.LOADING:
+        if job.budget is not None:
+            check_budget(missing, job.budget, job.agent_id, prices.get(job.agent_id))
+        check_quota(connection, job.tenant, len(missing), now)
         _add(connection, job_id, missing, more=given.more, now=now)
     return _job(_must_find(connection, job_id))
 
@@ -118,6 +131,7 @@ def drop_loading(connection: Connection, job_id: str) -> None:
 def drop(connection: Connection, job_id: str) -> None:
     """Forget a job and its tasks."""
     connection.execute(delete(tasks).where(tasks.c.job_id == job_id))
+    connection.execute(delete(transfers).where(transfers.c.job_id == job_id))
     connection.execute(delete(jobs).where(jobs.c.job_id == job_id))
 
 
@@ -184,11 +198,17 @@ def pause(connection: Connection, job_id: str, now: float) -> Job:
     return _change(connection, job_id, JobState.PAUSED, "somebody paused it: `ratchet jobs resume` goes on", now)
 
 
-def resume(connection: Connection, job_id: str, now: float) -> Job:
-    """Raises NotAllowed for one that has ended, or is loading."""
+def resume(connection: Connection, job_id: str, budget: int | None, now: float) -> Job:
+    """Let a job go on, with a `budget` where one is given. Raises NotAllowed for one that has ended, or is loading."""
     job = _must_find(connection, job_id)
+    if budget is not None and budget < job.reserved + job.spent:
+        used = f"{units(job.spent):f} is spent, and {units(job.reserved):f} reserved"
+        raise Problem(402, "Budget too small", f"a budget of {units(budget):f} is too small: {used}", "budget")
     if job.state not in OPEN:
         raise NotAllowed(f"job {job_id!r} is {job.state}: only one that is paused can be resumed")
+    if budget is not None:
+        connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(budget=budget))
+        job = _must_find(connection, job_id)
     return _change(connection, job_id, _open_state(job), None, now) if job.state == JobState.PAUSED else _job(job)
 
 
@@ -315,6 +335,9 @@ def _job(row: Row[Any]) -> Job:
     deadline = row.changed_at + LOADING_S if row.state == JobState.LOADING else row.deadline
     same = ("job_id", "agent_id", "tenant", "reason", "priority", "samples", "tasks", "waiting", "released", "ok")
     return Job(
+        budget=None if row.budget is None else units(row.budget),
+        reserved=units(row.reserved),
+        spent=units(row.spent),
         **{name: getattr(row, name) for name in (*same, "failed", "expired", "cancelled")},
         state=state_of(row),
         created_at=moment(row.created_at),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -11,9 +12,21 @@ from sqlalchemy import Connection
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
 from ratchet.service.errors import NotFound
-from schemas.api.jobs import Job, JobDetail, JobResult, JobState, JobSubmission, MoreTasks
-from services.manager import job_store
+from schemas.api.jobs import (
+    Job,
+    JobDetail,
+    JobResult,
+    JobState,
+    JobSubmission,
+    MoreTasks,
+    TenantQuota,
+    TenantUse,
+    Usage,
+    UsageKey,
+)
+from services.manager import job_store, limits
 from services.manager.database import Database
+from services.manager.prices import AgentPrices, Prices, micros
 from services.manager.settings import ManagerSettings
 from services.manager.submission import BAD_LINE
 
@@ -26,8 +39,12 @@ DEFAULT_TENANT = "default"
 class Jobs:
     """`wake` tells the dispatcher that a job has changed. Every method raises StorageUnavailable."""
 
-    def __init__(self, settings: ManagerSettings, database: Database, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: ManagerSettings, prices: Prices | None, database: Database, wake: Callable[[], None]
+    ) -> None:
         self._settings = settings
+        self._prices: Mapping[str, AgentPrices] = {} if prices is None else prices.agents
+        self._currency = None if prices is None else prices.currency
         self._database = database
         self._wake = wake
 
@@ -43,7 +60,8 @@ class Jobs:
 
         def work(connection: Connection) -> tuple[Job, bool]:
             now = time.time()
-            return job_store.submit(connection, asked, agent_id, tenant, caller.owner, now, self._default_deadline(now))
+            prices, until = self._prices.get(agent_id), self._default_deadline(now)
+            return job_store.submit(connection, asked, agent_id, tenant, caller.owner, prices, now, until)
 
         job = await self._database.write(work)
         self._wake()
@@ -52,7 +70,9 @@ class Jobs:
     async def add_tasks(self, job_id: str, given: MoreTasks, caller: Caller) -> Job:
         """A line that is no task ends the whole job: raises Problem."""
         try:
-            return await self._change(job_id, caller, lambda c, now: job_store.add_tasks(c, job_id, given, now))
+            return await self._change(
+                job_id, caller, lambda c, now: job_store.add_tasks(c, job_id, given, self._prices, now)
+            )
         except Problem as problem:
             if problem.type == BAD_LINE:
                 await self._database.write(lambda connection: job_store.drop_loading(connection, job_id))
@@ -73,8 +93,12 @@ class Jobs:
     async def pause(self, job_id: str, caller: Caller) -> Job:
         return await self._change(job_id, caller, lambda c, now: job_store.pause(c, job_id, now))
 
-    async def resume(self, job_id: str, caller: Caller) -> Job:
-        return await self._change(job_id, caller, lambda c, now: job_store.resume(c, job_id, now))
+    async def resume(self, job_id: str, budget: Decimal | None, caller: Caller) -> Job:
+        """Raises Problem for a budget where the manager has no prices."""
+        if budget is not None and not self._prices:
+            raise Problem(422, "No prices", "the manager has no prices (RATCHET_MANAGER_PRICES)", "no-prices")
+        amount = None if budget is None else micros(budget)
+        return await self._change(job_id, caller, lambda c, now: job_store.resume(c, job_id, amount, now))
 
     async def cancel(self, job_id: str, caller: Caller) -> Job:
         return await self._change(job_id, caller, lambda c, now: job_store.cancel(c, job_id, now))
@@ -83,6 +107,18 @@ class Jobs:
         return await self._change(
             job_id, caller, lambda c, now: job_store.rerun(c, job_id, now, self._default_deadline(now))
         )
+
+    async def set_quota(self, tenant: str, given: TenantQuota) -> TenantUse:
+        use = await self._database.write(lambda connection: limits.set_quota(connection, tenant, given, time.time()))
+        self._wake()
+        return use
+
+    async def tenant_use(self, tenant: str) -> TenantUse:
+        return await self._database.look(lambda connection: limits.tenant_use(connection, tenant, time.time()))
+
+    async def usage(self, by: UsageKey, limit: int) -> Usage:
+        rows = await self._database.look(lambda connection: limits.usage_by(connection, by, limit))
+        return Usage(currency=self._currency, items=rows)
 
     async def _look(self, job_id: str, caller: Caller, work: Callable[[Connection], T]) -> T:
         def check_and_work(connection: Connection) -> T:

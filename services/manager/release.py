@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
@@ -12,7 +13,9 @@ from schemas.api.jobs import JobState, TaskState
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
+from services.manager.ledger import Charge, charge_of, no_tokens, quotas_of, reserve, settle
 from services.manager.order import FairOrder, Waiting
+from services.manager.prices import AgentPrices, cost, most_tokens, units
 from services.manager.submission import parse_task_id, task_id_of, task_to_release
 from services.manager.tables import jobs, tasks
 
@@ -20,10 +23,30 @@ GRACE_S = 300.0
 """Seconds after its deadline for which the answer to a released task is waited for: the fleet says that it expired."""
 
 
+@dataclass(slots=True)
+class Purse:
+    """The money that a tenant may still reserve, None: as much as it likes; and what is reserved."""
+
+    left: int | None
+    reserved: int
+
+    def spend(self, amount: int) -> None:
+        self.left = None if self.left is None else self.left - amount
+        self.reserved += amount
+
+
 def release(
-    connection: Connection, orders: dict[str, FairOrder], ageing_s: float, window: int, now: float
+    connection: Connection,
+    orders: dict[str, FairOrder],
+    ageing_s: float,
+    window: int,
+    prices: Mapping[str, AgentPrices],
+    now: float,
 ) -> list[Task]:
-    """Release as many tasks as each agent's window has room for. `orders`: by agent, the turns so far."""
+    """Release as many tasks as each agent's window has room for, and budgets and quotas allow.
+
+    `orders`: by agent, the turns so far. `prices`: of the agents that have some.
+    """
     there = connection.execute(
         select(jobs).where(jobs.c.state.in_((JobState.QUEUED, JobState.RUNNING)), jobs.c.waiting > 0).with_for_update()
     ).all()
@@ -34,9 +57,15 @@ def release(
             select(jobs.c.agent_id, func.sum(jobs.c.released)).where(jobs.c.released > 0).group_by(jobs.c.agent_id)
         ).all()
     )
+    quotas = quotas_of(connection, now)
+    purses = {tenant: Purse(quota.left, quota.reserved) for tenant, quota in quotas.items()}
     by_agent: dict[str, list[Row[Any]]] = defaultdict(list)
     for job in there:
-        by_agent[job.agent_id].append(job)
+        if quotas[job.tenant].has_tokens:
+            by_agent[job.agent_id].append(job)
+        else:
+            explain_wait(connection, job, no_tokens(job.tenant, quotas[job.tenant], now))
+    weights = {tenant: float(quota.weight) for tenant, quota in quotas.items()}
     found: list[Task] = []
     for agent_id, its_jobs in by_agent.items():
         order = orders.setdefault(agent_id, FairOrder(ageing_s))
@@ -45,48 +74,134 @@ def release(
             for job in its_jobs
         ]
         rows = {job.job_id: job for job in its_jobs}
-        for job_id, count in order.choose(waiting, window - in_fleet.get(agent_id, 0), {}, now):
-            found += _release(connection, rows[job_id], count, now)
+        for job_id, count in order.choose(waiting, window - in_fleet.get(agent_id, 0), weights, now):
+            found += _release(connection, rows[job_id], count, prices.get(agent_id), purses[rows[job_id].tenant], now)
     return found
 
 
-def _release(connection: Connection, job: Row[Any], count: int, now: float) -> list[Task]:
+def _release(
+    connection: Connection,
+    job: Row[Any],
+    count: int,
+    prices: AgentPrices | None,
+    purse: Purse,
+    now: float,
+) -> list[Task]:
     rows = connection.execute(
         select(tasks.c.n, tasks.c.attempt, tasks.c.body)
         .where(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.WAITING)
         .order_by(tasks.c.n)
         .limit(count)
     ).all()
-    _set_state(connection, job.job_id, [row.n for row in rows], TaskState.RELEASED)
+    new = [(row, task_to_release(row.body, _task_id(job, row), job.deadline, prices)) for row in rows]
+    if prices is not None:
+        new = new[: _affordable(connection, job, new, prices, purse, now)]
+    if not new:
+        return []
+    charges = [Charge(row.n, row.attempt, _most(task, prices)) for row, task in new if prices is not None]
+    reserve(connection, job, charges, now)
+    _mark_released(connection, job, [row.n for row, _ in new], charges, prices)
     changed: dict[str, Any] = {
-        "waiting": jobs.c.waiting - len(rows),
-        "released": jobs.c.released + len(rows),
+        "waiting": jobs.c.waiting - len(new),
+        "released": jobs.c.released + len(new),
         "served_at": now,
+        "reason": JobState.RUNNING.sentence,
     }
     if job.state == JobState.QUEUED:
-        changed |= {"state": JobState.RUNNING, "reason": JobState.RUNNING.sentence, "changed_at": now}
+        changed |= {"state": JobState.RUNNING, "changed_at": now}
     connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(changed))
-    return [_task(job, row) for row in rows]
+    return [task for _, task in new]
 
 
-def _set_state(connection: Connection, job_id: str, numbers: Sequence[int], state: TaskState) -> None:
-    by_number = and_(tasks.c.job_id == job_id, tasks.c.n == bindparam("number"))
-    connection.execute(update(tasks).where(by_number).values(state=state), [{"number": n} for n in numbers])
+def _affordable(
+    connection: Connection,
+    job: Row[Any],
+    new: Sequence[tuple[Any, Task]],
+    prices: AgentPrices,
+    purse: Purse,
+    now: float,
+) -> int:
+    """Return how many of the tasks can be paid for, and take that out of the tenant's purse.
+
+    A job that can pay for none is paused, unless tasks in the fleet may free some when they end.
+    """
+    own = None if job.budget is None else job.budget - job.reserved - job.spent
+    count = needed = most = 0
+    for _, task in new:
+        most = _most(task, prices)
+        if any(left is not None and needed + most > left for left in (own, purse.left)):
+            break
+        count, needed = count + 1, needed + most
+    purse.spend(needed)
+    is_short_itself = own is not None and most > own
+    if not count and not (job.released if is_short_itself else purse.reserved):
+        reason = _no_money(job, most, own if is_short_itself else None, purse)
+        values = {"state": JobState.PAUSED, "reason": reason, "changed_at": now}
+        connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
+    return count
 
 
-def _task(job: Any, row: Any) -> Task:
-    return task_to_release(row.body, task_id_of(job.job_id, row.n, row.attempt), job.deadline)
+def _most(task: Task, prices: AgentPrices | None) -> int:
+    return 0 if prices is None else cost(most_tokens(task, prices), prices)
+
+
+def _no_money(job: Row[Any], most: int, own: int | None, purse: Purse) -> str:
+    """`own`: what is left of the job's budget, where that is what falls short."""
+    what = f"the budget of the tenant {job.tenant!r}" if own is None else f"its budget of {units(job.budget):f}"
+    left = (purse.left or 0) if own is None else own
+    return (
+        f"{what} can't pay for the next task: it may cost up to {units(most):f}, and {units(left):f} is left. "
+        f"`ratchet jobs resume` goes on, with `--budget` for a larger one"
+    )
+
+
+def explain_wait(connection: Connection, job: Row[Any], reason: str) -> None:
+    if job.reason != reason:
+        connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(reason=reason))
+
+
+def _mark_released(
+    connection: Connection,
+    job: Row[Any],
+    numbers: Sequence[int],
+    charges: Sequence[Charge],
+    prices: AgentPrices | None,
+) -> None:
+    """Note with each task what is reserved for it, and at which prices."""
+    reserved = {charge.n: charge.reserved for charge in charges}
+    connection.execute(
+        update(tasks)
+        .where(tasks.c.job_id == job.job_id, tasks.c.n == bindparam("number"))
+        .values(
+            state=TaskState.RELEASED,
+            prices=None if prices is None else prices.model_dump_json(),
+            reserved=bindparam("most"),
+        ),
+        [{"number": n, "most": reserved.get(n)} for n in numbers],
+    )
+
+
+def _task_id(job: Any, row: Any) -> str:
+    return task_id_of(job.job_id, row.n, row.attempt)
 
 
 def released_tasks(connection: Connection) -> list[Task]:
     """Return the tasks that an earlier life released and has no answer to: they are sent once more, by the same id."""
     rows = connection.execute(
-        select(tasks.c.n, tasks.c.attempt, tasks.c.body, jobs.c.job_id, jobs.c.deadline)
+        select(tasks.c.n, tasks.c.attempt, tasks.c.body, tasks.c.prices, jobs.c.job_id, jobs.c.deadline)
         .join(jobs, jobs.c.job_id == tasks.c.job_id)
         .where(jobs.c.released > 0, tasks.c.state == TaskState.RELEASED)
         .order_by(tasks.c.job_id, tasks.c.n)
     )
-    return [_task(row, row) for row in rows]
+    return [
+        task_to_release(
+            row.body,
+            _task_id(row, row),
+            row.deadline,
+            AgentPrices.model_validate_json(row.prices) if row.prices else None,
+        )
+        for row in rows
+    ]
 
 
 def store(connection: Connection, results: Sequence[Result], now: float) -> Counter[str]:
@@ -107,13 +222,14 @@ def _store(
     connection: Connection, job: Row[Any], results: Sequence[tuple[int, int, Result]], now: float
 ) -> Counter[str]:
     numbers = [n for n, _, _ in results]
-    open_ones = set(
-        connection.execute(
-            select(tasks.c.n, tasks.c.attempt).where(
+    open_ones = {
+        (row.n, row.attempt): row
+        for row in connection.execute(
+            select(tasks.c.n, tasks.c.attempt, tasks.c.reserved, tasks.c.prices).where(
                 tasks.c.job_id == job.job_id, tasks.c.n.in_(numbers), tasks.c.state == TaskState.RELEASED
             )
         )
-    )
+    }
     new = {(n, attempt): result for n, attempt, result in results if (n, attempt) in open_ones}
     if not new:
         return Counter()
@@ -140,6 +256,8 @@ def _store(
         rows,
     )
     counts = Counter[str](result.status for result in new.values())
+    charges = [charge_of(open_ones[key], result) for key, result in new.items()]
+    settle(connection, job, charges, now)
     _count(connection, job, counts)
     _close_if_done(connection, job.job_id, now)
     return counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Double, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text
 
 METADATA = MetaData()
 
@@ -30,6 +30,9 @@ jobs = Table(
     Column("expired", Integer, nullable=False, default=0),
     Column("cancelled", Integer, nullable=False, default=0),
     Column("places", Integer, nullable=False, default=0),  # the last place given to a task that ended
+    Column("budget", BigInteger),  # micro-units; None: the job has none
+    Column("reserved", BigInteger, nullable=False, default=0),
+    Column("spent", BigInteger, nullable=False, default=0),
     Index("jobs_by_state", "state", "agent_id"),
 )
 
@@ -46,6 +49,46 @@ tasks = Table(
     Column("place", Integer),  # its turn among the ended tasks of its job, from 1
     Column("reason", Text),
     Column("result", Text),
+    Column("reserved", BigInteger),  # of a released task; None: it costs nothing
+    Column("prices", Text),  # that held when it was released
     Index("tasks_by_state", "job_id", "state", "n"),
     Index("tasks_by_place", "job_id", "place"),
+)
+
+transfers = Table(
+    "transfers",
+    METADATA,
+    Column("transfer_id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("tenant", String(100), nullable=False),
+    Column("job_id", String(100), nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("source", String(16), nullable=False),
+    Column("target", String(16), nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Index("transfers_by_job", "job_id"),
+)
+
+quotas = Table(
+    "quotas",
+    METADATA,
+    Column("tenant", String(100), primary_key=True),
+    Column("weight", Integer, nullable=False),
+    Column("open_tasks", BigInteger),
+    Column("tokens_a_day", BigInteger),
+    Column("budget", BigInteger),
+)
+
+usage = Table(
+    "usage",
+    METADATA,
+    Column("day", String(10), primary_key=True),
+    Column("tenant", String(100), primary_key=True),
+    Column("agent_id", String(63), primary_key=True),
+    Column("job_id", String(100), primary_key=True),
+    Column("tasks", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("sampled_tokens", BigInteger, nullable=False),
+    Column("spent", BigInteger, nullable=False),
 )

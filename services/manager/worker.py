@@ -10,10 +10,11 @@ from fastapi import APIRouter
 from ratchet.client import AsyncFleet
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import RatchetError
-from services.manager.api import jobs_router
+from services.manager.api import jobs_router, usage_router
 from services.manager.database import Database
 from services.manager.dispatcher import Dispatcher
 from services.manager.jobs import Jobs
+from services.manager.prices import Prices
 from services.manager.settings import ManagerSettings
 
 PING_EVERY_S = 2.0
@@ -26,13 +27,14 @@ class ManagerWorker:
 
     def __init__(self, settings: ManagerSettings, database: Database, connect: Callable[[], AsyncFleet]) -> None:
         self._database = database
-        self._dispatcher = Dispatcher(settings, database, connect)
-        self._jobs = Jobs(settings, database, self._dispatcher.wake)
+        prices = None if settings.manager_prices is None else Prices.read(settings.manager_prices)
+        self._dispatcher = Dispatcher(settings, prices, database, connect)
+        self._jobs = Jobs(settings, prices, database, self._dispatcher.wake)
         self._pinging: asyncio.Task[None] | None = None
         self._away: str | None = None
 
     def routers(self) -> Sequence[APIRouter]:
-        return [jobs_router(self._jobs)]
+        return [jobs_router(self._jobs), usage_router(self._jobs)]
 
     async def start(self) -> None:
         await self._database.open()

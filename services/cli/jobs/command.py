@@ -43,6 +43,9 @@ def submit(
     deadline: Annotated[
         float | None, typer.Option(min=0, help="Seconds from now after which what has not ended expires.")
     ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="The most that it may cost, such as 2.50; it is paused before it costs more.")
+    ] = None,
     job_id: Annotated[str | None, typer.Option("--id", help="Your own id; the same id again is the same job.")] = None,
     url: Url = None,
     token: Token = None,
@@ -61,6 +64,7 @@ def submit(
         "samples": samples,
         "priority": priority,
         "deadline": until and until.isoformat(),
+        "budget": budget,
     }
     with api_client("manager", url, token) as client:
         job = send_job(client, asked, lines)
@@ -154,9 +158,14 @@ def pause(job_id: JobId, url: Url = None, token: Token = None) -> None:
 
 
 @jobs.command()
-def resume(job_id: JobId, url: Url = None, token: Token = None) -> None:
-    """Let a paused job go on."""
-    _act("resume", job_id, url, token)
+def resume(
+    job_id: JobId,
+    budget: Annotated[str | None, typer.Option(help="Its budget from now on, such as 5.00.")] = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Let a paused job go on, with a larger budget where that was used up."""
+    _act("resume", job_id, url, token, {"budget": budget} if budget else None)
 
 
 @jobs.command()
@@ -212,9 +221,9 @@ def _results(client: httpx.Client, job_id: str) -> Iterator[str]:
         cursor = {"cursor": page["next"]}
 
 
-def _act(act: str, job_id: str, url: str | None, token: str | None) -> None:
+def _act(act: str, job_id: str, url: str | None, token: str | None, query: dict[str, str] | None = None) -> None:
     with api_client("manager", url, token) as client:
-        job = call_api(client, "POST", f"/v1/jobs/{job_id}/{act}")
+        job = call_api(client, "POST", f"/v1/jobs/{job_id}/{act}", params=query)
     say(f"{job_id} is {job['state']}: {job['reason']}")
 
 
@@ -223,6 +232,9 @@ def describe_job(job: dict[str, Any]) -> Iterator[str]:
     yield f"{job['state']}: {job['reason']}"
     counts = ("waiting", "released", "ok", "failed", "expired", "cancelled")
     yield f"{job['tasks']:,} tasks: " + ", ".join(f"{job[name]:,} {name}" for name in counts if job[name])
+    if job["budget"] is not None or float(job["spent"]):
+        of = "" if job["budget"] is None else f" of {job['budget']}"
+        yield f"{job['spent']}{of} spent, {job['reserved']} reserved"
     if job["state"] not in ENDED:
         yield f"{job['ended_last_minute']:,} ended in the last minute; {_time_left(job)}"
     for reason, count in job["failures"].items():

@@ -35,7 +35,17 @@ DELIBERATE = "POST /v1/deliberate"
 DELIBERATE_WAIT_S = 30.0
 
 WaitS = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the Result.")]
-OF_PROGRAMS = ("evaluation", "needs_token_texts", "programs", "stop", "tools", "top_p", "work_to", "workspace")
+OF_PROGRAMS = (
+    "evaluation",
+    "needs_token_texts",
+    "needs_usage",
+    "programs",
+    "stop",
+    "tools",
+    "top_p",
+    "work_to",
+    "workspace",
+)
 """Fields of a task that are for programs: an assistant has no use for them."""
 TaskId = Annotated[str, InPath(description="A task's id; it may hold slashes.")]
 ACCEPTED: dict[int | str, dict[str, Any]] = {

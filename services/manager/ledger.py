@@ -1,0 +1,174 @@
+"""Money in double entry: every amount goes from one account of a job to another, so all accounts sum to nothing.
+
+A job has three accounts. `available` begins at 0 and goes below it, `reserved` is what released tasks may cost at most,
+`spent` is what tasks cost. A task's release reserves; its end settles: what it cost is spent, the rest goes back. One
+that came to nothing costs nothing. The columns of a job hold the balances; the transfers can rebuild them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, func, insert, select, union_all, update
+
+from schemas.messages.result import Result, TaskUsage
+from services.manager.prices import AgentPrices, cost
+from services.manager.tables import jobs, quotas, transfers, usage
+
+AVAILABLE, RESERVED, SPENT = "available", "reserved", "spent"
+NOTHING = TaskUsage(prompt_tokens=0, sampled_tokens=0)
+
+
+class Charge(NamedTuple):
+    """A task whose reservation is made, or settled."""
+
+    n: int
+    attempt: int
+    reserved: int
+    spent: int = 0
+    usage: TaskUsage = NOTHING
+
+
+class Quota(NamedTuple):
+    """A tenant's limits, None: no limit; and what it has used of them."""
+
+    weight: int = 1
+    open_tasks: int | None = None
+    tokens_a_day: int | None = None
+    budget: int | None = None
+    is_open: int = 0
+    tokens_today: int = 0
+    reserved: int = 0
+    spent: int = 0
+
+    @property
+    def left(self) -> int | None:
+        """Micro-units that may still be reserved."""
+        return None if self.budget is None else self.budget - self.reserved - self.spent
+
+    @property
+    def has_tokens(self) -> bool:
+        return self.tokens_a_day is None or self.tokens_today < self.tokens_a_day
+
+
+def charge_of(task: Any, result: Result) -> Charge:
+    """Return what a task that has ended costs, at the prices that held when it was released."""
+    took = result.usage if result.status == "ok" and result.usage is not None else NOTHING
+    if task.prices is None:
+        return Charge(task.n, task.attempt, 0, 0, took)
+    prices = AgentPrices.model_validate_json(task.prices)
+    return Charge(task.n, task.attempt, task.reserved, min(task.reserved, cost(took, prices)), took)
+
+
+def reserve(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: float) -> None:
+    """Reserve for tasks of a job. That it may is known (`quotas_of`)."""
+    if not (charges := list(charges)):
+        return
+    _transfer(connection, job, now, ((one, AVAILABLE, RESERVED, one.reserved) for one in charges))
+    amount = sum(one.reserved for one in charges)
+    connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(reserved=jobs.c.reserved + amount))
+
+
+def settle(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: float) -> None:
+    """Settle the reservations of tasks that have ended."""
+    if not (charges := list(charges)):
+        return
+    _transfer(connection, job, now, ((one, RESERVED, SPENT, one.spent) for one in charges))
+    _transfer(connection, job, now, ((one, RESERVED, AVAILABLE, one.reserved - one.spent) for one in charges))
+    reserved, spent = sum(one.reserved for one in charges), sum(one.spent for one in charges)
+    values = {"reserved": jobs.c.reserved - reserved, "spent": jobs.c.spent + spent}
+    connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
+    _use(connection, job, charges, now)
+
+
+def rebuilt(connection: Connection) -> dict[str, tuple[int, int]]:
+    """Return of each job what is reserved and spent, by its transfers alone."""
+    moved = union_all(
+        select(transfers.c.job_id, transfers.c.target.label("account"), transfers.c.amount),
+        select(transfers.c.job_id, transfers.c.source.label("account"), -transfers.c.amount),
+    ).subquery()
+    query = select(moved.c.job_id, moved.c.account, func.sum(moved.c.amount)).group_by(moved.c.job_id, moved.c.account)
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for job_id, account, amount in connection.execute(query):
+        found[job_id][account] = int(amount)
+    return {job_id: (by.get(RESERVED, 0), by.get(SPENT, 0)) for job_id, by in found.items()}
+
+
+def quotas_of(connection: Connection, now: float, tenant: str | None = None) -> dict[str, Quota]:
+    """Return the quota of each tenant that has one or has jobs, or of this `tenant`."""
+    found: dict[str, Quota] = defaultdict(Quota)
+    limits = ("weight", "open_tasks", "tokens_a_day", "budget")
+    for row in connection.execute(_of(quotas, tenant, select(quotas))):
+        found[row.tenant] = Quota(**{name: row._mapping[name] for name in limits})
+    sums = select(jobs.c.tenant, func.sum(jobs.c.waiting + jobs.c.released), func.sum(jobs.c.reserved))
+    for name, is_open, reserved in connection.execute(_of(jobs, tenant, sums).group_by(jobs.c.tenant)):
+        found[name] = found[name]._replace(is_open=int(is_open or 0), reserved=int(reserved or 0))
+    tokens = func.sum(usage.c.prompt_tokens + usage.c.sampled_tokens)
+    spent = select(usage.c.tenant, func.sum(usage.c.spent))
+    for name, amount in connection.execute(_of(usage, tenant, spent).group_by(usage.c.tenant)):
+        found[name] = found[name]._replace(spent=int(amount or 0))
+    today = _of(usage, tenant, select(usage.c.tenant, tokens)).where(usage.c.day == day_of(now))
+    for name, count in connection.execute(today.group_by(usage.c.tenant)):
+        found[name] = found[name]._replace(tokens_today=int(count or 0))
+    return dict(found)
+
+
+def no_tokens(tenant: str, quota: Quota, now: float) -> str:
+    return (
+        f"the tenant {tenant!r} has used {quota.tokens_today:,} of its {quota.tokens_a_day:,} tokens today: "
+        f"it goes on at {next_day(now):%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def day_of(now: float) -> str:
+    """Return the day, in UTC."""
+    return datetime.fromtimestamp(now, UTC).date().isoformat()
+
+
+def next_day(now: float) -> datetime:
+    """Return when the quota of tokens a day begins anew."""
+    day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return day + timedelta(days=1)
+
+
+def _of(table: Any, tenant: str | None, query: Any) -> Any:
+    return query if tenant is None else query.where(table.c.tenant == tenant)
+
+
+def _transfer(connection: Connection, job: Row[Any], now: float, moved: Iterable[tuple[Charge, str, str, int]]) -> None:
+    rows: list[Mapping[str, Any]] = [
+        {
+            "at": now,
+            "tenant": job.tenant,
+            "job_id": job.job_id,
+            "n": one.n,
+            "attempt": one.attempt,
+            "source": source,
+            "target": target,
+            "amount": amount,
+        }
+        for one, source, target, amount in moved
+        if amount
+    ]
+    if rows:
+        connection.execute(insert(transfers), rows)
+
+
+def _use(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: float) -> None:
+    """Add to what was used today."""
+    used = [one for one in charges if one.usage != NOTHING]
+    if not used:
+        return
+    key = {"day": day_of(now), "tenant": job.tenant, "agent_id": job.agent_id, "job_id": job.job_id}
+    added = {
+        "tasks": len(used),
+        "prompt_tokens": sum(one.usage.prompt_tokens for one in used),
+        "sampled_tokens": sum(one.usage.sampled_tokens for one in used),
+        "spent": sum(one.spent for one in used),
+    }
+    here = update(usage).where(*(usage.c[name] == value for name, value in key.items()))
+    if not connection.execute(here.values({name: usage.c[name] + amount for name, amount in added.items()})).rowcount:
+        connection.execute(insert(usage).values(key | added))

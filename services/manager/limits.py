@@ -1,0 +1,81 @@
+"""Refusals of jobs that a budget or a quota can't take: they name the limit, the figures, and when it resets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from ratchet.http.problem import Problem
+from schemas.api.jobs import TenantQuota, TenantUse, UsageKey, UsageRow
+from schemas.messages.task import Task
+from services.manager.ledger import Quota, next_day, no_tokens, quotas_of
+from services.manager.prices import AgentPrices, bounded, cost, micros, most_tokens, units
+from services.manager.submission import NewTask
+from services.manager.tables import quotas, usage
+
+
+def check_budget(new: Iterable[NewTask], budget: int, agent_id: str, prices: AgentPrices | None) -> None:
+    """Raises Problem for a budget that can't be held, or that can't pay for one of the tasks."""
+    if prices is None:
+        why = f"the manager has no prices of agent {agent_id!r}, so it can hold no budget (RATCHET_MANAGER_PRICES)"
+        raise Problem(422, "No prices", why, "no-prices")
+    for one in new:
+        if (most := cost(most_tokens(bounded(Task.decode(one.body), prices), prices), prices)) > budget:
+            why = f"line {one.n + 1} may cost up to {units(most):f}, and the job's budget is {units(budget):f}"
+            raise Problem(402, "Budget too small", why, "budget")
+
+
+def check_quota(connection: Connection, tenant: str, new: int, now: float) -> None:
+    """Raises Problem for a tenant that may have no further tasks."""
+    quota = quotas_of(connection, now, tenant).get(tenant, Quota())
+    if quota.open_tasks is not None and quota.is_open + new > quota.open_tasks:
+        why = (
+            f"the tenant {tenant!r} has {quota.is_open:,} open tasks and may have {quota.open_tasks:,}; these are "
+            f"{new:,} more: submit them when some have ended"
+        )
+        raise Problem(429, "Too many open tasks", why, "open-tasks")
+    if not quota.has_tokens:
+        wait = {"Retry-After": str(int(next_day(now).timestamp() - now) + 1)}
+        raise Problem(429, "No tokens left today", no_tokens(tenant, quota, now), "tokens", wait)
+    if quota.left is not None and quota.left <= 0:
+        why = (
+            f"the tenant {tenant!r} has spent {units(quota.spent):f} of its budget of {units(quota.budget or 0):f}, "
+            f"and {units(quota.reserved):f} is reserved. It does not reset: an operator raises it"
+        )
+        raise Problem(402, "Budget is used up", why, "tenant-budget")
+
+
+def set_quota(connection: Connection, tenant: str, given: TenantQuota, now: float) -> TenantUse:
+    budget = None if given.budget is None else micros(given.budget)
+    values = {**given.model_dump(include={"weight", "open_tasks", "tokens_a_day"}), "budget": budget}
+    if not connection.execute(update(quotas).where(quotas.c.tenant == tenant).values(values)).rowcount:
+        connection.execute(insert(quotas).values(tenant=tenant, **values))
+    return tenant_use(connection, tenant, now)
+
+
+def tenant_use(connection: Connection, tenant: str, now: float) -> TenantUse:
+    quota = quotas_of(connection, now, tenant).get(tenant, Quota())
+    amounts = {"reserved": units(quota.reserved), "spent": units(quota.spent)}
+    budget = None if quota.budget is None else units(quota.budget)
+    same = {name: getattr(quota, name) for name in ("weight", "open_tasks", "tokens_a_day", "is_open", "tokens_today")}
+    return TenantUse(tenant=tenant, tokens_reset_at=next_day(now), budget=budget, **same, **amounts)
+
+
+def usage_by(connection: Connection, by: UsageKey, limit: int) -> list[UsageRow]:
+    """Return what was used, the newest days first, or the agents and jobs that cost most."""
+    key = {"agent": usage.c.agent_id, "job": usage.c.job_id, "day": usage.c.day}[by]
+    names = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
+    sums = [func.sum(usage.c[name]).label(name) for name in names]
+    order = key.desc() if by == "day" else func.sum(usage.c.spent).desc()
+    query = select(key.label("key"), *sums).group_by(key).order_by(order, key).limit(limit)
+    return [
+        UsageRow(
+            key=row.key,
+            tasks=int(row.tasks),
+            prompt_tokens=int(row.prompt_tokens),
+            sampled_tokens=int(row.sampled_tokens),
+            spent=units(int(row.spent)),
+        )
+        for row in connection.execute(query)
+    ]

@@ -1,0 +1,76 @@
+"""What tasks cost, in whole micro-units of the currency of one file of prices. Pure, but for reading the file.
+
+A price of 0.60 for a million tokens is 0.6 micro-units a token. A task costs its tokens at the prices that held when it
+was released, rounded up, and never more than what was reserved for it then.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from decimal import ROUND_CEILING, Decimal
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from ratchet.service.errors import SettingsError
+from schemas.messages.base import AgentId, Record, explain
+from schemas.messages.result import TaskUsage
+from schemas.messages.task import Task
+
+MICRO = 1_000_000
+LARGEST = 10**15
+"""The most micro-units that a task is said to cost: sums of it fit the 64 bits of the database."""
+PerMillion = Annotated[Decimal, Field(ge=0, max_digits=15, decimal_places=6)]
+
+
+class AgentPrices(Record):
+    """Prices for a million tokens. A task that does not say how much it may take gets these bounds."""
+
+    prompt: PerMillion
+    sampled: PerMillion
+    samples: int = Field(ge=1, le=64)
+    max_tokens: int = Field(ge=1)
+    max_prompt_tokens: int | None = Field(None, ge=1)
+    """Of a task, where programs call the model again and again; else a prompt has at most as many as it has bytes."""
+
+
+class Prices(Record):
+    currency: str = Field(min_length=1, max_length=10)
+    agents: dict[AgentId, AgentPrices]
+
+    @classmethod
+    def read(cls, path: Path) -> Prices:
+        """Raises SettingsError."""
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal))
+        except (OSError, ValueError) as error:
+            why = explain("file of prices", error) if isinstance(error, ValidationError) else str(error)
+            raise SettingsError(f"RATCHET_MANAGER_PRICES: {path} can't be used: {why}") from None
+
+
+def bounded(task: Task, prices: AgentPrices) -> Task:
+    """Return the task with a bound on all that it costs."""
+    wanted = {"samples": task.samples or prices.samples, "max_tokens": task.max_tokens or prices.max_tokens}
+    return task.model_copy(update=wanted)
+
+
+def most_tokens(task: Task, prices: AgentPrices) -> TaskUsage:
+    """Return the most that a task of these bounds can take: no token of a prompt has less than a byte."""
+    samples, max_tokens = task.samples or prices.samples, task.max_tokens or prices.max_tokens
+    prompt = prices.max_prompt_tokens or len(task.encode())
+    return TaskUsage(prompt_tokens=prompt, sampled_tokens=samples * max_tokens)
+
+
+def cost(usage: TaskUsage, prices: AgentPrices) -> int:
+    exact = usage.prompt_tokens * prices.prompt + usage.sampled_tokens * prices.sampled
+    return min(LARGEST, int(exact.to_integral_value(ROUND_CEILING)))
+
+
+def micros(amount: Decimal) -> int:
+    """Return the whole micro-units of an amount, which has at most six decimal places."""
+    return int(amount * MICRO)
+
+
+def units(amount: int) -> Decimal:
+    return (Decimal(amount) / MICRO).quantize(Decimal("0.000001"))

@@ -1,0 +1,210 @@
+"""Budgets and quotas: reserved at release, settled by what was used, and refused with the figures."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.service.errors import SettingsError
+from schemas.messages.result import TaskUsage
+from schemas.messages.task import Task
+from services.manager.prices import LARGEST, AgentPrices, Prices, cost, most_tokens
+from tests.services.manager.managed import Managed, ScriptedFleet, managed
+from tests.waiting import settled, until
+
+SMALL = """
+currency = "EUR"
+[agents.small]
+prompt = 0
+sampled = 1000000
+samples = 2
+max_tokens = 5
+"""
+"""A token that is sampled costs 1 EUR, so a task costs at most 10."""
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def answer(here: Managed, task_id: str, tokens: int) -> None:
+    here.fleet.answer(task_id, usage={"prompt_tokens": 3, "sampled_tokens": tokens})
+
+
+async def test_a_task_reserves_the_most_that_it_can_cost_and_settles_what_it_took(tmp_path: Path, prices: Path) -> None:
+    async with managed(tmp_path, manager_prices=prices) as here:
+        # given a task that names no bound, and one that names its own
+        tasks: list[Any] = ["a", {"input": "b", "samples": 1, "max_tokens": 3}]
+        await here.post("/v1/jobs", json={"job_id": "j", "tasks": tasks, "budget": "13"})
+        await here.released(2)
+        bounds = [(one.samples, one.max_tokens, one.needs_usage) for one in here.fleet.open.values()]
+        assert bounds == [(2, 5, True), (1, 3, True)]
+        assert (await here.wait_for("j", released=2))["reserved"] == "13.000000"
+
+        # when one is answered, and the other fails
+        answer(here, "j/0", 4)
+        here.fleet.answer("j/1", status="failed", reason="the engine is away", response=None)
+
+        # then the first costs what it took, and the other nothing
+        job = await here.wait_for("j", state="done")
+        assert (job["spent"], job["reserved"]) == ("4.000000", "0.000000")
+        usage = await here.get("/v1/usage", params={"by": "job"})
+        row = {"key": "j", "tasks": 1, "prompt_tokens": 3, "sampled_tokens": 4, "spent": "4.000000"}
+        assert usage == {"currency": "EUR", "items": [row]}
+
+
+async def test_a_job_is_paused_before_it_costs_more_than_its_budget(tmp_path: Path, prices: Path) -> None:
+    async with managed(tmp_path, manager_prices=prices) as here:
+        # given a budget for two tasks at a time
+        await here.submit(5, job_id="j", budget="25")
+        assert await here.released(2) == ["j/0", "j/1"]
+        await settled()
+        assert len(here.fleet.submitted) == 2
+
+        # when both take half of it, a third one fits, and then none
+        answer(here, "j/0", 10)
+        answer(here, "j/1", 4)
+        await until(lambda: "j/2" in here.fleet.open)
+        answer(here, "j/2", 10)
+        job = await here.wait_for("j", state="paused")
+        assert job["reason"].startswith(
+            "its budget of 25.000000 can't pay for the next task: it may cost up to 10.000000, and 1.000000 is left"
+        )
+
+        # then it goes on with a larger one, and not with one that is spent already
+        await here.post("/v1/jobs/j/resume", 402, params={"budget": "23"})
+        await here.post("/v1/jobs/j/resume", params={"budget": "44"})
+        assert await here.released(2) == ["j/3", "j/4"]
+
+
+async def test_more_than_was_reserved_is_never_charged(tmp_path: Path, prices: Path) -> None:
+    async with managed(tmp_path, manager_prices=prices) as here:
+        await here.submit(1, job_id="j", budget="10")
+        await here.released(1)
+        answer(here, "j/0", 999)
+        assert (await here.wait_for("j", state="done"))["spent"] == "10.000000"
+
+
+async def test_the_prices_of_its_release_hold_for_a_task(tmp_path: Path, prices: Path) -> None:
+    # given a task that was released at the old prices
+    async with managed(tmp_path, manager_prices=prices) as here:
+        await here.submit(1, job_id="j", budget="10")
+        await here.released(1)
+
+    # when another manager has other prices and bounds
+    prices.write_text(SMALL.replace("1000000", "7000000").replace("max_tokens = 5", "max_tokens = 50"))
+    fleet = ScriptedFleet()
+    async with managed(tmp_path, fleet, manager_prices=prices) as here:
+        await here.released(1)
+        assert fleet.open["j/0"].max_tokens == 5
+        answer(here, "j/0", 2)
+        assert (await here.wait_for("j", state="done"))["spent"] == "2.000000"
+
+
+@pytest.mark.parametrize(
+    ("budget", "status", "says"),
+    [
+        ("9.99", 402, "line 1 may cost up to 10.000000, and the job's budget is 9.990000"),
+        ("NaN", 422, "budget"),
+        ("-1", 422, "budget"),
+        (str(2**63), 422, "budget"),
+        ("0.0000001", 422, "budget"),
+    ],
+)
+async def test_a_budget_that_can_not_be_is_refused(
+    tmp_path: Path, prices: Path, budget: str, status: int, says: str
+) -> None:
+    async with managed(tmp_path, manager_prices=prices) as here:
+        refused = await here.post("/v1/jobs", status, json={"job_id": "j", "tasks": ["a"], "budget": budget})
+        assert says in refused["detail"]
+        await here.get("/v1/jobs/j", 404)
+
+
+async def test_no_budget_is_held_without_prices(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        refused = await here.post("/v1/jobs", 422, json={"tasks": ["a"], "budget": "1"})
+        assert "no prices of agent 'small'" in refused["detail"]
+
+
+async def test_a_quota_bounds_open_tasks(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        await here.api.put("/v1/tenants/default/quota", json={"open_tasks": 3})
+        await here.submit(2, job_id="j")
+        refused = await here.post("/v1/jobs", 429, json={"tasks": ["a", "b"]})
+        assert "has 2 open tasks and may have 3; these are 2 more" in refused["detail"]
+
+
+async def test_a_quota_bounds_tokens_a_day(tmp_path: Path) -> None:
+    async with managed(tmp_path, manager_window=1) as here:
+        # given a tenant that has used its tokens
+        await here.api.put("/v1/tenants/default/quota", json={"tokens_a_day": 10})
+        await here.submit(2, job_id="j")
+        await here.released(1)
+        answer(here, "j/0", 7)
+
+        # then nothing more is released or taken, and it says until when
+        await here.wait_for("j", ok=1)
+        use = await here.get("/v1/tenants/default/quota")
+        assert (use["tokens_today"], use["tokens_a_day"]) == (10, 10)
+        day = use["tokens_reset_at"][:10]
+
+        async def says_so() -> bool:
+            reason: str = (await here.get("/v1/jobs/j"))["reason"]
+            return f"has used 10 of its 10 tokens today: it goes on at {day} 00:00 UTC" in reason
+
+        await until(says_so)
+        refused = await here.api.post("/v1/jobs", json={"tasks": ["a"]})
+        assert refused.status_code == 429
+        assert int(refused.headers["Retry-After"]) <= 86_400
+        assert here.fleet.submitted == ["j/0"]
+
+        # and with a larger quota it goes on
+        await here.api.put("/v1/tenants/default/quota", json={"tokens_a_day": 100})
+        assert await here.released(1) == ["j/1"]
+
+
+async def test_the_budget_of_a_tenant_holds_for_all_of_its_jobs(tmp_path: Path, prices: Path) -> None:
+    async with managed(tmp_path, manager_prices=prices) as here:
+        await here.api.put("/v1/tenants/default/quota", json={"budget": "25"})
+        await here.submit(3, job_id="x")
+        await here.submit(3, job_id="y")
+        await here.released(2)
+        await settled()
+        assert len(here.fleet.submitted) == 2
+        for task_id in list(here.fleet.open):
+            answer(here, task_id, 10)
+
+        paused = [await here.wait_for(name, state="paused") for name in "xy"]
+        assert "the budget of the tenant 'default' can't pay for the next task" in paused[0]["reason"]
+        assert sum(Decimal(job["spent"]) for job in paused) == 20
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("prompt = nan", "prompt"),
+        ("prompt = -1", "prompt"),
+        ("samples = 0", "samples"),
+        ("currency = ", "Invalid value"),
+    ],
+)
+def test_prices_that_can_not_be_are_refused(tmp_path: Path, line: str, says: str) -> None:
+    name = line.split(" = ")[0]
+    path = tmp_path / "prices.toml"
+    path.write_text("\n".join(line if one.startswith(f"{name} =") else one for one in SMALL.splitlines()))
+    with pytest.raises(SettingsError, match=f"RATCHET_MANAGER_PRICES: .*{says}"):
+        Prices.read(path)
+
+
+def test_a_cost_is_rounded_up_to_a_micro_unit_and_has_an_end() -> None:
+    cheap = AgentPrices(prompt=Decimal("0.15"), sampled=Decimal("0.6"), samples=1, max_tokens=10**9)
+    assert cost(TaskUsage(prompt_tokens=1, sampled_tokens=0), cheap) == 1
+    assert cost(TaskUsage(prompt_tokens=10, sampled_tokens=10), cheap) == 8
+    dear = cheap.model_copy(update={"sampled": Decimal(10**8)})
+    assert cost(most_tokens(Task(task_id="t", input="a"), dear), dear) == LARGEST
