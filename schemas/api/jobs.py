@@ -16,7 +16,7 @@ MOST_TASKS = 1_000_000
 
 JobId = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Money = Annotated[Decimal, Field(ge=0, max_digits=15, decimal_places=6)]
-"""In the currency of the file of prices, down to a millionth of it."""
+"""An amount in the currency of the file of prices, down to a millionth of it."""
 Count = Annotated[int, Field(ge=0, le=2**53), NO_BOOLEAN]
 TaskLines = Annotated[
     list[dict[str, Any] | str],

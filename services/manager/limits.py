@@ -10,7 +10,7 @@ from ratchet.http.problem import Problem
 from schemas.api.jobs import TenantQuota, TenantUse, UsageKey, UsageRow
 from schemas.messages.task import Task
 from services.manager.ledger import Quota, next_day, no_tokens, quotas_of
-from services.manager.prices import AgentPrices, bounded, cost, micros, most_tokens, units
+from services.manager.prices import AgentPrices, cost, micros, most_tokens, units, with_limits
 from services.manager.submission import NewTask
 from services.manager.tables import quotas, usage
 
@@ -21,7 +21,7 @@ def check_budget(new: Iterable[NewTask], budget: int, agent_id: str, prices: Age
         why = f"the manager has no prices of agent {agent_id!r}, so it can hold no budget (RATCHET_MANAGER_PRICES)"
         raise Problem(422, "No prices", why, "no-prices")
     for one in new:
-        if (most := cost(most_tokens(bounded(Task.decode(one.body), prices), prices), prices)) > budget:
+        if (most := cost(most_tokens(with_limits(Task.decode(one.body), prices), prices), prices)) > budget:
             why = f"line {one.n + 1} may cost up to {units(most):f}, and the job's budget is {units(budget):f}"
             raise Problem(402, "Budget too small", why, "budget")
 

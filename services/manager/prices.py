@@ -1,4 +1,4 @@
-"""What tasks cost, in whole micro-units of the currency of one file of prices. Pure, but for reading the file.
+"""The cost of tasks, in whole micro-units of the currency of one file of prices. Pure, but for reading the file.
 
 A price of 0.60 for a million tokens is 0.6 micro-units a token. A task costs its tokens at the prices that held when it
 was released, rounded up, and never more than what was reserved for it then.
@@ -32,7 +32,7 @@ class AgentPrices(Record):
     samples: int = Field(ge=1, le=64)
     max_tokens: int = Field(ge=1)
     max_prompt_tokens: int | None = Field(None, ge=1)
-    """Of a task, where programs call the model again and again; else a prompt has at most as many as it has bytes."""
+    """The most prompt tokens of a task whose program calls the model often; other prompts have at most one per byte."""
 
 
 class Prices(Record):
@@ -49,7 +49,7 @@ class Prices(Record):
             raise SettingsError(f"RATCHET_MANAGER_PRICES: {path} can't be used: {why}") from None
 
 
-def bounded(task: Task, prices: AgentPrices) -> Task:
+def with_limits(task: Task, prices: AgentPrices) -> Task:
     """Return the task with a bound on all that it costs."""
     wanted = {"samples": task.samples or prices.samples, "max_tokens": task.max_tokens or prices.max_tokens}
     return task.model_copy(update=wanted)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ratchet.http.problem import Problem
 from schemas.messages.base import explain
 from schemas.messages.task import Task
-from services.manager.prices import AgentPrices, bounded
+from services.manager.prices import AgentPrices, with_limits
 
 BAD_LINE = "bad-line"
 """The type of the problem that refuses a job for one of its lines."""
@@ -72,7 +72,7 @@ def refusal(n: int, fault: str) -> Problem:
 def task_to_release(body: str, task_id: str, deadline: float, prices: AgentPrices | None) -> Task:
     """Return the task as it goes to the fleet: it expires with its job, if not before, and its cost has a bound."""
     task = Task.decode(body)
-    task = task if prices is None else bounded(task, prices)
+    task = task if prices is None else with_limits(task, prices)
     until = datetime.fromtimestamp(deadline, UTC)
     wanted = {"task_id": task_id, "deadline": min(task.deadline or until, until), "needs_usage": True}
     return task.model_copy(update=wanted)

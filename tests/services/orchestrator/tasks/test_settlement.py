@@ -240,7 +240,13 @@ def test_every_field_of_a_task_is_in_its_lines_or_left_out_on_purpose() -> None:
 def test_what_a_line_says_of_its_task_is_what_the_task_says() -> None:
     # given a task that says something in every field
     looking = Tool(function=ToolFunction(name="look", description="Into a file."))
-    more = {"tools": (looking,), "needs_token_texts": True, "needs_usage": True, "programs": ("aider",), "workspace": Workspace(files={})}
+    more = {
+        "tools": (looking,),
+        "needs_token_texts": True,
+        "needs_usage": True,
+        "programs": ("aider",),
+        "workspace": Workspace(files={}),
+    }
     more |= {"select": "first-passing", "pass_score": 0.75, "stop": ("\n",), "format": AnswerFormat(type="json_object")}
     work = WORK.model_copy(update=more)
     assert [name for name, field in Task.model_fields.items() if getattr(work, name) == field.default] == []
