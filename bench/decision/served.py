@@ -1,4 +1,4 @@
-"""python -m bench.decision.served [--runs 2000] [--seed 1]: what users are served, judged once more. Simulated.
+"""What users are served, judged once more (`python -m bench.decision --only served`). Simulated.
 
 Each task has 8 answers in either arm. A noisy judge scores them, the best-scored one is served, and the judge is asked
 once more about that one, as the product does in a canary of a fleet without an auditor. Printed are the true effects,
@@ -8,7 +8,6 @@ then. The twin adds to `bench.decision.twin` what `ExperimentPlan.served` asks f
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,6 @@ from bench.decision.equality import TOLERANCE, VERDICTS
 from bench.decision.simulate import POLICY, UNCHANGED, quantiles
 from bench.decision.streams import Floats
 from bench.decision.twin import PROMOTE, ROLL_BACK, Means, Twin, Units, Wealth
-from bench.machine import machine
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.effect import CAUTION
 from ratchet.experiments.experiment import Experiment
@@ -258,13 +256,14 @@ def same(product: Experiment, twin: ServedTwin, index: int, run: int) -> None:
     assert final is VERDICTS[int(twin.verdict[run])], f"{final} and {twin.verdict[run]} at unit {index} of run {run}"
 
 
-def report(runs: int, seed: int) -> dict[str, bool]:
-    """Print the rows; return the bar, and whether it is met."""
+def report(runs: int, seed: int) -> tuple[dict[str, Found], dict[str, bool]]:
+    """Print the rows; return what was found in each world, and the bar with whether it is met."""
     print(f"\ntwin of the second verdicts equals product on {assert_served_twin_equals_product()} units")
     print(f"{'':46}{'single':>8}{'served':>8}  without  promoted (95 %)        rolled back  units (median, 90 %)")
-    least = 0.0
+    least, figures = 0.0, {}
     for world in (*NULLS, *POWER):
         without, one = (found_in(world, runs, seed, is_judged_again=again) for again in (False, True))
+        figures[world.name] = one
         share, low, high = one.promoted
         least = max(least, low) if world in NULLS else least
         units = f"{one.units[0]:.0f}, {one.units[1]:.0f}" if share > 0.5 else "–"
@@ -273,17 +272,4 @@ def report(runs: int, seed: int) -> dict[str, bool]:
             f" ({low:.1%} to {high:.1%}){one.rolled_back:12.1%}   {units}",
             flush=True,
         )
-    return {f"promotions of what serves users worse at worst from {least:.2%}, at most 5 %": least <= 0.05}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    print(f"{machine()}\n{options.runs} runs each")
-    report(options.runs, options.seed)
-
-
-if __name__ == "__main__":
-    main()
+    return figures, {f"promotions of what serves users worse at worst from {least:.2%}, at most 5 %": least <= 0.05}
