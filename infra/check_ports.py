@@ -13,8 +13,8 @@ import sys
 SERVICES = (0, 10, 50, 60)
 """Of orchestrator, agent, scorer and trainer, from the base on."""
 STEP = 100
-LAST_BASE, LAST_AMQP = 65_475, 45_535
-"""`ratchet demo` takes none beyond: the trainer's port and two more of the broker's come after them, up to 65,535."""
+LAST_BASE, LAST_AMQP = 65_470, 45_535
+"""`ratchet demo` takes none beyond: other ports of the fleet and the broker come after, up to 65,535."""
 
 
 def wanted(base: int, amqp: int) -> list[int]:

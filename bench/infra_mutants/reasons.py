@@ -14,6 +14,11 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"(sizeLimit|requests\.storage)$", "how much is enough is measured, and not checked"),
     (r"Probe\.(periodSeconds|failureThreshold|timeoutSeconds)$", "a pace within the bounds that are checked"),
     (r"(Interval|Period|Seconds|HistoryLimit|failureThreshold)$", "a pace within the bounds that are checked"),
+    (r"^ScaledJob/\S+ \S*readinessProbe\.", "no Service asks whether a job is ready"),
+    (
+        r"^ScaledObject/\S+ spec\.triggers\.\d+\.metadata\.value$",
+        "how much a replica can take is measured, and not checked",
+    ),
     (r"\.(volumes|volumeMounts)\.\d+\.", "a name, by which all who use it know it"),
     (r"^PersistentVolumeClaim/", "a name, by which all who use it know it"),
     (r"(containers|initContainers)\.\d+\.name$", "a name that nothing refers to"),

@@ -17,6 +17,7 @@ def fleet() -> Dashboard:
     _traffic(dashboard)
     _work(dashboard)
     _programs(dashboard)
+    _jobs(dashboard)
     return dashboard.with_row(Row("Logs")).with_panel(
         log_lines("Warnings and errors", "Of all services.", '{fleet=~"$fleet", level=~"WARNING|ERROR"}')
     )
@@ -73,6 +74,26 @@ def _now(dashboard: Dashboard) -> None:
             stacked=True,
         )
     )
+
+
+def _jobs(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "Open jobs", "Of the manager, by state.", Query("sum by (state) (ratchet_manager_open_jobs)", "{{state}}")
+        ),
+        lines(
+            "Tasks of open jobs",
+            "Waiting in the manager's database, or released to the fleet.",
+            Query("sum by (state) (ratchet_manager_open_tasks)", "{{state}}"),
+        ),
+        lines(
+            "Tasks of jobs that end",
+            "How many a second ended, by state.",
+            Query(rate("ratchet_manager_ended_tasks_total", "state"), "{{state}}"),
+            unit="ops",
+        ),
+    )
+    row(dashboard, "Jobs", panels)
 
 
 def _traffic(dashboard: Dashboard) -> None:

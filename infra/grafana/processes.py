@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from infra.grafana.panels import HALF, Query, lines, page, row
+from infra.grafana.panels import HALF, WHOLE, Query, lines, page, row
 
 
 def processes() -> Dashboard:
@@ -71,6 +71,13 @@ def _disk(dashboard: Dashboard) -> None:
             "In an hour, by log. Held is 1 while the logs are over their bound and something needs all of them.",
             Query("sum by (log) (round(increase(ratchet_log_segments_removed_total[1h])))", "{{log}}"),
             Query("max(ratchet_log_removal_held)", "held"),
+        ),
+        lines(
+            "Age of the last backup",
+            "Since `ratchet backup` was last done. Empty where it never was.",
+            Query("time() - max(ratchet_backup_timestamp_seconds > 0)", "age"),
+            unit="s",
+            span=WHOLE,
         ),
     )
     row(dashboard, "Disk", panels)

@@ -26,7 +26,10 @@ def cancel(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Cancel an open task: its rollouts end, and no training learns from it. Exit code 1 if it has ended before."""
+    """Cancel an open task: its rollouts end, and no training learns from it.
+
+    Exit code 1 if it has ended before.
+    """
     path = f"/v1/tasks/{quote(task_id)}"
     result = Result.model_validate(ask_orchestrator("DELETE", path, url=url, token=Token(token, token_file)))
     if json:

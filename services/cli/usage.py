@@ -19,7 +19,10 @@ def usage(
         typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
     ] = None,
 ) -> None:
-    """Show the tokens that jobs took and what they cost, by agent, job or day. What came to nothing cost nothing."""
+    """Show the tokens that jobs took and what they cost, by agent, job or day.
+
+    Tasks that failed, expired or were cancelled before they were answered cost nothing.
+    """
     with api_client("manager", url, token) as client:
         found = call_api(client, "GET", "/v1/usage", params={"by": by})
     if json:

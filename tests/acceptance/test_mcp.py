@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -27,9 +28,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 TRAINER = "trainer"
 TOOLS_OF = {
-    service: {spec.name for spec in SPECS if spec.route.service == service} for service in NAMES if service != "runner"
+    service: {spec.name for spec in SPECS if spec.route.service == service}
+    for service in NAMES
+    if service not in ("manager", "runner")
 }
-"""The runner's is called where there is one (test_runner.py)."""
+"""Those of the runner are called in test_runner.py; the manager is not in this fleet."""
 WHY = "seen in the test of every tool"
 SOON_S = 60.0
 LOOK_EVERY_S = 0.2
@@ -121,6 +124,7 @@ async def test_every_tool_does_its_work_on_a_running_fleet(fleet: Fleet) -> None
         await training(ask)
         await resources_and_prompts(ask.client)
         await programs_by_hand(ask)
+        await cancelling(ask, fleet)
 
         assert ask.called == set().union(*TOOLS_OF.values())
 
@@ -223,6 +227,18 @@ async def programs_by_hand(ask: Asking) -> None:
     assert (promoted["primary"], tried["asked"]) == ("careful", "bold")
     assert (rolled_back["primary"], rolled_back["asked"]) == ("careful", None)
     assert (standing["primary"], standing["asked"], standing["candidate"]) == ("careful", None, None)
+
+
+async def cancelling(ask: Asking, fleet: Fleet) -> None:
+    os.kill(fleet[SCORER].pid, signal.SIGSTOP)  # a task that has no score is open
+    try:
+        await ask("submit_task", input="late", task_id="mcp-late")
+        cancelled = await ask("cancel_task", task_id="mcp-late")
+    finally:
+        os.kill(fleet[SCORER].pid, signal.SIGCONT)
+
+    assert cancelled["status"] == "cancelled"
+    assert "has ended" in (await ask.refused("cancel_task", task_id="mcp-late")).lower()
 
 
 async def resources_and_prompts(client: Client) -> None:

@@ -67,6 +67,8 @@ ROLES = {
     "resume_job": {SUBMITTER, OPERATOR},
     "cancel_job": {SUBMITTER, OPERATOR},
     "rerun_job": {SUBMITTER, OPERATOR},
+    "get_quota": {VIEWER, OPERATOR},
+    "get_usage": {VIEWER, OPERATOR},
     "fleet_status": {VIEWER, OPERATOR},
     "give_feedback": {SUBMITTER, OPERATOR},
     "generate": {SUBMITTER, OPERATOR},
@@ -99,12 +101,12 @@ def test_each_is_for_the_roles_of_its_route(spec: ToolSpec) -> None:
     assert spec.roles == ROLES[spec.name]
 
 
-def test_the_orchestrators_tools_are_told_in_110_kb() -> None:
+def test_the_orchestrators_tools_are_told_in_111_kb() -> None:
     told = [spec for spec in SPECS if spec.route.service == "orchestrator"]
 
     size = sum(len(json.dumps([one.input_schema, one.output_schema, one.description])) for one in told)
 
-    assert size <= 110_000
+    assert size <= 111_000
 
 
 def test_names_are_unique_over_all_services() -> None:

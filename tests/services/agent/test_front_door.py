@@ -21,7 +21,7 @@ def test_an_engine_is_found_by_its_name(settings: AgentSettings) -> None:
 
 def test_an_unknown_engine_is_refused_with_those_there_are(settings: AgentSettings) -> None:
     with pytest.raises(
-        SettingsError, match=r"'quantum': no such engine; installed are echo, scripted, transformers, vllm"
+        SettingsError, match=r"'quantum': no such engine; installed are echo, openai, scripted, transformers, vllm"
     ):
         make_engine(settings.model_copy(update={"agent_engine": "quantum"}))
 
