@@ -237,7 +237,16 @@ class Trainer(_Model):
     deadline_s: int = Field(12 * 3600, ge=60, description="Seconds after which a training job is ended.")
 
 
+class Objectives(_Model):
+    """What users are to get; alerts fire where more is missed. Shares below 0.95 could not be alerted on."""
+
+    availability: float = Field(0.99, ge=0.95, lt=1, description="Share of the tasks that is to be answered.")
+    latency: float = Field(0.95, ge=0.95, lt=1, description="Share of the answers that is to come in time.")
+    latency_s: float = Field(300, ge=0, description="Seconds that are in time; 0: there is no such objective.")
+
+
 class Orchestrator(_Model):
+    objectives: Objectives = Objectives()
     log_keep_gb: float | None = Field(
         None, ge=0, description="Room for both logs, in GB; 0: no bound. Four fifths of the logs' claim if not."
     )
@@ -290,6 +299,11 @@ class Api(_Model):
 class Monitoring(_Model):
     """ServiceMonitors, alert rules and dashboards; the Prometheus operator must be installed."""
 
+    runbooks: str = Field(
+        pattern=r"^https?://[^\s#]+$",
+        description="Where people read docs/operations.md, such as its page of the site that `make docs` makes: alerts "
+        "link to its sections.",
+    )
     namespace: str = "monitoring"
     release_label: str = Field("kube-prometheus-stack", description="Value of the label `release` it selects by.")
 

@@ -162,6 +162,27 @@ PROGRAM_MISTAKES = (
         "whoever_has_metrics_is_read",
     ),
     ProgramMistake(
+        "the vLLM beside an agent counts as the agent's job, so that its loading wakes somebody",
+        "workload",
+        "if beside and is_beside else {}",
+        "if not beside else {}",
+        "whoever_has_metrics_is_read",
+    ),
+    ProgramMistake(
+        "alerts link to no address",
+        "monitoring",
+        "replace(RUNBOOKS, wanted.runbooks)",
+        'replace(RUNBOOKS, "")',
+        "whoever_has_metrics_is_read",
+    ),
+    ProgramMistake(
+        "the orchestrator is not told the objective of latency",
+        "fleet",
+        "str(settings.orchestrator.objectives.latency_s)",
+        '"30"',
+        "what_the_stack_asks_for_is_told",
+    ),
+    ProgramMistake(
         "no pods for an agent",
         "__main__",
         "for agent in settings.agents",

@@ -91,6 +91,17 @@ def test_with_keda_queues_scale_and_a_gpu_is_held_only_while_one_trains(prod: Ma
     assert one(prod, "ScaledObject", "scorer")["spec"]["minReplicaCount"] == 0
 
 
+def test_alerts_link_to_the_runbook_and_know_model_servers_by_their_job(prod: Manifests) -> None:
+    rules = [rule for group in one(prod, "PrometheusRule", "alerts")["spec"]["groups"] for rule in group["rules"]]
+    links = {rule["annotations"]["runbook_url"] for rule in rules if "alert" in rule}
+    endpoints = one(prod, "ServiceMonitor", "agent-small")["spec"]["endpoints"]
+    jobs = {one["port"]: [label["replacement"] for label in one["relabelings"]] for one in endpoints}
+
+    assert "https://docs.example.com/ratchet/operations/#ratchetnoleader" in links
+    assert all(link.startswith("https://docs.example.com/") for link in links)
+    assert jobs == {"http": ["ratchet"], "vllm": ["ratchet", "vllm"]}
+
+
 def test_without_keda_cpu_scales_and_the_trainer_stays(dev: Manifests) -> None:
     assert names(dev, "HorizontalPodAutoscaler") == {"agent-small", "scorer"}
     assert names(dev, "ScaledObject") | names(dev, "ScaledJob") | names(dev, "TriggerAuthentication") == set()
