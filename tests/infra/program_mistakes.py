@@ -164,8 +164,8 @@ PROGRAM_MISTAKES = (
     ProgramMistake(
         "the vLLM beside an agent counts as the agent's job, so that its loading wakes somebody",
         "workload",
-        "if beside and is_beside else {}",
-        "if not beside else {}",
+        '{"job": beside.name}',
+        '{"job": self._process.name}',
         "whoever_has_metrics_is_read",
     ),
     ProgramMistake(
@@ -181,6 +181,41 @@ PROGRAM_MISTAKES = (
         "str(settings.orchestrator.objectives.latency_s)",
         '"30"',
         "what_the_stack_asks_for_is_told",
+    ),
+    ProgramMistake(
+        "the backup lies where nothing is mounted",
+        "backups",
+        "Mount(SiteClaim(wanted.claim, writable=True), BACKUPS_AT)",
+        'Mount(SiteClaim(wanted.claim, writable=True), "/backup")',
+        "folders_are_there_with_their_rights",
+    ),
+    ProgramMistake(
+        "the backup is not encrypted though there is a key",
+        "backups",
+        'if wanted.key_secret else ""',
+        'if not wanted.key_secret else ""',
+        "folders_are_there_with_their_rights",
+    ),
+    ProgramMistake(
+        "trainings drive out what serves",
+        "scheduling",
+        '"training": 100',
+        '"training": 100_000',
+        "what_serves_goes_first",
+    ),
+    ProgramMistake(
+        "trainings wait in no queue",
+        "controllers",
+        "labels=labels | queue_labels(process, foundation.settings)",
+        "labels=labels",
+        "trainings_wait_in_the_queue",
+    ),
+    ProgramMistake(
+        "a quota without GPUs",
+        "scheduling",
+        "str(wanted.quota.gpus)",
+        '"0"',
+        "the_quota_lets_the_fleet_run",
     ),
     ProgramMistake(
         "no pods for an agent",

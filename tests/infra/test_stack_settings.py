@@ -23,6 +23,8 @@ from infra.render.recording import record, stack_configuration
         (lambda fleet: fleet["agents"].append(dict(fleet["agents"][0])), "two agents have one id"),
         (lambda fleet: fleet["broker"].update(nodes=2), "broker.nodes"),
         (lambda fleet: fleet["monitoring"].pop("runbooks"), "monitoring.runbooks"),
+        (lambda fleet: fleet.update(autoscaling="hpa", scheduling={"queue": "gpus"}), "no training is a job"),
+        (lambda fleet: fleet.update(backups={"claim": "backups", "schedule": "daily"}), "backups.schedule"),
         (lambda fleet: fleet["orchestrator"].update(objectives={"latency": 0.5}), "orchestrator.objectives.latency"),
         (lambda fleet: fleet["api"]["ingress"].pop("tlsSecret"), "api.ingress.tlsSecret"),
         (lambda fleet: fleet["api"].update(trustedKeys=[{"x": "?", "kid": "a"}]), "api.trustedKeys.0.x"),

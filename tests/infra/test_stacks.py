@@ -102,6 +102,36 @@ def test_alerts_link_to_the_runbook_and_know_model_servers_by_their_job(prod: Ma
     assert jobs == {"http": ["ratchet"], "vllm": ["ratchet", "vllm"]}
 
 
+def test_a_backup_is_made_each_night_without_a_network_and_the_newest_are_kept() -> None:
+    configuration = stack_configuration("prod")
+    configuration["ratchet:fleet"]["backups"] = {"claim": "of-the-site", "keep": 3, "keySecret": "backup-key"}
+
+    found = manifests(record("prod", configuration))
+
+    spec = one(found, "CronJob", "backup")["spec"]
+    pod = spec["jobTemplate"]["spec"]["template"]["spec"]
+    script = pod["containers"][0]["command"][2]
+    assert [str(finding) for finding in findings(found)] == []
+    assert (spec["schedule"], spec["concurrencyPolicy"]) == ("17 2 * * *", "Forbid")
+    assert "ratchet backup --key-file /run/backup-key/key /backups/fleet-$now.ratchet" in script
+    assert "tail -n +4" in script
+    assert not one(found, "NetworkPolicy", "backup")["spec"].get("egress")
+    assert {"name": "site-of-the-site", "persistentVolumeClaim": {"claimName": "of-the-site", "readOnly": False}} in (
+        pod["volumes"]
+    )
+
+
+def test_a_quota_that_is_too_small_for_the_fleet_is_refused() -> None:
+    configuration = stack_configuration("prod")
+    quota = {"cpu": "200", "memory": "1Ti", "gpus": 4, "pods": 90}  # an agent, two judges of two, and a training
+    configuration["ratchet:fleet"]["scheduling"] = {"quota": quota}
+
+    found = findings(manifests(record("prod", configuration)))
+
+    assert [finding.check for finding in found] == ["the_quota_lets_the_fleet_run"]
+    assert "the fleet at its fewest needs 6" in found[0].sentence
+
+
 def test_without_keda_cpu_scales_and_the_trainer_stays(dev: Manifests) -> None:
     assert names(dev, "HorizontalPodAutoscaler") == {"agent-small", "scorer"}
     assert names(dev, "ScaledObject") | names(dev, "ScaledJob") | names(dev, "TriggerAuthentication") == set()
