@@ -1,4 +1,4 @@
-"""What keeps a process's pods running: a Deployment, a StatefulSet, a ScaledJob (a pod a message), a CronJob, a Job."""
+"""Makes what keeps a process's pods running: a Deployment, a StatefulSet, a ScaledJob (a pod a message), CronJob, Job."""
 
 from __future__ import annotations
 

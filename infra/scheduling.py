@@ -1,6 +1,6 @@
-"""What the cluster gives the fleet, and in which order: a quota of the namespace, and classes of priority.
+"""Makes the quota of the namespace and the classes of priority.
 
-Who waits for a GPU is Kueue's affair: trainings carry the label of a queue that the site has made (`scheduling.queue`).
+Kueue decides which training gets a GPU: trainings carry the label of a queue that the site has made (`scheduling.queue`).
 What serves users is not queued, since it must run.
 """
 

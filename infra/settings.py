@@ -238,7 +238,7 @@ class Trainer(_Model):
 
 
 class Objectives(_Model):
-    """What users are to get; alerts fire where more is missed. Shares below 0.95 could not be alerted on."""
+    """Objectives of what users get; alerts fire where more is missed. For shares below 0.95 none could."""
 
     availability: float = Field(0.99, ge=0.95, lt=1, description="Share of the tasks that is to be answered.")
     latency: float = Field(0.95, ge=0.95, lt=1, description="Share of the answers that is to come in time.")

@@ -1,4 +1,4 @@
-"""Who runs first, and whether what must run has room: priorities, the quota, and the queue that trainings wait in."""
+"""Checks of priorities, of the quota, and of the queue that trainings wait in."""
 
 from __future__ import annotations
 

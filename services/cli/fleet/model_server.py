@@ -24,7 +24,7 @@ OFFSET = 100
 """From an agent's port to that of its server."""
 LOADING_S = 1800.0
 MEMORY_SHARE = 0.9
-"""Of the GPU's memory, for all servers of this machine together: vLLM's own default for one."""
+"""The share of the GPU's memory that all servers of this machine take together: vLLM's own default for one."""
 URL, MAX_ADAPTERS = "RATCHET_AGENT_VLLM_URL", "RATCHET_AGENT_MAX_ADAPTERS"
 ADAPTERS = 4
 STOP_WAIT_S = 30
