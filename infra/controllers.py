@@ -1,4 +1,4 @@
-"""Makes what keeps a process's pods running: a Deployment, a StatefulSet, a ScaledJob (a pod a message), CronJob, Job."""
+"""Makes what keeps pods running: a Deployment, a StatefulSet, a ScaledJob (a pod a message), a CronJob, or one Job."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Makes the quota of the namespace and the classes of priority.
 
-Kueue decides which training gets a GPU: trainings carry the label of a queue that the site has made (`scheduling.queue`).
+Kueue decides which training gets a GPU: its jobs carry the label of a queue that the site made (`scheduling.queue`).
 What serves users is not queued, since it must run.
 """
 
