@@ -446,21 +446,23 @@ def test_an_auditor_is_a_second_scorer_on_queues_of_its_own() -> None:
     }  # fmt: skip
 
 
-def test_a_judge_outside_the_cluster_is_reached_at_its_port_with_the_sites_key() -> None:
+@pytest.mark.parametrize("who", ["scorer", "auditor"])
+def test_a_judge_outside_the_cluster_is_reached_at_its_port_with_the_sites_key(who: str) -> None:
     configuration = stack_configuration("prod")
     fleet = configuration["ratchet:fleet"]
-    del fleet["judge"]
-    fleet["scorer"] |= {
-        "judgeUrl": "https://judge.example.com:8443/v1", "judgeModel": "big", "judgeKeySecret": "judge-key",
-    }  # fmt: skip
+    outside = {"judgeUrl": "https://judge.example.com:8443/v1", "judgeModel": "big", "judgeKeySecret": "judge-key"}
+    if who == "scorer":
+        del fleet["judge"]
+    fleet[who] = {**fleet["scorer"], "minReplicas": 1, **outside}
 
     found = manifests(record("prod", configuration))
 
-    box = one(found, "Deployment", "scorer")["spec"]["template"]["spec"]["containers"][0]
-    (key,) = [variable["valueFrom"] for variable in box["env"] if variable["name"] == "RATCHET_SCORER_JUDGE_API_KEY"]
-    egress = one(found, "NetworkPolicy", "scorer")["spec"]["egress"]
-    outside = [port["port"] for rule in egress if "ipBlock" in rule["to"][0] for port in rule["ports"]]
+    told = f"RATCHET_{who.upper()}_JUDGE"
+    box = one(found, "Deployment", who)["spec"]["template"]["spec"]["containers"][0]
+    (key,) = [variable["valueFrom"] for variable in box["env"] if variable["name"] == f"{told}_API_KEY"]
+    egress = one(found, "NetworkPolicy", who)["spec"]["egress"]
+    ports = [port["port"] for rule in egress if "ipBlock" in rule["to"][0] for port in rule["ports"]]
     assert [str(finding) for finding in findings(found)] == []
     assert key == {"secretKeyRef": {"name": "judge-key", "key": "api_key"}}
-    assert one(found, "ConfigMap", "scorer")["data"]["RATCHET_SCORER_JUDGE_URL"] == "https://judge.example.com:8443/v1"
-    assert outside == [8443]
+    assert one(found, "ConfigMap", who)["data"][f"{told}_URL"] == "https://judge.example.com:8443/v1"
+    assert ports == [8443]
