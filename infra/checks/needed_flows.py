@@ -32,7 +32,9 @@ def who_is_asked_is_reached_and_nobody_else(cluster: Cluster) -> Iterator[str]:
 def _needed(cluster: Cluster) -> Iterator[tuple[str, str, int]]:
     for pods in cluster.pods:
         for host, port in _addresses(cluster, pods):
-            service = cluster.get("Service", host.partition(".")[0])
+            name, _, domain = host.partition(".")
+            inside = not domain or domain.endswith(".svc.cluster.local")  # judge.example.com is no Service `judge`
+            service = cluster.get("Service", name) if inside else None
             for target in cluster.selected(service.content["spec"]["selector"]) if service else ():
                 yield from ((str(pods), str(one), port) for one in _same_role(cluster, target))
         if pods.labels.get(ROLE) == "broker":
