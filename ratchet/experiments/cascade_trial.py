@@ -102,7 +102,7 @@ def _logged_outcome(routing: Routing) -> object:
     return WAITS if routing.to == "small" or routing.big is not None else None
 
 
-def replayed(
+def replay_cascade(
     state: CascadeState, secret: str, routings: Iterable[Routing], verdicts: Mapping[int, Pair | None]
 ) -> CascadeTrial:
     """Return the trial of logged tasks; `verdicts`: of each audited unit by its order, None where it is left out."""

@@ -17,7 +17,7 @@ from schemas.records.interaction import Interaction
 LONGEST = 200
 """Characters of an id."""
 EXPERIMENT = "-cascade"
-"""How the experiment ids of the big model's tasks end."""
+"""The end of the experiment ids of the big model's tasks."""
 
 
 def big_task_of(task_id: str) -> str:

@@ -45,7 +45,7 @@ EVALUATION = "-evaluation-"
 GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS = "golden/", "replay/", "anchor/", "evaluation/"
 """How the task ids of the fleet's own begin: by these a list tells them, whatever is left of their lines."""
 BIG_TASKS = "cascade/"
-"""How the ids begin of what the big model of a cascade is asked, within those of the task's tenant."""
+"""The beginning of the ids of what the big model of a cascade is asked, within those of the task's tenant."""
 SECOND_VERDICTS = "second-verdict/"
 """How the ids begin under which the scorer is asked once more; no log has them."""
 OWN_TASKS = (GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS, BIG_TASKS, f"tenant:*/{BIG_TASKS}")

@@ -32,7 +32,7 @@ class BigAnswer(Record):
 
 
 class Routing(Record):
-    """How a task was routed, on the first line of the small model's group. A replay needs no more of it."""
+    """The route of a task, on the first line of the small model's group. A replay needs no more of it."""
 
     order: int = Field(ge=0, description="0, 1, 2 … in the order of routing, over all tasks of the agent.")
     score: Score | None = Field(description="That routed; null: the small model's group has none.")

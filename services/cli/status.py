@@ -138,7 +138,7 @@ class StatusReport:
     held_up: tuple[HeldUpRow, ...] = ()
     unaudited: tuple[UnauditedRow, ...] = ()
     cascades: tuple[Mapping[str, Any], ...] = ()
-    """As `/v1/cascades` tells them."""
+    """The views that `/v1/cascades` tells."""
 
     @property
     def healthy(self) -> bool:

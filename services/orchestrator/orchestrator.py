@@ -183,7 +183,7 @@ class Orchestrator:
             read_registry=self._read_registry,
             samples=lambda agent_id: self._samples[agent_id].draw(),
             senders=senders,
-            admitted=self._admitted,
+            admitted=self._note_admitted,
         )
         self._news = RewardBroadcaster(bus, now)
         kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)
@@ -218,7 +218,7 @@ class Orchestrator:
             settings.audits,
             logs_dir=settings.logs_dir,
             on_logged=self._calibrations.add_verdict,
-            on_pair=self._judged_pair,
+            on_pair=self._note_verdict,
             clock=clock,
             seconds=seconds,
         )
@@ -491,11 +491,11 @@ class Orchestrator:
 
     # --- what it hears ---------------------------------------------------------------------------------------------
 
-    def _admitted(self, work: Work) -> None:
-        self._cascades.admitted(work)
+    def _note_admitted(self, work: Work) -> None:
+        self._cascades.note_admitted(work)
 
-    def _judged_pair(self, verdict: AuditedTask) -> None:
-        self._cascades.judged(verdict)
+    def _note_verdict(self, verdict: AuditedTask) -> None:
+        self._cascades.note_verdict(verdict)
 
     def _closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
         self._own_tasks.closed(work.task_id, lines)
@@ -511,7 +511,7 @@ class Orchestrator:
                 self._promoters[mate.agent_id].training.closed(lines)
             self._anchors[work.agent_id].closed(lines, work)
             self._audits.consider(work, lines)
-        self._cascades.closed(work, lines)
+        self._cascades.note_closed(work, lines)
 
     async def _trained(self, delivery: Delivery) -> None:
         trained = decode_delivery(AdapterTrained, delivery)

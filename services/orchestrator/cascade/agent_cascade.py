@@ -54,7 +54,7 @@ class CascadePolicy:
     timeout: timedelta = timedelta(seconds=60)
     """That the big model may take before the small one's answer is served."""
     waits: bool = False
-    """Where the big model doesn't answer the task waits, and ends without an answer."""
+    """A task that the big model doesn't answer waits, and ends without an answer."""
     by_agreement: bool = False
     """The share of the group that says the same routes, in place of the best score."""
 
@@ -125,7 +125,7 @@ class AgentCascade:
             return votes(lines, line) / len(lines)
         return line.score
 
-    def finished(
+    def close_lines(
         self, lines: Sequence[Interaction], routing: Routing, answer: Sequence[Interaction] | str
     ) -> list[Interaction]:
         """Return the lines of a task that was routed to the big model, with its answer, or why there is none."""
@@ -212,7 +212,7 @@ class AgentCascade:
         return self._audit_log.find(big) or self._audit_log.find(f"{big}\nscorer")
 
     def _read_routed(self, state: CascadeState) -> dict[int, tuple[Routing, str]]:
-        """By its order each routing since the state began, and the task's id. Blocks."""
+        """Return, by its order, each routing since the state began, and the task's id. Blocks."""
         begin = max(state.positions.get(INTERACTIONS, 0), read_start_offsets(self._logs_dir).begin(INTERACTIONS))
         found: dict[int, tuple[Routing, str]] = {}
         for line in read(self._logs_dir, INTERACTIONS, begin, on_bad=lambda bad: None):
@@ -350,7 +350,7 @@ class AgentCascade:
             big_cost=totals.big_cost,
             big_alone=alone,
             saved=None if alone is None else alone - spent,
-            spent_today=self.spending.spent(self._clock().date()),
+            spent_today=self.spending.spent_on(self._clock().date()),
             daily_cap=self.policy.daily_cap or None,
             evidence=CascadeEvidenceView.model_validate(asdict(cascade.evidence)),
         )

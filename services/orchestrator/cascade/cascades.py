@@ -56,7 +56,7 @@ Finish = Callable[[list[Interaction]], list[Interaction]]
 
 
 class Closing(Protocol):
-    """How tasks whose Rewards were kept go on (Settler)."""
+    """The part of the Settler that goes on with tasks whose Rewards were kept."""
 
     async def finish_kept(self, task_id: str, finish: Finish) -> None: ...
     async def route_kept(self, task_id: str) -> None: ...
@@ -104,9 +104,9 @@ class Cascades:
         self._clock = clock
         self._waiting: dict[str, Waiting] = {}
         self._waits_for: dict[str, str] = {}
-        """By the big model's task the user's that waits for it."""
+        """The user's task that waits, by the big model's."""
         self._units: dict[str, Unit] = {}
-        """By the big model's task."""
+        """Audited units, by the big model's task."""
         self._to_ask: dict[str, tuple[AgentCascade, Work]] = {}
         self._answers: dict[str, Sequence[Interaction]] = {}
         """Answers that came before the small model's."""
@@ -129,7 +129,7 @@ class Cascades:
             if work.agent_id in self.agents and self.kept_reward(work.task_id) is not None:
                 self._kept.append(work.task_id)
 
-    def admitted(self, work: Work) -> None:
+    def note_admitted(self, work: Work) -> None:
         """A Work is in the log. While the big model answers all, it is asked at once."""
         one = self._of(work)
         if one is not None and one.answers_nothing and one.spending.has_room(work, self._today()):
@@ -158,9 +158,9 @@ class Cascades:
         if routing.to == "small":
             return with_routing(lines, routing)
         if answer is not None:
-            return one.finished(lines, routing, answer)
+            return one.close_lines(lines, routing, answer)
         if not one.policy.waits and not self._may_ask(one, big_task, work):
-            return one.finished(lines, routing, BUDGET)
+            return one.close_lines(lines, routing, BUDGET)
         await self._ledger.keep_response(work.task_id, reward.encode())
         self._waiting[work.task_id] = Waiting(one, routing, big_task)
         self._waits_for[big_task] = work.task_id
@@ -170,14 +170,14 @@ class Cascades:
     async def overdue(self, work: Work) -> Finish | None:
         """Return what becomes of a task whose time is up; None where no cascade has a part in it."""
         if (waiting := self._waiting.get(work.task_id)) is not None:
-            return lambda lines: waiting.of.finished(lines, waiting.routing, "not before the deadline")
+            return lambda lines: waiting.of.close_lines(lines, waiting.routing, "not before the deadline")
         one = self._of(work)
         answer = await self._answer_to(work.task_id) if one is not None else None
         if one is None or answer is None or answer[0].sample is None:
             return None
-        return lambda lines: one.finished(lines, one.route(work, lines), answer)
+        return lambda lines: one.close_lines(lines, one.route(work, lines), answer)
 
-    def closed(self, work: Work, lines: Sequence[Interaction]) -> None:
+    def note_closed(self, work: Work, lines: Sequence[Interaction]) -> None:
         """A task has its lines in the log."""
         if is_asked_of_big(work.arm.experiment_id):
             self._big_closed(work, lines)
@@ -197,7 +197,7 @@ class Cascades:
         if routing.is_unit:
             self._note_unit(Unit(one, routing.order, work.task_id), work, lines, routing)
 
-    def judged(self, verdict: AuditedTask) -> None:
+    def note_verdict(self, verdict: AuditedTask) -> None:
         """A pair was judged, or given up, and that is in the log."""
         if (unit := self._units.pop(verdict.task_id, None)) is not None and unit.of.trial is not None:
             unit.of.trial.resolve(unit.order, pair_of(verdict))
@@ -295,7 +295,7 @@ class Cascades:
         task_id = self._waits_for.get(big_task)
         if task_id is not None and (waiting := self._waiting.get(task_id)) is not None:
             await self._closing().finish_kept(
-                task_id, lambda lines: waiting.of.finished(lines, waiting.routing, answer)
+                task_id, lambda lines: waiting.of.close_lines(lines, waiting.routing, answer)
             )
         elif (unit := self._units.get(big_task)) is not None:
             await self._judge_small(unit, answer)

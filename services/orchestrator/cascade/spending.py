@@ -23,7 +23,7 @@ PER = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TokenPrice:
-    """For a million tokens."""
+    """The price of a million tokens."""
 
     prompt: float = 0.0
     sampled: float = 0.0
@@ -76,9 +76,9 @@ class Spending:
 
     def has_room(self, work: Work, today: date) -> bool:
         """Tell whether the big model may be asked the same, by the most that it can cost."""
-        return not self.cap or self.spent(today) + sum(self._reserved.values()) + self._most(work) <= self.cap
+        return not self.cap or self.spent_on(today) + sum(self._reserved.values()) + self._most(work) <= self.cap
 
-    def spent(self, today: date) -> float:
+    def spent_on(self, today: date) -> float:
         return self.totals.today if self.totals.day == today else 0.0
 
     def reserve(self, big_task_id: str, work: Work) -> None:
@@ -94,7 +94,7 @@ class Spending:
         totals = self.totals
         totals.asked += 1
         totals.big_cost += cost
-        totals.day, totals.today = today, self.spent(today) + cost
+        totals.day, totals.today = today, self.spent_on(today) + cost
 
     def add_small(self, lines: Sequence[Interaction]) -> None:
         if lines[0].sample is not None:
@@ -107,7 +107,7 @@ class Spending:
 
     @property
     def big_alone(self) -> float | None:
-        """What the big model would have cost alone; None before it was asked."""
+        """The cost of the big model alone, on every task; None before it was asked."""
         totals = self.totals
         if not totals.asked:
             return None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.experiments.cascade_trial import pair_of, replayed
+from ratchet.experiments.cascade_trial import pair_of, replay_cascade
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.cascaded import big_task_of
 from ratchet.logs.groups import grouped
@@ -63,7 +63,7 @@ async def test_the_share_rises_by_proof_and_the_log_alone_tells_the_decision_aga
         if big_task_of(line.task_id) in told
     }
     routings = [line.cascade for line in routed.values() if line.cascade and line.cascade.order < until_order]
-    again = replayed(begun, "", routings, pairs)
+    again = replay_cascade(begun, "", routings, pairs)
 
     assert again.observe() == "raise"
     assert again.cascade.decided_by is not None

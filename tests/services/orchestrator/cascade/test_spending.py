@@ -36,8 +36,8 @@ def test_what_could_be_too_much_is_not_asked_for() -> None:
 
     spending.settle("big-0", lines(3), MONDAY)
     assert spending.has_room(work(), MONDAY), "it took three"
-    assert spending.spent(MONDAY) == 3.0
-    assert spending.spent(TUESDAY) == 0.0
+    assert spending.spent_on(MONDAY) == 3.0
+    assert spending.spent_on(TUESDAY) == 0.0
 
 
 def test_a_server_that_says_nothing_of_tokens_is_taken_at_the_most_that_was_reserved() -> None:
