@@ -124,11 +124,11 @@ def read_served(logs_dir: Path) -> list[Served]:
         elif one.agent_id == AGENT:
             small.append(one)
     groups = [group for group in grouped(iter(small)) if group[0].cascade is not None]
-    found = [served for group in groups if (served := _served(group, big_costs)) is not None]
+    found = [served for group in groups if (served := _one_served(group, big_costs)) is not None]
     return sorted(found, key=lambda one: one.order)
 
 
-def _served(group: Sequence[Interaction], big_costs: Mapping[str, float]) -> Served | None:
+def _one_served(group: Sequence[Interaction], big_costs: Mapping[str, float]) -> Served | None:
     routing = group[0].cascade
     if routing is None or not isinstance(group[0].input, str):
         return None
