@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from schemas.api.adapters import Reason
 from schemas.messages.base import AgentId, Record, Timestamp
 
 
@@ -44,4 +45,4 @@ class CascadeView(Record):
 
 class CascadeSet(Record):
     share: float = Field(description="0, 0.1, 0.2, 0.4, 0.8 or 1.")
-    reason: str = Field(min_length=1, max_length=1000)
+    reason: Reason = Field(description="Why: recorded with the decision, under the caller's name.")

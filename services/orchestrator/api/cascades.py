@@ -53,7 +53,7 @@ def cascades_router(
         return one.view()
 
     @router.get("/v1/cascades", responses=problems(503))
-    @operation(VIEWER, OPERATOR, reach="own", title="List cascades", tool="list_cascades", resource="cascades")
+    @operation(VIEWER, OPERATOR, reach="own", title="List cascades")
     async def cascades(caller: CallerOf) -> Page[CascadeView]:
         """List the agents in whose place a big model answers: the share that the small model answers, what that costs
         and saves, and the evidence for the next step.
@@ -70,7 +70,7 @@ def cascades_router(
     @router.post("/v1/cascades/{agent_id}/unfreeze", responses=MOVED)
     @operation(OPERATOR, effect=Effect.SETS, reach="own", title="Unfreeze a cascade", tool="unfreeze_cascade")
     async def unfreeze(agent_id: WhichAgent, asked: FreezeRequest, caller: CallerOf) -> CascadeView:
-        """Let the small model's share rise again by proof."""
+        """Let the small model's share of the tasks rise again by proof, after a freeze."""
         return await decide(agent_id, caller, UnfreezeCascade(), asked.reason)
 
     @router.post("/v1/cascades/{agent_id}/share", responses=MOVED)

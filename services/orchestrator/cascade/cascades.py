@@ -128,6 +128,8 @@ class Cascades:
             work = Work.decode(body)
             if work.agent_id in self.agents and self.kept_reward(work.task_id) is not None:
                 self._kept.append(work.task_id)
+            if (asking := self._asking(work)) is not None:
+                asking.spending.reserve(work.task_id, work)
 
     def note_admitted(self, work: Work) -> None:
         """A Work is in the log. While the big model answers all, it is asked at once."""
@@ -228,6 +230,11 @@ class Cascades:
         one = self.agents.get(work.agent_id)
         return one if one is not None and one.routes(work) else None
 
+    def _asking(self, work: Work) -> AgentCascade | None:
+        """Return the cascade whose big model is asked in this task of the fleet's own."""
+        of = (one for name, one in self.agents.items() if work.arm.experiment_id == experiment_of(name))
+        return next(of, None)
+
     def _today(self) -> date:
         return self._clock().date()
 
@@ -280,8 +287,7 @@ class Cascades:
 
     def _big_closed(self, work: Work, lines: Sequence[Interaction]) -> None:
         big_task = work.task_id
-        of = (one for name, one in self.agents.items() if work.arm.experiment_id == experiment_of(name))
-        if (one := next(of, None)) is not None:
+        if (one := self._asking(work)) is not None:
             one.note_big(lines)
         if big_task in self._waits_for or big_task in self._units:
             self._ready.append((big_task, lines))
