@@ -108,10 +108,11 @@ class Loop:
 
     def _collect(self, primary: str) -> None:
         """Users ask until there is enough of this primary's to learn from, beyond what an earlier turn learned from."""
-        before = self._users.books.by_version[primary]
+        books = self._users.books
+        before = books.by_version[primary] + books.by_big
 
         def enough() -> bool:
-            answered = self._users.books.by_version[primary] - before
+            answered = books.by_version[primary] + books.by_big - before
             self._progress("collect", answered / self._plan.groups)
             shown = min(answered, self._plan.groups)
             self._tell.show(f"{shown} of {self._plan.groups} answered", shown * 4 // self._plan.groups)

@@ -44,9 +44,11 @@ EVALUATION = "-evaluation-"
 
 GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS = "golden/", "replay/", "anchor/", "evaluation/"
 """Beginnings of the task ids of the fleet's own: by these a list tells them, whatever is left of their lines."""
+BIG_TASKS = "cascade/"
+"""The beginning of the ids of what the big model of a cascade is asked, within those of the task's tenant."""
 SECOND_VERDICTS = "second-verdict/"
 """Beginning of the ids under which the scorer is asked once more; no log has them."""
-OWN_TASKS = (GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS)
+OWN_TASKS = (GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS, BIG_TASKS, f"tenant:*/{BIG_TASKS}")
 
 
 def file_name(log: str) -> str:

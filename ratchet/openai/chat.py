@@ -195,7 +195,7 @@ class StreamOptions(Given):
 
 
 class ChatMetadata(BaseModel):
-    """Five names say something to the fleet; whatever else there is travels along in the task's metadata."""
+    """Eight names say something to the fleet; whatever else there is travels along in the task's metadata."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, str] = Field(init=False)
@@ -206,6 +206,7 @@ class ChatMetadata(BaseModel):
     reference: str | None = Field(None, description="The right answer, for scorers that verify.")
     criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")
     source: str | None = Field(None, description="Where the task comes from.")
+    local_only: bool | None = Field(None, description="No big model is asked in the agent's place.")
     timestamp: Timestamp | None = Field(None, description="When it was asked.")
 
 

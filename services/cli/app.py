@@ -73,6 +73,10 @@ COMMANDS = {
         "Programs that answer tasks in sandboxes: list, install what they require, compare; try, promote, rollback."
     ),
     "adapters": "Versions of the adapters: list, show, diff; promote, rollback, freeze, reanchor; verify, export, …",
+    "cascade": (
+        "A small model that takes over from a big one by proof: show the share, the saving and the evidence; freeze, "
+        "unfreeze, set."
+    ),
     "broker": "Set up a broker: its users and its queues.",
     "experiment": "Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",
     "token": (

@@ -34,6 +34,7 @@ NOT_LOGGED = frozenset(
         "needs_token_texts",
         "workspace",
         "programs",
+        "local_only",
     }
 )
 """Fields of a Task that no line repeats: `sampling` has what came of the first six, the Work's own line the others,

@@ -95,6 +95,7 @@ def history(
         adapter_sha256=last.adapter_sha256 if last else None,
         scoring_agent_id=last.scoring_agent_id if last else None,
         scorer=last.scorer if last else None,
+        cascade=lines[0].cascade if lines else None,
         result=result,
     )
 
