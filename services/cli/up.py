@@ -66,6 +66,14 @@ def up(
         ),
     ] = "",
     manager: Annotated[bool, typer.Option(help="With a manager, which takes jobs: `ratchet jobs`.")] = False,
+    big: Annotated[
+        str,
+        typer.Option(
+            envvar="RATCHET_BIG_MODEL",
+            help="A bigger model that answers in place of the first agent until that one is proved to do as well: a "
+            "folder, a hub name, or the URL of an OpenAI-compatible server; none if not given.",
+        ),
+    ] = "",
     vllm_args: Annotated[
         str, typer.Option(envvar="RATCHET_VLLM_ARGS", help="More arguments for the vLLM server that it starts.")
     ] = "",
@@ -100,6 +108,7 @@ def up(
         manager=manager,
         own_vllm=own_vllm,
         vllm_args=vllm_args if own_vllm else "",
+        big="" if engine == "openai" else big,
     )
     if options.known_models and "likelihood" in scorer and not no_scorer and judge_model == JUDGE_MODEL:
         say(f"warning: {JUDGE_MODEL} can judge nothing but the demo's task: name a scorer, such as verifier:json")

@@ -39,7 +39,7 @@ def beside(agent: Program, options: FleetOptions) -> Program:
         "--host": "127.0.0.1",
         "--port": str(port),
         "--served-model-name": options.model,
-        "--gpu-memory-utilization": f"{MEMORY_SHARE / options.agent_processes:.2f}",
+        "--gpu-memory-utilization": f"{MEMORY_SHARE / (len(options.agents) * options.replicas):.2f}",
         "--max-loras": loras,
         "--max-cpu-loras": str(2 * int(loras)),
         "--max-lora-rank": str(FleetSettings.read().adapter_max_rank),

@@ -16,7 +16,7 @@ from ratchet.runtime.processes import PROCESSES
 from ratchet.service.settings import FleetSettings
 from services.cli.fleet import model_server
 from services.cli.fleet.local_broker import LocalBroker
-from services.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
+from services.cli.fleet.options import BIG_AGENT, SMALL_MAX_TOKENS, FleetOptions
 from services.cli.fleet.supervisord import Program
 from services.cli.terminal import UsageError
 
@@ -142,6 +142,8 @@ def variables(options: FleetOptions) -> dict[str, str]:
         "RATCHET_EXTERNAL_SCORER": str(options.no_scorer).lower(),
     }
     told |= {"RATCHET_PROGRAMS": str(Path(options.programs).absolute())} if options.programs else {}
+    if options.big and "RATCHET_CASCADE" not in os.environ:
+        told["RATCHET_CASCADE"] = f"{options.agents[0]}={BIG_AGENT}"
     if options.answers_with_small_model and "RATCHET_MAX_TOKENS" not in os.environ:
         told["RATCHET_MAX_TOKENS"] = str(SMALL_MAX_TOKENS)
     return told
@@ -154,6 +156,8 @@ def _check(options: FleetOptions) -> None:
         raise UsageError("--agents or --external-agents must name at least one agent")
     if options.programs:
         _check_programs(options)
+    if options.own_vllm and options.big and not options.big_has_url:
+        raise UsageError("with --engine vllm the bigger model must run elsewhere: name its URL with --big")
     if options.agent_processes > MOST_AGENTS:
         raise UsageError(f"{options.agent_processes} agent processes are more than the {MOST_AGENTS} ports for them")
     if not 1024 <= options.port_base <= 65_535 - LAST_PORT:
@@ -175,23 +179,29 @@ def _private_broker(folder: Path, port: int) -> LocalBroker:
 
 
 def _services(options: FleetOptions) -> list[Program]:
-    names = [(agent, replica) for agent in options.agents for replica in range(options.replicas)]
+    names = [(agent, replica) for agent in options.own_agents for replica in range(options.replicas)]
     agents = [
         _service(
             "agent",
             options,
-            {"RATCHET_AGENT_ID": agent},
+            {"RATCHET_AGENT_ID": agent, **(_big_environment(options) if agent == BIG_AGENT else {})},
             name=f"agent-{agent}" if options.replicas == 1 else f"agent-{agent}-{replica + 1}",
             position=position,
         )
         for position, (agent, replica) in enumerate(names)
     ]
-    servers = [model_server.beside(agent, options) for agent in agents] if options.own_vllm else []
-    if options.own_vllm:
-        agents = [replace(one, environment={**one.environment, **model_server.told_to(one, options)}) for one in agents]
+    with_server = [one for one in agents if one.environment["RATCHET_AGENT_ID"] in options.agents and options.own_vllm]
+    servers = [model_server.beside(agent, options) for agent in with_server]
+    agents = [
+        replace(one, environment={**one.environment, **model_server.told_to(one, options)})
+        if one in with_server
+        else one
+        for one in agents
+    ]
     # What a server elsewhere calls its model need not be a folder or a hub name, so there the environment says it.
     is_named = options.engine == "transformers" or options.own_vllm
-    trained = {"RATCHET_TRAINER_MODEL": options.model} if is_named else {}
+    model = ",".join(f"{agent}={options.model}" for agent in options.agents) if options.big else options.model
+    trained = {"RATCHET_TRAINER_MODEL": model} if is_named else {}
     return [
         *servers,
         _service("orchestrator", options, {}),
@@ -202,6 +212,15 @@ def _services(options: FleetOptions) -> list[Program]:
         *([_service("trainer", options, trained)] if options.with_trainer else []),
         *([_service("manager", options, {})] if options.manager else []),
     ]
+
+
+def _big_environment(options: FleetOptions) -> dict[str, str]:
+    """Return the settings of the agent of the bigger model."""
+    if not options.big:
+        return {}
+    if options.big_has_url:
+        return {"RATCHET_AGENT_ENGINE": "openai", "RATCHET_BIG_MODEL": options.big}
+    return {"RATCHET_AGENT_ENGINE": "transformers", "RATCHET_AGENT_MODEL": options.big}
 
 
 def _runner_addresses(options: FleetOptions, agents: Sequence[Program]) -> dict[str, str]:
