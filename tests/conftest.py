@@ -1,14 +1,18 @@
 """A real RabbitMQ for the tests: RATCHET_AMQP_URL if set, else a private node, else a container.
 
+Processes that run tests side by side share one node, each in a virtual host of its own.
+
 Hypothesis draws the same examples each time, and times none; `--hypothesis-profile=default` draws others.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -16,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from services.cli.fleet import local_broker
-from services.cli.fleet.local_broker import LocalBroker, server_folder
+from services.cli.fleet.local_broker import LocalBroker, free_port, server_folder
 from tests.passable import passable_folder
 from tests.quick import (
     leave_out_what_needs_much,
@@ -25,6 +29,7 @@ from tests.quick import (
     pytest_configure,
     pytest_ignore_collect,
 )
+from tests.shared_broker import SharedBroker
 
 __all__ = [
     "pytest_addoption",
@@ -40,15 +45,48 @@ settings.register_profile("same", deadline=None, derandomize=True, suppress_heal
 settings.load_profile("same")
 
 
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
+"""How many processes run tests side by side; 0 in the one that hands out the tests, or runs them alone."""
+NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % max(WORKERS, 1)
+"""Of this one. A process that took the place of one that crashed counts on."""
+SHARED_PORTS = 100
+"""The last ones: for the node that all share."""
+
+
 def _ports_of_this_worker() -> range:
     """Others look for free ones at the same time, and listen on them only later."""
-    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count  # one made anew counts on
-    size = len(local_broker.PORTS) // count
-    return local_broker.PORTS[number * size : (number + 1) * size]
+    if not WORKERS:
+        return local_broker.PORTS[-SHARED_PORTS:]
+    size = (len(local_broker.PORTS) - SHARED_PORTS) // WORKERS
+    return local_broker.PORTS[NUMBER * size : (NUMBER + 1) * size]
 
 
 local_broker.PORTS = _ports_of_this_worker()
+BROKER = "broker"
+SHARED = pytest.StashKey[tuple[SharedBroker, subprocess.Popen[bytes]]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Start the node that all share before the first of the processes that run tests, while they collect them."""
+    config: pytest.Config = node.config
+    if os.environ.get("RATCHET_AMQP_URL") or not server_folder() or config.getoption("--quick"):
+        return
+    if SHARED not in config.stash:
+        folder = config._tmp_path_factory.mktemp("rabbitmq")  # type: ignore[attr-defined]
+        ports = (free_port() for _ in range(3))
+        hosts = tuple(f"gw{number}" for number in range(len(node.manager.specs)))
+        broker = SharedBroker(folder, *ports, hosts=hosts)
+        config.stash[SHARED] = broker, broker.start()
+    broker, _ = config.stash[SHARED]
+    ports = broker.port, broker.distribution_port, broker.mapper_port
+    node.workerinput[BROKER] = str(broker.folder), ports, broker.hosts
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if shared := config.stash.get(SHARED, None):
+        broker, node = shared
+        broker.stop(node)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -65,9 +103,14 @@ def passable() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def amqp_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def amqp_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
     if url := os.environ.get("RATCHET_AMQP_URL"):
         yield url
+    elif found := getattr(pytestconfig, "workerinput", {}).get(BROKER):
+        folder, ports, hosts = found
+        broker = SharedBroker(Path(folder), *ports, hosts=tuple(hosts))
+        broker.wait_until_ready(timeout_s=180)
+        yield broker.url_in(hosts[NUMBER])
     elif server_folder():
         yield from _private_node(tmp_path_factory.mktemp("rabbitmq"))
     else:
