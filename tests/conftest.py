@@ -8,9 +8,12 @@ Hypothesis draws the same examples each time, and times none; `--hypothesis-prof
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,11 @@ from hypothesis import HealthCheck, settings
 
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from services.cli.fleet import local_broker
-from services.cli.fleet.local_broker import LocalBroker, free_port, server_folder
+from services.cli.fleet.local_broker import LocalBroker, server_folder
 from tests.passable import passable_folder
 from tests.quick import (
+    MEMORY,
+    has_room,
     leave_out_what_needs_much,
     pytest_addoption,
     pytest_collection_finish,
@@ -73,10 +78,9 @@ def pytest_configure_node(node: Any) -> None:
     if os.environ.get("RATCHET_AMQP_URL") or not server_folder() or config.getoption("--quick"):
         return
     if SHARED not in config.stash:
-        folder = config._tmp_path_factory.mktemp("rabbitmq")  # type: ignore[attr-defined]
-        ports = (free_port() for _ in range(3))
-        hosts = tuple(f"gw{number}" for number in range(len(node.manager.specs)))
-        broker = SharedBroker(folder, *ports, hosts=hosts)
+        folder = _folder_of_broker(config._tmp_path_factory)  # type: ignore[attr-defined]
+        hosts = tuple(f"gw{number}" for number in range(len(node.nodemanager.specs)))
+        broker = replace(SharedBroker.on_free_ports(folder), hosts=hosts)
         config.stash[SHARED] = broker, broker.start()
     broker, _ = config.stash[SHARED]
     ports = broker.port, broker.distribution_port, broker.mapper_port
@@ -87,6 +91,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if shared := config.stash.get(SHARED, None):
         broker, node = shared
         broker.stop(node)
+        shutil.rmtree(broker.folder)
+
+
+def _folder_of_broker(temporary: pytest.TempPathFactory) -> Path:
+    """In memory where there is room: nobody here cuts the power of a broker that is shared."""
+    return Path(tempfile.mkdtemp(prefix="ratchet-broker-", dir=MEMORY)) if has_room() else temporary.mktemp("rabbitmq")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -112,7 +122,7 @@ def amqp_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Conf
         broker.wait_until_ready(timeout_s=180)
         yield broker.url_in(hosts[NUMBER])
     elif server_folder():
-        yield from _private_node(tmp_path_factory.mktemp("rabbitmq"))
+        yield from _private_node(_folder_of_broker(tmp_path_factory))
     else:
         yield from _container()
 
@@ -125,6 +135,7 @@ def _private_node(folder: Path) -> Iterator[str]:
         yield broker.url
     finally:
         broker.stop(node)
+        shutil.rmtree(folder)
 
 
 def _container() -> Iterator[str]:
