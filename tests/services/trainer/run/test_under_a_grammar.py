@@ -133,7 +133,8 @@ def test_killed_and_taken_up_again_it_replays_the_same_masks(
     settings: TrainerSettings, base_model: Path, groups: list[Generation], tmp_path: Path
 ) -> None:
     of_grammar = settings.model_copy(update={"logs_dir": write_log(tmp_path / "logs", lines_of(base_model, groups))})
-    store, asked = RunStore(settings.adapters_dir), {"agent_id": "small", "hyperparameters": KNOBS, "seed": 11}
+    asked: dict[str, Any] = {"agent_id": "small", "hyperparameters": KNOBS, "seed": 11}
+    store = RunStore(settings.adapters_dir)
     calm, killed = (store.record(TrainRequest(request_id=name, **asked)) for name in ("calm", "often-killed"))
 
     # both in processes of their own: here the engine has set the number of threads
