@@ -68,7 +68,7 @@ class Demo(ABC, Generic[Q]):
     training_s: ClassVar[float | None] = None
     quiet_s: ClassVar[float] = 5.0
     bad_adapter: ClassVar[bool] = False
-    """Whether a bad adapter is put past the gate in the end, and must be rolled back."""
+    """Tells whether a bad adapter is put past the gate in the end, and must be rolled back."""
     next_command: ClassVar[str]
 
     sizes: Sizes

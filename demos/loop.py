@@ -28,7 +28,7 @@ from services.cli.train.run import publish_train_request
 
 POLL_S = 0.25
 POLL_SHARE, LONGEST_POLL_S = 0.01, 2.0
-"""Of the time it has waited already: what takes minutes is asked for every two seconds, and left the processor."""
+"""Part of the time it has waited already: what takes minutes is asked for every two seconds, and left the processor."""
 WAITING_FOR_GATE = ("trained", "validated")
 ON_TRIAL = "canary"
 USUAL_PROOF = 260

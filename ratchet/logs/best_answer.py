@@ -37,7 +37,7 @@ FIRST_PASSING: Select = "first-passing"
 PASSES = 1.0
 """The score that passes where the task names none."""
 NOT_THERE = ("lost", "cancelled")
-"""How a rollout ended that left no answer."""
+"""Ends of a rollout that left no answer."""
 LATE = datetime.max.replace(tzinfo=UTC)
 
 

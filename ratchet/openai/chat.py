@@ -284,7 +284,7 @@ class ChatRequest(Given):
 
     @property
     def offered(self) -> list[GivenTool]:
-        """What the model may call."""
+        """The tools that the model may call."""
         return [] if self.tool_choice == "none" else self.tools or []
 
 
@@ -334,7 +334,7 @@ class Usage(BaseModel):
 
 
 class RatchetExtras(BaseModel):
-    """What OpenAI's shape has no place for. With `task_id` go GET /v1/tasks/{task_id} and POST /v1/feedback."""
+    """The member `ratchet`, beyond OpenAI's shape. `task_id` is the id for /v1/tasks and /v1/feedback."""
 
     task_id: str
     agent_id: str
@@ -362,7 +362,7 @@ class ChatCompletion(BaseModel):
 
 
 class ReplyMessage(BaseModel):
-    """Of another server: as little is asked of it as is read."""
+    """An answer of another server: as little is asked of it as is read."""
 
     content: Any = None
     refusal: Any = None

@@ -87,8 +87,8 @@ COMMANDS = {
     "tools": "Tools for agents on one workspace: list, call, serve over MCP; verify their audit.",
     "audit": "The audit of the API: a line for every change and every refusal, each chained to the one before.",
 }
-"""By name: what it is for. It is the function, or the group of commands, of that name in services/cli/<name>.py,
-or in services/cli/<name>/command.py where it has more files."""
+"""The purpose of each command by its name. A command is the function, or the group of commands, of that name in
+services/cli/<name>.py, or in services/cli/<name>/command.py where it has more files."""
 
 ELSEWHERE = {"try": ("services.cli.trying", "trying"), "demo": ("demos", "demo")}
 """Module and function of commands that are named otherwise, or that lie elsewhere."""

@@ -1,4 +1,4 @@
-"""What the orchestrator counts, for Prometheus."""
+"""The counters of the orchestrator, for Prometheus."""
 
 from __future__ import annotations
 

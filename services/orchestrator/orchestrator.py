@@ -119,7 +119,7 @@ def now() -> datetime:
 
 
 class Orchestrator:
-    """Whoever leads the logs folder works; any other instance waits for it (ratchet/logs/leadership.py)."""
+    """An orchestrator works while it leads the logs folder, and waits otherwise (ratchet/logs/leadership.py)."""
 
     name = "orchestrator"
 
@@ -581,7 +581,7 @@ class Orchestrator:
             raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None
 
     async def _sweep(self) -> None:
-        """What was answered in time is settled first, however long it waited."""
+        """Settle what was answered in time first, however long it waited."""
         if await self._backlog.is_cleared():
             await self._expire_overdue()
         index = self.ledger.index

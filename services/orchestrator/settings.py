@@ -1,4 +1,4 @@
-"""What the orchestrator can be told."""
+"""The orchestrator's settings, on top of the fleet's."""
 
 from __future__ import annotations
 

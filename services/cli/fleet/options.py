@@ -10,7 +10,7 @@ from ratchet.models.known import KNOWN
 SMALL_MODEL = "models/small"
 JUDGE_MODEL = "models/judge"
 SMALL_MAX_TOKENS = 16
-"""What RATCHET_MAX_TOKENS is for the small model that is made here, where nobody says otherwise: it was made for
+"""The value of RATCHET_MAX_TOKENS for the small model that is made here, where nobody says otherwise: it was made for
 answers of five letters, and does not always find the end of others. docker-compose.yml has the same."""
 BIG_AGENT = "big"
 """The agent of the bigger model that answers in the first one's place."""

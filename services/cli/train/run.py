@@ -43,7 +43,7 @@ class OnInterrupt(Enum):
     LEAVE = "leave"
     """It goes on by itself."""
     GO_ON = "go on"
-    """As if nothing had been typed."""
+    """Go on as if nothing had been typed."""
 
 
 class SomebodyIsAtIt(CommandError):

@@ -301,7 +301,7 @@ class Settler:
         return known
 
     def _lacks_samples(self, reward: Reward, known: Entry) -> bool:
-        """Whether the task was closed without any: late ones are logged, also where a kill left a part of them."""
+        """Tell whether the task was closed without any: late ones are logged, also where a kill left a part of them."""
         lacks = known.logged == 0 or bool(self._ledger.torn_lines(known.task_id))
         return lacks and (reward.scored is None or bool(reward.scored.samples))
 
