@@ -23,7 +23,7 @@ demo-real: ports setup  ## The same with a real language model, fetched once (93
 demo-tools: ports setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
 	$(BIN)/ratchet demo --tools --seed $(SEED) $(PORTS)
 
-demo-cascade: ports setup  ## A small model takes over from a bigger one, by proof: some two minutes.
+demo-cascade: ports setup  ## A small model takes over from a bigger one, by proof: some minutes on two cores.
 	$(BIN)/ratchet demo --cascade --seed $(SEED) $(PORTS)
 
 demo-sandboxed: ports setup  ## The same agent as a program of the runner, each rollout in a sandbox, paid by hidden tests: ten minutes.
