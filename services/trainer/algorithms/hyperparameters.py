@@ -214,7 +214,7 @@ class WithDemonstrations(Hyperparameters):
     )
     mixture: Mixture = Field("only", description="Those alone, or first and then the samples.")
     held_out_groups: float = Field(
-        0.125,
+        1 / 16,
         ge=0,
         le=0.5,
         description="Where groups teach alone, the share of them that is not taught and says whether the training is "

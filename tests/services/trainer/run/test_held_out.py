@@ -20,7 +20,6 @@ from transformers import TrainerControl, TrainerState
 from ratchet.adapters.manifest import read_card
 from ratchet.adapters.taught import words_key
 from ratchet.runs.progress import training_report
-from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.algorithms.policy import token_logps
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import KeptGroup, Scan
@@ -34,7 +33,7 @@ from tests.services.trainer.tiny_policy import loaded, logged_groups, tiny_lora,
 
 STEPS = 64
 EVERY = STEPS // LOOKS
-SHARE = GrpoHyperparameters().held_out_groups
+SHARE = 0.125
 
 
 def run_through(tmp_path: Path, looks: HeldOutLooks) -> tuple[HeldOutLooks, TrainerState]:
@@ -106,7 +105,7 @@ def test_the_preference_is_the_covariance_of_score_and_likelihood_in_each_group(
 def test_groups_that_are_held_out_are_not_taught_and_say_whether_the_run_is_of_use(
     many: TrainerSettings, base_model: Path
 ) -> None:
-    outcome = train(many, hyperparameters={"epochs": 8})
+    outcome = train(many, hyperparameters={"epochs": 8, "held_out_groups": SHARE})
 
     assert outcome.status == "trained", outcome.reason
     report = json.loads((folder(many, outcome) / "training_report.json").read_text())
@@ -140,7 +139,7 @@ def test_scores_that_say_nothing_publish_nothing(many: TrainerSettings, tmp_path
         lambda row, _: row.update(score=1 - row["score"]) if row["task_id"] in held_out else None,
     )
 
-    outcome = train(many.model_copy(update={"logs_dir": logs}), "contrary")
+    outcome = train(many.model_copy(update={"logs_dir": logs}), "contrary", hyperparameters={"held_out_groups": SHARE})
 
     assert outcome.status == "refused"
     assert outcome.reason is not None and "nothing was published" in outcome.reason
@@ -191,7 +190,7 @@ def test_an_eighth_of_the_groups_is_held_out_by_whole_prompts(prompts: list[int]
         KeptGroup("v1.0.0", 0, 1.0, AT, array("q", [n]), array("d", [0, 1]), prompt) for n, prompt in enumerate(prompts)
     ]
 
-    found = select(Scan(groups=groups), DataPolicy("small", {})).with_held_out(0.125, 8)
+    found = select(Scan(groups=groups), DataPolicy("small", {})).with_held_out(SHARE, 8)
 
     assert len(found.held_out) == found.counts.get("groups.held_out", 0) == held_out
     assert len(found.groups) == len(prompts) - held_out
