@@ -39,7 +39,6 @@ from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.messages.train_request import TrainRequest
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.hyperparameters import DEMONSTRATION_RATE, default_learning_rate
-from services.trainer.algorithms.planned_trainer import PlannedTrainer
 from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios, token_logps
 from services.trainer.data.demonstrations import load_demonstrations
 from services.trainer.data.doubts import Doubt, doubtful
@@ -57,7 +56,7 @@ from services.trainer.data.support import (
 )
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, is_spread, make_choices, resolve
-from services.trainer.run.held_out import HeldOutLooks, held_out_loss, held_out_preference, restore_best
+from services.trainer.run.held_out import look_at_held_out, restore_best
 from services.trainer.run.progress import Emit, FreeThreads, ShareReports, StepReports, curve
 from services.trainer.run.report import Finished, metrics_of, plan_of, publish, report
 from services.trainer.run.stops import RanAway, RunAwayStops
@@ -143,7 +142,7 @@ class RunExecution:
         reports.follow(plan_of(trainer))
         if self.writes:
             attach(trainer, self._settings, choices.request, self._warn)
-        looks = self._look_at_held_out(trainer, inputs)
+        looks = look_at_held_out(trainer, inputs, self._emit)
         try:
             self._train(trainer)
         except RanAway as reason:
@@ -166,27 +165,6 @@ class RunExecution:
             self._now(),
         )
         return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
-
-    def _look_at_held_out(self, trainer: PolicyTrainer, inputs: TrainerInputs) -> HeldOutLooks | None:
-        """Return None where nothing is held out, or the trainer follows no plan of ours."""
-        samples, plan = inputs.held_out, plan_of(trainer)
-        if not samples or not isinstance(trainer, PlannedTrainer) or plan is None:
-            return None
-        policy, temperature, grammars = inputs.policy, inputs.temperature, inputs.grammars
-        is_shown = samples[0].demonstration is not None
-        looks = HeldOutLooks(
-            "held_out_loss" if is_shown else "held_out_preference",
-            (lambda: held_out_loss(policy, samples, temperature))
-            if is_shown
-            else (lambda: held_out_preference(policy, samples, temperature, grammars)),
-            len(samples),
-            len(plan.steps),
-            trainer.step_figures,
-            self._emit,
-            never_before=plan.second_part,
-        )
-        trainer.add_callback(looks)
-        return looks
 
     def _leave_out_doubtful(
         self, inputs: TrainerInputs, selection: Selection

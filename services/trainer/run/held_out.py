@@ -20,6 +20,8 @@ from peft import load_peft_weights, set_peft_model_state_dict
 from transformers import TrainerCallback
 
 from ratchet.grammars.masks import Grammars
+from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
+from services.trainer.algorithms.planned_trainer import PlannedTrainer
 from services.trainer.algorithms.policy import ADAPTER, token_logps
 from services.trainer.data.samples import TrainingSample, rollouts_of
 from services.trainer.run.checkpoints import PREFIX
@@ -172,6 +174,35 @@ class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
     def _protect(self, args: Any, state: Any) -> None:
         """Keep the best checkpoint: Transformers removes older ones but that."""
         state.best_model_checkpoint = str(_checkpoint(args, self._best[0]))
+
+
+def look_at_held_out(trainer: PolicyTrainer, inputs: TrainerInputs, emit: Emit) -> HeldOutLooks | None:
+    """Have the trainer look at what is held out of its run, and end by it.
+
+    Return None where nothing is held out, or the trainer follows no plan of ours.
+    """
+    policy, samples, temperature = inputs.policy, inputs.held_out, inputs.temperature
+    if not samples or not isinstance(trainer, PlannedTrainer):
+        return None
+
+    def loss() -> float:
+        return held_out_loss(policy, samples, temperature)
+
+    def preference() -> float:
+        return held_out_preference(policy, samples, temperature, inputs.grammars)
+
+    is_shown = samples[0].demonstration is not None
+    looks = HeldOutLooks(
+        "held_out_loss" if is_shown else "held_out_preference",
+        loss if is_shown else preference,
+        len(samples),
+        len(trainer.plan.steps),
+        trainer.step_figures,
+        emit,
+        never_before=trainer.plan.second_part,
+    )
+    trainer.add_callback(looks)
+    return looks
 
 
 def restore_best(trainer: Any, policy: Any, result: HeldOutResult) -> None:
