@@ -43,6 +43,9 @@ def run_through(tmp_path: Path, looks: HeldOutLooks) -> tuple[HeldOutLooks, Trai
     while not control.should_training_stop and state.global_step < STEPS:
         state.global_step += 1
         looks.on_step_end(arguments, state, control)
+        if control.should_save:
+            looks.on_save(arguments, state, control)
+            control.should_save = False
     return looks, state
 
 
