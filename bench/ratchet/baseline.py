@@ -1,4 +1,4 @@
-"""What one training on right answers comes to, without rounds, judge or users: what the rounds are held against.
+"""One training on right answers, without rounds, judge or users: the baseline that the rounds are held against.
 
 The trainer's own run, with its defaults, on the references of as many tasks as the fleet's trainings take groups.
 """

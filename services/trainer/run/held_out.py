@@ -1,4 +1,4 @@
-"""What a run holds out says whether it is of use: the run ends when that gains no more, and keeps its best step.
+"""Held-out texts say whether a run is of use: it ends when they gain no more, and keeps its best step.
 
 Demonstrations that are not taught are held out, or else groups. They are looked at before the first step and every some
 steps. The best step so far keeps its checkpoint until there is a better one; a resumed run knows it by the history in
@@ -73,7 +73,7 @@ def held_out_loss(policy: Any, samples: Sequence[TrainingSample], temperature: f
     the policy is surely wrong about weighs no more than another: a mean of losses would turn on the few such texts.
     """
     logps = token_logps(policy, samples, temperature)
-    likelihoods = [math.exp(_mean(_sampled(*pair))) for pair in zip(samples, logps, strict=True)]
+    likelihoods = [math.exp(_mean(_counted_logps(*pair))) for pair in zip(samples, logps, strict=True)]
     return -math.log(max(sys.float_info.min, _mean(likelihoods)))
 
 
@@ -90,7 +90,7 @@ def held_out_preference(
     found = []
     for _, rollouts in itertools.groupby(rollouts_of(samples), key=lambda rows: samples[rows[0]].group):
         group = [
-            (samples[rows[0]].score, [value for row in rows for value in _sampled(samples[row], logps[row])])
+            (samples[rows[0]].score, [value for row in rows for value in _counted_logps(samples[row], logps[row])])
             for rows in rollouts
         ]
         middle = _mean([score for score, _ in group])
@@ -98,8 +98,8 @@ def held_out_preference(
     return _mean(found)
 
 
-def _sampled(sample: TrainingSample, logps: torch.Tensor) -> list[float]:
-    """The log-probabilities of the tokens that were sampled."""
+def _counted_logps(sample: TrainingSample, logps: torch.Tensor) -> list[float]:
+    """Return the log-probabilities of the tokens that were sampled."""
     kept = sample.sampled or [1] * len(logps)
     return [value for value, counts in zip(logps.tolist(), kept, strict=True) if counts]
 
