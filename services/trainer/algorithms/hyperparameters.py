@@ -217,8 +217,8 @@ class WithDemonstrations(Hyperparameters):
         1 / 16,
         ge=0,
         le=0.5,
-        description="Where groups teach alone, the share of them that is not taught and says whether the training is "
-        "of use: it ends when it is no more. 0: all teach, and it takes all its steps.",
+        description="Where groups teach alone, the share of them that is not taught, 8 at least, and says whether the "
+        "training is of use: it ends when it is no more. 0: all teach, and it takes all its steps.",
     )
 
     @property

@@ -17,7 +17,7 @@ from services.trainer.data.demonstrations import Demonstration, Demonstrations
 from services.trainer.data.filters import DataPolicy, Reason
 from services.trainer.data.journal_scan import KeptGroup, Scan
 
-FEWEST_HELD_OUT, MOST_HELD_OUT = 4, 32
+FEWEST_HELD_OUT, MOST_HELD_OUT = 8, 32
 """Groups: fewer say too little to end a training by."""
 
 

@@ -31,8 +31,8 @@ Figure = Literal["held_out_loss", "held_out_preference"]
 """Loss of demonstrations, in nats a token; of groups, how much likelier better answers are: the more the better."""
 LOOKS = 16
 """Looks in a run of all its steps, about."""
-PATIENCE = 4
-"""Looks in a row without a better one, after which a run ends."""
+PATIENCE: dict[Figure, int] = {"held_out_loss": 4, "held_out_preference": 8}
+"""Looks in a row without a better one, after which a run ends; a preference dips where the policy still gains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
         best_step, _ = self._best
         control.should_save |= best_step == state.global_step
         in_vain = state.global_step - max(best_step, self._never_before)
-        control.should_training_stop |= in_vain >= PATIENCE * self._every
+        control.should_training_stop |= in_vain >= PATIENCE[self._figure] * self._every
         return control
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:

@@ -33,7 +33,8 @@ from tests.services.trainer.tiny_policy import loaded, logged_groups, tiny_lora,
 
 STEPS = 64
 EVERY = STEPS // LOOKS
-SHARE = 0.125
+SHARE = 0.25
+IN_VAIN = PATIENCE["held_out_loss"]
 
 
 def run_through(tmp_path: Path, looks: HeldOutLooks) -> tuple[HeldOutLooks, TrainerState]:
@@ -51,7 +52,7 @@ def run_through(tmp_path: Path, looks: HeldOutLooks) -> tuple[HeldOutLooks, Trai
 
 @pytest.mark.parametrize(
     ("never_before", "ends"),
-    [(0, PATIENCE * EVERY), (40, 40 + PATIENCE * EVERY)],
+    [(0, IN_VAIN * EVERY), (40, 40 + IN_VAIN * EVERY)],
     ids=["demonstrations alone", "demonstrations for 40 steps, then samples"],
 )
 def test_looks_in_vain_end_a_run_but_no_mixture_before_its_second_part(
@@ -68,14 +69,14 @@ def test_looks_in_vain_end_a_run_but_no_mixture_before_its_second_part(
 
 @pytest.mark.parametrize(("figure", "sign"), [("held_out_loss", -1.0), ("held_out_preference", 1.0)])
 def test_a_run_that_gains_no_more_ends_and_its_best_step_is_known(tmp_path: Path, figure: Figure, sign: float) -> None:
-    gains = iter([0.0, 1.0, 3.0, 2.0, 2.9, 1.0, 2.0, 9.0])
+    gains = iter([0.0, 1.0, 3.0, *[2.9] * PATIENCE[figure], 9.0])
     events: list[Mapping[str, Any]] = []
     looks = HeldOutLooks(figure, lambda: sign * next(gains), 3, STEPS, defaultdict(list), events.append)
 
     looks, state = run_through(tmp_path, looks)
 
     found = looks.result
-    assert (found.best, found.best_step, found.ended) == (sign * 3.0, 2 * EVERY, 6 * EVERY)
+    assert (found.best, found.best_step, found.ended) == (sign * 3.0, 2 * EVERY, (2 + PATIENCE[figure]) * EVERY)
     assert found.is_better and state.best_model_checkpoint == str(tmp_path / f"checkpoint-{2 * EVERY}")
     assert events == [{"stage": "training", "step": 0, "steps": STEPS, figure: 0.0}]
 
@@ -180,15 +181,15 @@ def rows_of(settings: TrainerSettings) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("prompts", "held_out"),
     [
-        (list(range(40)), 5),
+        (list(range(40)), 10),
         (list(range(31)), 0),
-        ([number // 4 for number in range(40)], 8),
+        ([number // 4 for number in range(40)], 12),
         ([0] * 40, 0),
-        ([0] * 30 + list(range(1, 11)), 5),
+        ([0] * 30 + list(range(1, 11)), 10),
     ],
-    ids=["an eighth", "too few", "whole prompts", "one prompt", "the rare prompts"],
+    ids=["a quarter", "too few", "whole prompts", "one prompt", "the rare prompts"],
 )
-def test_an_eighth_of_the_groups_is_held_out_by_whole_prompts(prompts: list[int], held_out: int) -> None:
+def test_a_share_of_the_groups_is_held_out_by_whole_prompts(prompts: list[int], held_out: int) -> None:
     groups = [
         KeptGroup("v1.0.0", 0, 1.0, AT, array("q", [n]), array("d", [0, 1]), prompt) for n, prompt in enumerate(prompts)
     ]
