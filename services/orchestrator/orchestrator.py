@@ -33,7 +33,7 @@ from ratchet.bus.topology import (
 from ratchet.files.append_file import AppendFile
 from ratchet.http.work import Threads
 from ratchet.logs.leadership import RENEWALS, Leadership
-from ratchet.logs.names import AUDITS, LABELS, SEALS
+from ratchet.logs.names import AUDITS, LABELS, SEALS, is_own
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.tenants import AgentTenants
@@ -222,6 +222,7 @@ class Orchestrator:
             clock=clock,
             seconds=seconds,
         )
+        self._objectives = settings.objectives
         self._cascades = Cascades(
             {
                 agent: AgentCascade(
@@ -432,6 +433,7 @@ class Orchestrator:
         if self._settings.programs is not None:
             await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.receive_broadcast)
         metrics.is_active.set(1)
+        self._objectives.show_budgets()
         self._start_clocks()
 
     def _start_clocks(self) -> None:
@@ -499,6 +501,8 @@ class Orchestrator:
 
     def _closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
         self._own_tasks.closed(work.task_id, lines)
+        if not is_own(work.arm.experiment_id):
+            self._objectives.count(work.agent_id, result.status, lines[0].latencies.total_s)
         self._news.add(work.agent_id, lines)
         self._waits.notify_closed(work.task_id)
         self._api.watcher.publish_settled(work, lines, result)

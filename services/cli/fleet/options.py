@@ -25,6 +25,7 @@ class FleetOptions:
     An engine that has nothing to train (echo, scripted) goes without a trainer, and so does a fleet with no agent of
     its own.
     `manager`: with a process that takes jobs.
+    `own_vllm`: with a vLLM server beside each agent, which is started with `vllm_args`, too.
     `big`: the bigger model that answers in place of the first agent: a folder, a hub name or a URL; none if empty.
     `programs` is the file of the programs that answer agents' tasks, with a runner for them; nobody's if empty.
     `external_agents` and, with `no_scorer`, the scorer are programs of somebody else's, which connect by themselves.
@@ -44,6 +45,8 @@ class FleetOptions:
     no_scorer: bool = False
     programs: str = ""
     manager: bool = False
+    own_vllm: bool = False
+    vllm_args: str = ""
     big: str = ""
 
     @property
@@ -109,7 +112,7 @@ class FleetOptions:
 
     @property
     def _loads_model(self) -> bool:
-        return self.engine == "transformers" and bool(self.agents)
+        return (self.engine == "transformers" or self.own_vllm) and bool(self.agents)
 
     @property
     def _own_scorer(self) -> str:

@@ -148,6 +148,24 @@ def test_programs_have_a_runner_that_is_told_where_each_replica_of_an_agent_is()
         plan(programs="/no/such.toml")
 
 
+def test_two_agents_with_vllm_have_a_server_each_and_share_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vllm").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    planned = plan(agents=("small", "coder"), engine="vllm", model="some/model", own_vllm=True, vllm_args="--seed 1")
+    programs = {program.name: program for program in planned.services}
+    server, agent = programs["vllm-coder"], programs["agent-coder"]
+
+    assert (server.http_port, agent.environment["RATCHET_AGENT_VLLM_URL"]) == (8811, "http://127.0.0.1:8811")
+    assert server.command[1:4] == ("serve", "some/model", "--enable-lora")
+    assert server.command[server.command.index("--gpu-memory-utilization") + 1] == "0.45"
+    assert server.command[-2:] == ("--seed", "1")
+    assert agent.environment["RATCHET_AGENT_TOKENIZER"] == "some/model"
+    assert programs["trainer"].environment["RATCHET_TRAINER_MODEL"] == "some/model"
+    assert "RATCHET_AMQP_URL" not in server.environment
+
+
 def test_a_bigger_model_is_an_agent_of_its_own_that_answers_in_place_of_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
