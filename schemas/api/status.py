@@ -158,6 +158,7 @@ class Status(Record):
     agents: list[AgentFigures]
     dead_letters: int | None = Field(description="Null while the broker can't say.")
     unroutable: int | None
+    has_manager: bool = Field(False, description="Whether it has a manager, which takes jobs.")
 
 
 class QueueView(Record):

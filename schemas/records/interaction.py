@@ -104,8 +104,13 @@ class Interaction(Message):
         None, exclude_if=absent, description="Of each of completion_ids its text, where the task asked for them."
     )
     needs_usage: bool | None = Field(None, exclude_if=absent, description="The Result says what the task took.")
+    registered_agent: AgentId | None = Field(
+        None, exclude_if=absent, description="The agent, registered with the manager, whose program answered."
+    )
     kept_apart: Literal[True] | None = Field(
-        None, exclude_if=absent, description="Its tenant is not one that its agent learns from: it teaches nothing."
+        None,
+        exclude_if=absent,
+        description="It teaches nothing: its asker says so, or its agent does not learn from its tenant.",
     )
     reference: str | None = None
     reference_score: Score | None = Field(

@@ -100,7 +100,7 @@ class Dispatcher:
                 await asyncio.gather(*both, return_exceptions=True)
 
     async def _release_tasks(self, fleet: AsyncFleet) -> None:
-        if began := await self._database.write(released_tasks):
+        if began := await self._database.write(partial(released_tasks, now=time.time())):
             log.info("taken-up", f"{len(began)} tasks were released before: they are sent once more")
             await fleet.submit_all(began)
         while await self._database.leads():

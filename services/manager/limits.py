@@ -38,10 +38,10 @@ def check_quota(connection: Connection, tenant: str, new: int, now: float) -> No
     if not quota.has_tokens:
         wait = {"Retry-After": str(int(next_day(now).timestamp() - now) + 1)}
         raise Problem(429, "No tokens left today", no_tokens(tenant, quota, now), "tokens", wait)
-    if quota.left is not None and quota.left <= 0:
+    if quota.budget is not None and quota.spent >= quota.budget:  # what is only reserved may come back: a job waits
         why = (
-            f"the tenant {tenant!r} has spent {units(quota.spent):f} of its budget of {units(quota.budget or 0):f}, "
-            f"and {units(quota.reserved):f} is reserved. It does not reset: an operator raises it"
+            f"the tenant {tenant!r} has spent {units(quota.spent):f} of its budget of {units(quota.budget):f}. "
+            f"It does not reset: an operator raises it"
         )
         raise Problem(402, "Budget is used up", why, "tenant-budget")
 

@@ -22,6 +22,7 @@ from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.fleet import log_router, queues_router, status_router
+from services.orchestrator.api.manager import manager_router
 from services.orchestrator.api.programs import programs_router
 from services.orchestrator.api.rollouts import rollouts_router
 from services.orchestrator.ledger.ledger import Ledger
@@ -93,6 +94,7 @@ class OrchestratorApi:
             self.quality,
             samples,
             audited=bool(settings.auditor),
+            has_manager=settings.manager_url is not None,
             clock=clock,
             seconds=monotonic,
         )
@@ -125,6 +127,7 @@ class OrchestratorApi:
             queues_router(self._queues, topology_of(settings)),
             dead_letters_router(self._dead_letters, threads),
             log_router(settings.logs_dir, threads),
+            manager_router(settings.manager_url),
             status_router(self.overview),
             events_router(self._hub),
         ]

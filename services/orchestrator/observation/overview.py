@@ -65,6 +65,7 @@ class Overview:
         samples: Mapping[str, AdaptiveSamples],
         *,
         audited: bool,
+        has_manager: bool,
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> None:
@@ -77,6 +78,7 @@ class Overview:
         self._quality = quality
         self._samples = samples
         self._audited = audited
+        self._has_manager = has_manager
         self._clock = clock
         self._seconds = seconds
         self._started_at = clock()
@@ -103,6 +105,7 @@ class Overview:
             quality=self._quality.figures(),
             agents=[self._agent(name, promoter) for name, promoter in self._promoters.items()],
             dead_letters=dead,
+            has_manager=self._has_manager,
             unroutable=unroutable,
         )
 

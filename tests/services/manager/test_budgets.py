@@ -185,6 +185,28 @@ async def test_the_budget_of_a_tenant_holds_for_all_of_its_jobs(tmp_path: Path, 
         assert sum(Decimal(job["spent"]) for job in paused) == 20
 
 
+async def test_a_job_waits_for_money_that_is_only_reserved(tmp_path: Path, prices: Path) -> None:
+    async with managed(tmp_path, manager_prices=prices) as here:
+        # given a tenant whose whole budget is reserved
+        await here.api.put("/v1/tenants/default/quota", json={"budget": "20"})
+        await here.submit(2, job_id="x")
+        assert await here.released(2) == ["x/0", "x/1"]
+
+        # when another job comes, it is taken and waits
+        assert (await here.submit(2, job_id="y"))["state"] == "queued"
+        await settled()
+        assert (await here.get("/v1/jobs/y"))["state"] == "queued"
+
+        # then it gets what comes back, until the budget is spent: only then are jobs refused
+        answer(here, "x/0", 5)
+        answer(here, "x/1", 5)
+        await until(lambda: "y/0" in here.fleet.open)
+        answer(here, "y/0", 10)
+        assert (await here.wait_for("y", state="paused"))["ok"] == 1
+        refused = await here.post("/v1/jobs", 402, json={"tasks": ["a"]})
+        assert "has spent 20.000000 of its budget of 20.000000" in refused["detail"]
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

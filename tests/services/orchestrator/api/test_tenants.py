@@ -157,7 +157,7 @@ async def test_a_tenants_tasks_teach_its_own_agents_alone_unless_an_agent_learns
         async with asking(tmp_path / str(number), **settings) as asked:
             lines = asked.fleet.logged()
 
-        why = "it is of a tenant that its agent does not learn from"
+        why = "its asker, or its tenant, keeps it from teaching"
         assert {teaches_nothing(line) == why for line in lines} == {not taught}
         assert {line.kept_apart for line in lines} == {None if taught else True}
 
