@@ -68,7 +68,7 @@ def _install_given(folder: Path) -> str | None:
 
 
 def _waiting_install(programs: Mapping[str, Program], environments: Environments) -> Iterator[tuple[str, Path]]:
-    """As `install`; it waits for another one that installs in the same folder."""
+    """Install as `install` does, after anybody else who installs in the same folder."""
     while True:
         try:
             yield from install(programs, programs, environments, _say)

@@ -98,7 +98,7 @@ class AgentMetrics(Record):
 
 
 class AgentReport(Record):
-    """How far a runner is with an agent."""
+    """A runner's word on how far it is with an agent."""
 
     name: AgentId
     revision: int = Field(ge=1)

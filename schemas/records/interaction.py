@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from schemas.messages.base import (
+    AgentId,
     Identifier,
     LogEpoch,
     Message,

@@ -41,13 +41,15 @@ HEARD_S = 15.0
 """Seconds for which a runner's last word counts."""
 WRITTEN_EVERY_S = 5.0
 NEWEST_SCORES = 100
-PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?( *,? *(===?|[~!<>]=|[<>]) *[A-Za-z0-9.*+!_-]+)*")
+PACKAGE = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?( *,? *(===?|[~!<>]=|[<>]) *[A-Za-z0-9.*+!_-]+)*"
+)
 """A requirement that pip can't read as an option, a path or an address."""
 NO_RUNNER = "no runner has taken it yet: one takes it that has RATCHET_MANAGER_URL and RATCHET_RUNNER_AGENTS"
 
 
 class Registration(NamedTuple):
-    """What the release of tasks needs to know of an agent. `left`: micro-units of its budget, None: it has none."""
+    """An agent, as the release of its tasks sees it. `left`: micro-units of its budget, None: it has none."""
 
     name: str
     model: str
@@ -65,7 +67,7 @@ class Registration(NamedTuple):
 
     @property
     def is_served(self) -> bool:
-        """Whether its tasks may be released: those of a retired one may, which runners keep until they have ended."""
+        """Tell whether its tasks may be released: a retired one's, too, which runners keep until they have ended."""
         return self.state in (AgentState.READY, AgentState.RETIRED)
 
 
@@ -79,9 +81,11 @@ def add(
     if known is not None and not known.retired:
         if (known.owner, known.model, _rules(known)) != (owner, model, rules):
             raise Problem(409, "Another agent", f"the agent {asked.name!r} is another one", "other-agent")
-        return _shown(connection, known, now)
+        return _show(connection, known, now)
     if known is not None and _open_tasks(connection, known.name):
-        raise NotAllowed(f"agent {asked.name!r} was removed, and jobs of it still run: cancel them, or take another name")
+        raise NotAllowed(
+            f"agent {asked.name!r} was removed, and jobs of it still run: cancel them, or take another name"
+        )
     if connection.execute(select(func.count()).select_from(agents)).scalar_one() >= MOST_AGENTS:
         raise Problem(429, "Too many agents", f"a manager has at most {MOST_AGENTS:,} agents", "too-many-agents")
     values: dict[str, Any] = {
@@ -98,7 +102,7 @@ def add(
         connection.execute(insert(agents).values(name=asked.name, **values))
     else:
         connection.execute(update(agents).where(agents.c.name == asked.name).values(values))
-    return _shown(connection, _must_find(connection, asked.name), now)
+    return _show(connection, _must_find(connection, asked.name), now)
 
 
 def change(
@@ -121,13 +125,13 @@ def change(
         "changed_at": now,
     }
     connection.execute(update(agents).where(agents.c.name == name).values(values))
-    return _shown(connection, _must_find(connection, name), now)
+    return _show(connection, _must_find(connection, name), now)
 
 
 def retire(connection: Connection, name: str, now: float) -> RegisteredAgent:
     """Take no further job of it; those that it has go on."""
     connection.execute(update(agents).where(agents.c.name == name).values(retired=True, changed_at=now))
-    return _shown(connection, _must_find(connection, name), now)
+    return _show(connection, _must_find(connection, name), now)
 
 
 def check_rules(rules: AgentRules, name: str, prices: AgentPrices | None) -> None:
@@ -181,7 +185,7 @@ def model_of(connection: Connection, name: str) -> str | None:
 
 
 def get(connection: Connection, name: str, now: float) -> RegisteredAgent:
-    return _shown(connection, _must_find(connection, name), now)
+    return _show(connection, _must_find(connection, name), now)
 
 
 def page(connection: Connection, caller: Caller, after: str, limit: int, now: float) -> list[RegisteredAgent]:
@@ -191,7 +195,7 @@ def page(connection: Connection, caller: Caller, after: str, limit: int, now: fl
         query = query.where(agents.c.owner.is_(None) | (agents.c.owner == caller.owner))
     rows = connection.execute(query).all()
     states = _states(connection, rows, now)
-    return [_as_shown(row, *states[row.name]) for row in rows]
+    return [_show_as(row, *states[row.name]) for row in rows]
 
 
 def registrations(connection: Connection, now: float, name: str | None = None) -> dict[str, Registration]:
@@ -217,7 +221,8 @@ def registrations(connection: Connection, now: float, name: str | None = None) -
 def take_report(connection: Connection, report: RunnerReport, now: float) -> list[AgentsProgram]:
     """Note how far a runner is, and return the programs that it is to have."""
     known = {
-        row.name: row for row in connection.execute(select(agent_reports).where(agent_reports.c.runner == report.runner))
+        row.name: row
+        for row in connection.execute(select(agent_reports).where(agent_reports.c.runner == report.runner))
     }
     for one in report.agents:
         row = known.pop(one.name, None)
@@ -242,7 +247,8 @@ def wanted_programs(connection: Connection) -> list[AgentsProgram]:
     has_tasks = exists().where(jobs.c.agent_id == agents.c.name, jobs.c.waiting + jobs.c.released > 0)
     rows = connection.execute(select(agents).where(~agents.c.retired | has_tasks).order_by(agents.c.name))
     return [
-        AgentsProgram(name=row.name, model=row.model, revision=row.revision, program=_rules(row).program) for row in rows
+        AgentsProgram(name=row.name, model=row.model, revision=row.revision, program=_rules(row).program)
+        for row in rows
     ]
 
 
@@ -257,7 +263,11 @@ def metrics(connection: Connection, name: str, now: float) -> AgentMetrics:
     counted = connection.execute(select(*sums).where(jobs.c.agent_id == name)).one()
     is_open = select(func.count()).where(jobs.c.agent_id == name, jobs.c.state.in_(OPEN))
     newest = (
-        select(jobs.c.job_id).where(jobs.c.agent_id == name).order_by(jobs.c.served_at.desc()).limit(5).scalar_subquery()
+        select(jobs.c.job_id)
+        .where(jobs.c.agent_id == name)
+        .order_by(jobs.c.served_at.desc())
+        .limit(5)
+        .scalar_subquery()
     )
     mine = tasks.c.job_id.in_(newest)
     ended = select(func.count()).where(mine, tasks.c.place.isnot(None), tasks.c.ended_at > now - RATE_S)
@@ -333,11 +343,11 @@ def _must_find(connection: Connection, name: str) -> Row[Any]:
     return found
 
 
-def _shown(connection: Connection, row: Row[Any], now: float) -> RegisteredAgent:
-    return _as_shown(row, *_states(connection, [row], now)[row.name])
+def _show(connection: Connection, row: Row[Any], now: float) -> RegisteredAgent:
+    return _show_as(row, *_states(connection, [row], now)[row.name])
 
 
-def _as_shown(row: Row[Any], state: AgentState, reason: str) -> RegisteredAgent:
+def _show_as(row: Row[Any], state: AgentState, reason: str) -> RegisteredAgent:
     return RegisteredAgent(
         **_rules(row).__dict__,
         name=row.name,

@@ -38,7 +38,9 @@ class Agents:
             raise Problem(403, "Not for tenants", "agents are for the tenant `default` so far", "tenant")
         model = asked.model or self._fleet[0]
         if model not in self._fleet:
-            raise NotFound(f"agent {model!r} is not of this fleet ({', '.join(self._fleet)}), so it has no model to use")
+            raise NotFound(
+                f"agent {model!r} is not of this fleet ({', '.join(self._fleet)}), so it has no model to use"
+            )
         if asked.name in self._fleet:
             raise Problem(409, "Another agent", f"{asked.name!r} is one of the fleet's own agents", "other-agent")
         owner = caller.owner if caller.own_only else None

@@ -1,4 +1,4 @@
-"""/v1/agents: agents that are registered while the fleet runs. Runners fetch their programs, and say how far they are."""
+"""/v1/agents: agents that are registered while the fleet runs. Runners fetch their programs, and report on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def agents_router(agents: Agents) -> APIRouter:
 
     @router.post("/agents", status_code=201, responses=problems(403, 404, 409, 422, 429, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Register an agent", tool="register_agent")
-    async def register_agent(asked: Annotated[NewAgent, Body()], caller: CallerOf, response: Response) -> RegisteredAgent:
+    async def register_agent(
+        asked: Annotated[NewAgent, Body()], caller: CallerOf, response: Response
+    ) -> RegisteredAgent:
         """Register an agent: a program that answers tasks in a sandbox, with the model of one of the fleet's agents.
         Nothing is restarted; `submit_job` names it as the job's agent. The same agent again changes nothing.
         """
@@ -57,9 +59,7 @@ def agents_router(agents: Agents) -> APIRouter:
 
     @router.patch("/agents/{name}", responses=problems(404, 409, 422, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Change an agent")
-    async def change_agent(
-        name: TheAgent, wanted: Annotated[AgentChange, Body()], caller: CallerOf
-    ) -> RegisteredAgent:
+    async def change_agent(name: TheAgent, wanted: Annotated[AgentChange, Body()], caller: CallerOf) -> RegisteredAgent:
         """Change the fields of an agent that are given. Tasks that begin later have the new program."""
         return await agents.change(name, wanted, caller)
 

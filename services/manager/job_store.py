@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -206,9 +206,7 @@ def pause(connection: Connection, job_id: str, now: float) -> Job:
     return _change(connection, job_id, JobState.PAUSED, "somebody paused it: `ratchet jobs resume` goes on", now)
 
 
-def resume(
-    connection: Connection, job_id: str, budget: int | None, now: float, *, may_approve: bool = True
-) -> Job:
+def resume(connection: Connection, job_id: str, budget: int | None, now: float, *, may_approve: bool = True) -> Job:
     """Let a job go on, with a `budget` where one is given. Raises NotAllowed for one that has ended, or is loading, or
     waits for an approval that the caller can't give."""
     job = _must_find(connection, job_id)

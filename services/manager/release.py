@@ -204,7 +204,9 @@ def released_tasks(connection: Connection, now: float) -> list[Task]:
     """Return the tasks that an earlier life released and has no answer to: they are sent once more, by the same id."""
     registered = registrations(connection, now)
     rows = connection.execute(
-        select(tasks.c.n, tasks.c.attempt, tasks.c.body, tasks.c.prices, jobs.c.job_id, jobs.c.deadline, jobs.c.agent_id)
+        select(
+            tasks.c.n, tasks.c.attempt, tasks.c.body, tasks.c.prices, jobs.c.job_id, jobs.c.deadline, jobs.c.agent_id
+        )
         .join(jobs, jobs.c.job_id == tasks.c.job_id)
         .where(jobs.c.released > 0, tasks.c.state == TaskState.RELEASED)
         .order_by(tasks.c.job_id, tasks.c.n)

@@ -71,7 +71,7 @@ def refusal(n: int, fault: str) -> Problem:
 
 
 class Route(NamedTuple):
-    """How the tasks of an agent that is registered go to the fleet: by whose model, by which version, and apart."""
+    """The way of a registered agent's tasks to the fleet: by whose model, by which version, and whether apart."""
 
     model: str
     adapter_version: str | None

@@ -135,7 +135,7 @@ class Registered:
         before = self._known[name].program
         now = asyncio.get_running_loop().time()
         try:
-            program = await self._equipped(wanted)
+            program = await self._equip(wanted)
             await self._try(name, program)
         except Exception as error:  # whatever a program of strangers does wrong, the runner goes on
             reason = one_line(str(error) or type(error).__name__)
@@ -148,10 +148,12 @@ class Registered:
             del self._preparing[name]
             self._changed.set()
 
-    async def _equipped(self, wanted: AgentsProgram) -> Program:
+    async def _equip(self, wanted: AgentsProgram) -> Program:
         """Raises SettingsError for what can't be had."""
         if wanted.model not in self._models:
-            raise SettingsError(f"RATCHET_RUNNER_AGENTS does not say where agent {wanted.model} is, whose model it uses")
+            raise SettingsError(
+                f"RATCHET_RUNNER_AGENTS does not say where agent {wanted.model} is, whose model it uses"
+            )
         try:
             program = Program.model_validate(wanted.program)
         except ValidationError as error:

@@ -21,7 +21,7 @@ from tests.acceptance.page_faults import faults
 from tests.services.manager.managed import Managed, managed
 from tests.services.manager.test_agents import PROGRAM
 from tests.services.manager.test_budgets import SMALL
-from tests.services.orchestrator.house import house
+from tests.services.orchestrator.house import House, house
 from tests.serving import serving
 
 pytestmark = pytest.mark.timeout(300)
@@ -55,14 +55,19 @@ class Behind:
     async def _serve(self) -> None:
         prices = self._folder / "prices.toml"
         prices.write_text(SMALL)
-        async with managed(self._folder / "manager", manager_prices=prices) as self.managed:
-            async with serving(self.managed.app) as url, house(self._folder / "logs", manager_url=url) as fleet:
-                front = application(
-                    "orchestrator", fleet.orchestrator.routers(), fleet.settings, fleet.orchestrator.trouble
-                )
-                async with serving(front) as origin:
-                    self._ready.set_result(origin)
-                    await self._end.wait()
+        async with (
+            managed(self._folder / "manager", manager_prices=prices) as self.managed,
+            serving(self.managed.app) as url,
+            house(self._folder / "logs", manager_url=url) as fleet,
+            serving(application_of(fleet)) as origin,
+        ):
+            self._ready.set_result(origin)
+            await self._end.wait()
+
+
+def application_of(fleet: House) -> Any:
+    orchestrator = fleet.orchestrator
+    return application("orchestrator", orchestrator.routers(), fleet.settings, orchestrator.trouble)
 
 
 @pytest.fixture(scope="module")
@@ -160,13 +165,9 @@ def test_a_fleet_without_a_manager_has_none_of_these_views(browser: Browser, tmp
     end = threading.Event()
 
     async def serve() -> None:
-        async with house(tmp_path) as fleet:
-            app = application(
-                "orchestrator", fleet.orchestrator.routers(), fleet.settings, fleet.orchestrator.trouble
-            )
-            async with serving(app) as origin:
-                ready.set_result(origin)
-                await asyncio.to_thread(end.wait)
+        async with house(tmp_path) as fleet, serving(application_of(fleet)) as origin:
+            ready.set_result(origin)
+            await asyncio.to_thread(end.wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()

@@ -25,6 +25,7 @@ from services.orchestrator.api.fleet import log_router, queues_router, status_ro
 from services.orchestrator.api.manager import manager_router
 from services.orchestrator.api.programs import programs_router
 from services.orchestrator.api.rollouts import rollouts_router
+from services.orchestrator.api.socket import socket_router
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
@@ -130,6 +131,7 @@ class OrchestratorApi:
             manager_router(settings.manager_url),
             status_router(self.overview),
             events_router(self._hub),
+            socket_router(self._hub),
         ]
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import logged_work
+from services.orchestrator.tasks.intake import queue_of
 
 SERVICE = "orchestrator"
 MOST_SHOWN_BYTES = 64 * 1024 * 1024

@@ -216,7 +216,7 @@ async def test_the_budget_of_an_agent_holds_for_all_of_its_jobs(tmp_path: Path) 
         await register(here, kind="real", budget="25")
         await report(here)
         for name in "xy":
-            await here.submit(2, job_id=name, agent_id="bot")
+            await here.submit(3, job_id=name, agent_id="bot")
         await here.released(2)
         await settled()
         assert len(here.fleet.submitted) == 2

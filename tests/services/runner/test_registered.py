@@ -24,7 +24,7 @@ from tests.waiting import until
 SAY = "print('says', ask(sys.stdin.read()))"
 
 
-def declared(code: str, **given: Any) -> dict[str, Any]:
+def declaration_of(code: str, **given: Any) -> dict[str, Any]:
     return json.loads(python(code, **given).model_dump_json(exclude_defaults=True))  # type: ignore[no-any-return]
 
 
@@ -46,10 +46,10 @@ def make_pair(make_house: MakeHouse, tmp_path: Path, passable: Path) -> Callable
 
 async def register(manager: Managed, name: str, state: str = "ready", **program: Any) -> dict[str, Any]:
     await manager.post("/v1/agents", 201, json={"name": name, "program": program})
-    return await reached(manager, name, state)
+    return await agent_in_state(manager, name, state)
 
 
-async def reached(manager: Managed, name: str, state: str) -> dict[str, Any]:
+async def agent_in_state(manager: Managed, name: str, state: str) -> dict[str, Any]:
     async def there() -> dict[str, Any] | None:
         agent: dict[str, Any] = await manager.get(f"/v1/agents/{name}")
         return agent if agent["state"] == state else None
@@ -63,12 +63,12 @@ async def test_an_agent_answers_that_came_while_the_runner_ran(
 ) -> None:
     async with make_pair() as (manager, house):
         assert [one.queue for one in house.worker.subscriptions()] == [work_queue("small", registered=True)]
-        await register(manager, "bot", **declared(SAY))
+        await register(manager, "bot", **declaration_of(SAY))
         response = await house.answered(make_work("t-1", registered_agent="bot"))
         assert [(one.text, one.program) for one in response.samples] == [("says sort: ba", "bot")]
 
         # a change of the program is in the next answer
-        await manager.api.patch("/v1/agents/bot", json={"program": declared("print('another')")})
+        await manager.api.patch("/v1/agents/bot", json={"program": declaration_of("print('another')")})
         await until(lambda: is_at(house.worker, "bot", 2))
         response = await house.answered(make_work("t-2", registered_agent="bot"))
         assert [one.text for one in response.samples] == ["another"]
@@ -91,7 +91,7 @@ async def test_a_broken_program_says_why_and_stops_nothing(
     make_pair: Callable[[], Any], make_work: Callable[..., Work], program: dict[str, Any], says: str
 ) -> None:
     async with make_pair() as (manager, house):
-        await register(manager, "good", **declared(SAY))
+        await register(manager, "good", **declaration_of(SAY))
         broken = await register(manager, "bad", "broken", **program)
         assert says in broken["reason"]
 
@@ -107,9 +107,9 @@ async def test_the_old_program_answers_what_came_before_a_broken_change(
     make_pair: Callable[[], Any], make_work: Callable[..., Work]
 ) -> None:
     async with make_pair() as (manager, house):
-        await register(manager, "bot", **declared(SAY))
+        await register(manager, "bot", **declaration_of(SAY))
         await manager.api.patch("/v1/agents/bot", json={"program": {"command": ["no-such-program"]}})
-        await reached(manager, "bot", "broken")
+        await agent_in_state(manager, "bot", "broken")
         response = await house.answered(make_work("t-1", registered_agent="bot"))
         assert response.samples[0].text == "says sort: ba"
 
@@ -119,7 +119,7 @@ async def test_work_that_is_here_before_its_program_waits_for_it(
 ) -> None:
     async with make_pair() as (manager, house):
         answering = asyncio.create_task(house.answered(make_work("t-1", registered_agent="late")))
-        await register(manager, "late", **declared(SAY))
+        await register(manager, "late", **declaration_of(SAY))
         assert (await answering).samples[0].text == "says sort: ba"
 
 
