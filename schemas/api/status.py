@@ -122,6 +122,7 @@ class AgentFigures(Record):
     candidate: AdapterVersion | None
     program: str | None = Field(description="That answers by default; null: the samples are dealt to all there are.")
     program_candidate: str | None = Field(description="That is tried against it.")
+    shared_learning: bool = Field(False, description="It learns from the tasks of all tenants.")
     frozen: bool
     distrusted: bool = Field(description="The scorer has drifted: training waits.")
     unaudited: str | None = Field(

@@ -90,4 +90,7 @@ class Work(Task):
         exclude_if=absent,
         description="It teaches nothing: its asker says so, or its agent does not learn from its tenant.",
     )
+    shared_learning: Literal[True] | None = Field(
+        None, exclude_if=absent, description="It teaches an agent that learns from the tasks of all tenants."
+    )
     epoch: LogEpoch = None

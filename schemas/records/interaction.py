@@ -113,6 +113,9 @@ class Interaction(Message):
         exclude_if=absent,
         description="It teaches nothing: its asker says so, or its agent does not learn from its tenant.",
     )
+    shared_learning: Literal[True] | None = Field(
+        None, exclude_if=absent, description="It teaches an agent that learns from the tasks of all tenants."
+    )
     reference: str | None = None
     reference_score: Score | None = Field(
         None,

@@ -96,6 +96,7 @@ class OrchestratorApi:
             samples,
             audited=bool(settings.auditor),
             has_manager=settings.manager_url is not None,
+            shared_learning=settings.shared_learning,
             clock=clock,
             seconds=monotonic,
         )

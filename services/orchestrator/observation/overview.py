@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -66,6 +66,7 @@ class Overview:
         *,
         audited: bool,
         has_manager: bool,
+        shared_learning: Collection[str],
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> None:
@@ -79,6 +80,7 @@ class Overview:
         self._samples = samples
         self._audited = audited
         self._has_manager = has_manager
+        self._shared_learning = shared_learning
         self._clock = clock
         self._seconds = seconds
         self._started_at = clock()
@@ -137,6 +139,7 @@ class Overview:
             candidate=adapters.candidate,
             program=adapters.programs.primary,
             program_candidate=adapters.programs.candidate,
+            shared_learning=name in self._shared_learning,
             frozen=adapters.frozen is not None,
             distrusted=adapters.distrusted is not None,
             unaudited=unaudited_judge(self._quality.scorer_of(name), audited=self._audited),

@@ -107,9 +107,10 @@ def admit(
 
     Raises Reject.
     """
-    tenant = tenant_of(task.task_id)
+    agent_id = policy.agent_for(task)
+    kept_apart = task.kept_apart or not policy.tenants.teaches(tenant_of(task.task_id), agent_id)
     fields = task.__dict__ | {
-        "agent_id": policy.agent_for(task),
+        "agent_id": agent_id,
         "deadline": task.deadline or now + policy.deadline,
         "arm": arm,
         "sampling": _sampling(task, policy.sampling, samples),
@@ -117,7 +118,8 @@ def admit(
         "reply_to": origin.reply_to,
         "correlation_id": origin.correlation_id,
         "owner": origin.owner,
-        "kept_apart": task.kept_apart or not policy.tenants.teaches(tenant, policy.agent_for(task)) or None,
+        "kept_apart": kept_apart or None,
+        "shared_learning": (agent_id in policy.tenants.shared_learning and not kept_apart) or None,
     }
     return Work.from_valid(fields)
 
