@@ -126,8 +126,12 @@ class Jobs:
     async def tenant_use(self, tenant: str) -> TenantUse:
         return await self._database.look(lambda connection: limits.tenant_use(connection, tenant, time.time()))
 
-    async def usage(self, by: UsageKey, limit: int) -> Usage:
-        rows = await self._database.look(lambda connection: limits.usage_by(connection, by, limit))
+    async def usage(self, by: UsageKey, limit: int, caller: Caller) -> Usage:
+        """Return all that was used, or what a submitter used; of other tenants there is nothing yet."""
+        if caller.tenant != DEFAULT_TENANT:
+            return Usage(currency=self._currency, items=[])
+        tenant = (caller.owner or DEFAULT_TENANT) if caller.own_only else None
+        rows = await self._database.look(lambda connection: limits.usage_by(connection, by, limit, tenant))
         return Usage(currency=self._currency, items=rows)
 
     async def _look(self, job_id: str, caller: Caller, work: Callable[[Connection], T]) -> T:

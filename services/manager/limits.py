@@ -62,13 +62,14 @@ def tenant_use(connection: Connection, tenant: str, now: float) -> TenantUse:
     return TenantUse(tenant=tenant, tokens_reset_at=next_day(now), budget=budget, **same, **amounts)
 
 
-def usage_by(connection: Connection, by: UsageKey, limit: int) -> list[UsageRow]:
-    """Return what was used, the newest days first, or the agents and jobs that cost most."""
+def usage_by(connection: Connection, by: UsageKey, limit: int, tenant: str | None) -> list[UsageRow]:
+    """Return what was used, by one `tenant` if given, the newest days first, or the agents and jobs that cost most."""
     key = {"agent": usage.c.agent_id, "job": usage.c.job_id, "day": usage.c.day}[by]
     names = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
     sums = [func.sum(usage.c[name]).label(name) for name in names]
     order = key.desc() if by == "day" else func.sum(usage.c.spent).desc()
     query = select(key.label("key"), *sums).group_by(key).order_by(order, key).limit(limit)
+    query = query if tenant is None else query.where(usage.c.tenant == tenant)
     return [
         UsageRow(
             key=row.key,

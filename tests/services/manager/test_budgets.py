@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from ratchet.http.access.roles import Role
 from ratchet.service.errors import SettingsError
 from schemas.messages.result import TaskUsage
 from schemas.messages.task import Task
 from services.manager.prices import LARGEST, AgentPrices, Prices, cost, most_tokens
+from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.manager.managed import Managed, ScriptedFleet, managed
 from tests.waiting import settled, until
 
@@ -81,6 +83,39 @@ async def test_a_job_is_paused_before_it_costs_more_than_its_budget(tmp_path: Pa
         await here.post("/v1/jobs/j/resume", 402, params={"budget": "23"})
         await here.post("/v1/jobs/j/resume", params={"budget": "44"})
         assert await here.released(2) == ["j/3", "j/4"]
+
+
+async def test_a_submitter_is_shown_what_its_own_jobs_used_and_an_admin_sets_quotas(
+    tmp_path: Path, prices: Path
+) -> None:
+    mint = Mint(tmp_path / "keys")
+    given = {"api_public_keys": mint.keys.jwks, "api_hosts": ("127.0.0.1",), "manager_prices": prices}
+    async with managed(tmp_path, **given) as here:
+        for name in ("ann", "bob"):
+            here.api.headers.update(bearer(mint.good(Role.SUBMITTER, name)))
+            await here.submit(1, job_id=name)
+            await here.released(1)
+            answer(here, f"{name}/0", 4)
+            await here.wait_for(name, state="done")
+
+        rows = {
+            (role, name, tenant): [
+                row["key"]
+                for row in (
+                    await here.get("/v1/usage", params={"by": "job"}, headers=bearer(mint.good(role, name, tenant)))
+                )["items"]
+            ]
+            for role, name, tenant in (
+                (Role.SUBMITTER, "bob", None),
+                (Role.VIEWER, "vic", None),
+                (Role.VIEWER, "bob", "acme"),
+                (Role.SUBMITTER, "bob", "acme"),
+            )
+        }
+        assert list(rows.values()) == [["bob"], ["ann", "bob"], [], []]
+        admin = bearer(mint.good(Role.ADMIN, "ada"))
+        assert (await here.api.put("/v1/tenants/bob/quota", json={"weight": 3}, headers=admin)).status_code == 200
+        assert (await here.api.put("/v1/tenants/bob/quota", json={"weight": 9})).status_code == 403
 
 
 async def test_more_than_was_reserved_is_never_charged(tmp_path: Path, prices: Path) -> None:
