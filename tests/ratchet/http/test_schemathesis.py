@@ -19,7 +19,16 @@ from tests.ratchet.http.served_fleet import ServedFleet, served_fleet
 
 DOCUMENTS = Path(schemas.__file__).parent / "generated" / "openapi"
 EVENTS = "/v1/events"
-FITTING_OTHERS = {"select", "pass_score", "artifacts", "usages", "format", "response_format", "tool_choice"}
+FITTING_OTHERS = {
+    "select",
+    "pass_score",
+    "artifacts",
+    "usages",
+    "format",
+    "response_format",
+    "tool_choice",
+    "registered_agent",
+}
 """Fields that are refused without others, in another number, or for what the JSON Schema in them says."""
 EXAMPLES = settings(
     max_examples=10,
