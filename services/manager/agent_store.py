@@ -86,7 +86,8 @@ def add(
         raise NotAllowed(
             f"agent {asked.name!r} was removed, and jobs of it still run: cancel them, or take another name"
         )
-    if connection.execute(select(func.count()).select_from(agents)).scalar_one() >= MOST_AGENTS:
+    there = select(func.count()).select_from(agents).where(~agents.c.retired)
+    if connection.execute(there).scalar_one() >= MOST_AGENTS:
         raise Problem(429, "Too many agents", f"a manager has at most {MOST_AGENTS:,} agents", "too-many-agents")
     values: dict[str, Any] = {
         "owner": owner,
@@ -252,9 +253,12 @@ def wanted_programs(connection: Connection) -> list[AgentsProgram]:
     ]
 
 
-def forget_silent(connection: Connection, now: float) -> None:
-    """Forget what runners said that have been silent for long."""
+def forget_old(connection: Connection, now: float, keep_s: float) -> None:
+    """Forget what runners said that have been silent for long, and agents that were removed long ago."""
     connection.execute(delete(agent_reports).where(agent_reports.c.reported_at < now - 20 * HEARD_S))
+    has_jobs = exists().where(jobs.c.agent_id == agents.c.name)
+    old = agents.c.retired & (agents.c.changed_at <= now - keep_s) & ~has_jobs
+    connection.execute(delete(agents).where(old))
 
 
 def metrics(connection: Connection, name: str, now: float) -> AgentMetrics:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
 from schemas.api.jobs import JobState, TaskState
 from schemas.messages.result import Result
 from schemas.messages.task import Task
-from services.manager.agent_store import forget_silent, registrations
+from services.manager.agent_store import forget_old, registrations
 from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
 from services.manager.ledger import Charge, charge_of, no_tokens, quotas_of, reserve, settle
 from services.manager.order import FairOrder, Waiting
@@ -316,7 +316,7 @@ def expire(connection: Connection, now: float, keep_s: float) -> int:
     old = and_(jobs.c.state.in_(ended), jobs.c.released == 0, jobs.c.changed_at <= now - keep_s)
     for job_id in connection.execute(select(jobs.c.job_id).where(loading | old)).scalars().all():
         drop(connection, job_id)
-    forget_silent(connection, now)
+    forget_old(connection, now, keep_s)
     return unanswered
 
 

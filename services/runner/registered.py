@@ -32,6 +32,9 @@ FETCH_EVERY_S = 0.5
 TRY_AGAIN_S = 60.0
 """Seconds after which a program that is broken is tried again: what it requires may be there now."""
 INSTALL_S = 1800.0
+GONE = 0
+"""Revision of an agent that was removed. Its program stays, for tasks that are under way."""
+MOST_KNOWN = 2000
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "PIP_INDEX_URL")
 """Variables that the process which installs gets: none of them is a setting of the fleet."""
 Try = Callable[[str, Program], Awaitable[None]]
@@ -73,6 +76,8 @@ class Registered:
         self._fetching: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._trouble: str | None = None
+        self.fetches = 0
+        """Counts the answers of the manager."""
 
     def start(self) -> None:
         self._fetching = asyncio.create_task(self._keep_fetching())
@@ -88,10 +93,15 @@ class Registered:
         known = self._known.get(name)
         return known.program if known else None
 
-    def why_not(self, name: str) -> str | None:
-        """Return why an agent has no program here, where that will last; None where it is not known yet."""
+    def why_not(self, name: str, since: int) -> str | None:
+        """Return why an agent has no program here, where that will last; None where it may still come.
+
+        `since`: the number of fetches when it was asked for first.
+        """
         known = self._known.get(name)
-        return known.reason if known and known.state == "broken" else None
+        if known and known.state == "broken":
+            return f"is broken here: {known.reason}"
+        return "is not registered" if self.fetches > since + 1 and name not in self._wanted else None
 
     async def fetch(self) -> None:
         """Report, and take what the manager wants this runner to have. Raises RatchetError, HTTPError."""
@@ -105,6 +115,11 @@ class Registered:
         if not answer.is_success:
             raise RatchetError(f"the manager refuses this runner ({answer.status_code}): {one_line(answer.text, 200)}")
         self._wanted = {one.name: one for one in AgentsPrograms.model_validate_json(answer.content).items}
+        self.fetches += 1
+        for name in self._known.keys() - self._wanted.keys() - self._preparing.keys():
+            self._known[name] = self._known[name]._replace(revision=GONE)  # by that name another one may come
+            if len(self._known) > MOST_KNOWN:
+                del self._known[name]
         now = asyncio.get_running_loop().time()
         for name, wanted in self._wanted.items():
             known = self._known.get(name)

@@ -301,9 +301,10 @@ class RunnerWorker:
             return
         if self._registered is None:
             raise Unanswerable(f"this runner has no manager (RATCHET_MANAGER_URL), so no registered agent {name!r}")
+        since = self._registered.fetches
         while self._registered.program(name) is None:
-            if (why := self._registered.why_not(name)) is not None:
-                raise Unanswerable(f"registered agent {name!r} is broken here: {why}")
+            if (why := self._registered.why_not(name, since)) is not None:
+                raise Unanswerable(f"registered agent {name!r} {why}")
             if self._left_s(work) <= 0 or work.task_id in self._cancellations:
                 raise Unanswerable(f"registered agent {name!r} was not ready here before the deadline")
             self._stepped_at = time.monotonic()

@@ -158,6 +158,17 @@ async def test_a_removed_agent_takes_no_job_and_runs_those_it_has(tmp_path: Path
         assert (await register(here))["revision"] == 2
 
 
+async def test_an_agent_that_was_removed_long_ago_is_forgotten(tmp_path: Path) -> None:
+    async with managed(tmp_path, manager_keep_days=1e-9) as here:
+        await register(here)
+        await here.api.delete("/v1/agents/bot")
+
+        async def is_forgotten() -> bool:
+            return (await here.api.get("/v1/agents/bot")).status_code == 404
+
+        await until(is_forgotten)
+
+
 async def test_a_submitter_sees_and_changes_its_own_agents(tmp_path: Path) -> None:
     mint = Mint(tmp_path / "keys")
     async with managed(tmp_path, api_public_keys=mint.keys.jwks, api_hosts=("127.0.0.1",)) as here:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -114,13 +113,37 @@ async def test_the_old_program_answers_what_came_before_a_broken_change(
         assert response.samples[0].text == "says sort: ba"
 
 
+async def test_a_name_that_is_not_registered_holds_up_nothing(
+    make_pair: Callable[[], Any], make_work: Callable[..., Work]
+) -> None:
+    async with make_pair() as (_, house):
+        response = await house.answered(make_work("t-1", registered_agent="nobody"))
+        assert "registered agent 'nobody' is not registered" in str(response.error)
+
+
+async def test_another_agent_by_the_name_of_one_that_was_removed_has_its_own_program(
+    make_pair: Callable[[], Any], make_work: Callable[..., Work]
+) -> None:
+    async with make_pair() as (manager, house):
+        await register(manager, "bot", **declaration_of(SAY))
+        await manager.api.delete("/v1/agents/bot")
+        fetches = house.worker._registered.fetches
+        await until(lambda: house.worker._registered.fetches > fetches + 1)
+        response = await house.answered(make_work("t-1", registered_agent="bot"))
+        assert response.samples[0].text == "says sort: ba", "what is under way is still answered"
+
+        await register(manager, "bot", **declaration_of("print('another')"))
+        response = await house.answered(make_work("t-2", registered_agent="bot"))
+        assert response.samples[0].text == "another"
+
+
 async def test_work_that_is_here_before_its_program_waits_for_it(
     make_pair: Callable[[], Any], make_work: Callable[..., Work]
 ) -> None:
     async with make_pair() as (manager, house):
-        answering = asyncio.create_task(house.answered(make_work("t-1", registered_agent="late")))
-        await register(manager, "late", **declaration_of(SAY))
-        assert (await answering).samples[0].text == "says sort: ba"
+        await manager.post("/v1/agents", 201, json={"name": "late", "program": declaration_of(SAY)})
+        response = await house.answered(make_work("t-1", registered_agent="late"))
+        assert response.samples[0].text == "says sort: ba"
 
 
 def test_what_installs_for_strangers_gets_no_setting_of_the_fleet() -> None:
