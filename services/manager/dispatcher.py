@@ -22,6 +22,7 @@ from schemas.messages.task import Task
 from services.manager import metrics
 from services.manager.database import Database
 from services.manager.job_store import OPEN
+from services.manager.ledger import quotas_of
 from services.manager.order import FairOrder
 from services.manager.prices import Prices
 from services.manager.release import expire, release, released_tasks, store
@@ -119,6 +120,7 @@ class Dispatcher:
             if unanswered := expire(connection, now, self._settings.manager_keep_days * DAY_S):
                 log.error("unanswered", f"the fleet gave no answer to {unanswered} tasks within their deadline")
             show_open_jobs(connection)
+            show_quotas(connection, now)
             self._expired_at = now
         ageing_s, window = self._settings.manager_ageing_s, self._settings.manager_window
         return release(connection, self._orders, ageing_s, window, self._prices, now)
@@ -136,6 +138,13 @@ class Dispatcher:
                 for state, count in ended.items():
                     metrics.ended.labels(state).inc(count)
                 self.wake()
+
+
+def show_quotas(connection: Connection, now: float) -> None:
+    metrics.quota_used.clear()
+    for tenant, quota in quotas_of(connection, now).items():
+        for limit, share in quota.used.items():
+            metrics.quota_used.labels(tenant, limit).set(share)
 
 
 def show_open_jobs(connection: Connection) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from ratchet.http.access.roles import Role
 from ratchet.service.errors import SettingsError
@@ -165,6 +166,20 @@ async def test_no_budget_is_held_without_prices(tmp_path: Path) -> None:
     async with managed(tmp_path) as here:
         refused = await here.post("/v1/jobs", 422, json={"tasks": ["a"], "budget": "1"})
         assert "no prices of agent 'small'" in refused["detail"]
+
+
+async def test_the_used_share_of_each_limit_is_told_to_prometheus(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        await here.api.put("/v1/tenants/default/quota", json={"open_tasks": 8, "tokens_a_day": 100})
+        await here.submit(2, job_id="j")
+        await here.released(2)
+        answer(here, "j/0", 37)
+
+        def told() -> list[float | None]:
+            name, limits = "ratchet_manager_quota_used_ratio", ("open_tasks", "tokens_a_day", "budget")
+            return [REGISTRY.get_sample_value(name, {"tenant": "default", "limit": one}) for one in limits]
+
+        await until(lambda: told() == [0.125, 0.4, None])
 
 
 async def test_a_quota_bounds_open_tasks(tmp_path: Path) -> None:
