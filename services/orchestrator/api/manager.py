@@ -52,10 +52,12 @@ def manager_router(url: str | None) -> APIRouter:
         headers = {"Authorization": token} if token else {}
         if kind := request.headers.get("content-type"):
             headers["Content-Type"] = kind
-        query, body = request.query_params.multi_items(), await request.body()
+        body = await request.body()
         try:
             async with httpx.AsyncClient(base_url=url, timeout=LONGEST_S, trust_env=False) as client:
-                said = await client.request(request.method, f"/v1/{path}", params=query, content=body, headers=headers)
+                said = await client.request(
+                    request.method, f"/v1/{path}", params=request.url.query, content=body, headers=headers
+                )
         except httpx.HTTPError as error:
             why = f"the manager does not answer ({type(error).__name__}): it is stopped, or the network between is"
             raise Problem(503, "No manager", why, "no-manager") from None
