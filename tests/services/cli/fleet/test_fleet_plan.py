@@ -11,6 +11,7 @@ from services.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
 from services.cli.fleet.plan import FleetPlan, plan_fleet
 from services.cli.terminal import UsageError
 from tests.programs import REPOSITORY
+from workbench.sandbox.bubblewrap import missing_programs
 
 URL = "amqp://user:secret@broker.example:5672/"
 
@@ -146,3 +147,13 @@ def test_programs_have_a_runner_that_is_told_where_each_replica_of_an_agent_is()
         plan(agents=(), external_agents=("small",), programs=str(file))
     with pytest.raises(SettingsError, match="can't be read"):
         plan(programs="/no/such.toml")
+
+
+def test_a_manager_is_named_to_every_service_and_has_a_runner_where_there_are_sandboxes() -> None:
+    planned = plan(manager=True, port_base=9000)
+    runners = [program for program in planned.services if program.name == "runner"]
+
+    assert planned.ports[9065] == "manager"
+    assert planned.environment["RATCHET_MANAGER_URL"] == "http://127.0.0.1:9065"
+    assert len(runners) == (0 if missing_programs() else 1)
+    assert "RATCHET_MANAGER_URL" not in plan().environment
