@@ -34,6 +34,8 @@ log = Log("manager")
 POLL_S = 0.5
 """Between two searches for tasks to release where nothing happens: another manager may have taken a job."""
 PAUSE_S = 1.0
+GATHER_S = 0.05
+"""Between two transactions that store Results: each has all that came meanwhile, and costs a sync of the disk."""
 EXPIRE_EVERY_S = 1.0
 DAY_S = 86_400.0
 
@@ -138,6 +140,7 @@ class Dispatcher:
                 for state, count in ended.items():
                     metrics.ended.labels(state).inc(count)
                 self.wake()
+                await asyncio.sleep(GATHER_S)
 
 
 def show_quotas(connection: Connection, now: float) -> None:
