@@ -25,6 +25,7 @@ from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt, Select, Tool
 from schemas.messages.work import Arm, Sampling
 from schemas.messages.workspace import Artifact
+from schemas.records.cascade import Routing
 
 
 class Latencies(Record):
@@ -115,6 +116,11 @@ class Interaction(Message):
     )
     shared_learning: Literal[True] | None = Field(
         None, exclude_if=absent, description="It teaches an agent that learns from the tasks of all tenants."
+    )
+    cascade: Routing | None = Field(
+        None,
+        exclude_if=absent,
+        description="On the first line of a task that a big model may answer: how it was routed.",
     )
     reference: str | None = None
     reference_score: Score | None = Field(

@@ -1,7 +1,8 @@
-"""What the orchestrator can be told."""
+"""The orchestrator's settings, on top of the fleet's."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -10,13 +11,18 @@ from pydantic import Field, ValidationInfo, field_validator
 from ratchet.logs.lessons import Baseline
 from ratchet.service.settings import FleetSettings, pairs
 from schemas.messages.work import Sampling
+from schemas.records.cascade import CascadePlanRecord
 from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRule
 
 if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
     from services.orchestrator.auditing.audits import AuditPolicy
+    from services.orchestrator.cascade.agent_cascade import CascadePolicy
     from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
     from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
     from services.orchestrator.training.trigger import TrainingPolicy
+
+
+PRICE = re.compile(r"\d{1,9}(\.\d{1,6})?/\d{1,9}(\.\d{1,6})?")
 
 
 class OrchestratorSettings(FleetSettings):
@@ -35,8 +41,8 @@ class OrchestratorSettings(FleetSettings):
         0,
         ge=0,
         le=64,
-        description="Fewest answers sampled for a task that does not say, once the best of so few of the primary's is "
-        "proved as good as the best of its whole group; 4 at least where trainings are asked for. 0: never fewer.",
+        description="Fewest answers sampled for a task that does not say, once so few are proved as good as the "
+        "whole group; 4 at least where trainings are asked for. 0: never fewer.",
     )
     adaptive_margin: float = Field(
         0.02, ge=0, le=0.5, description="Loss of score against the whole group that does not count there."
@@ -66,8 +72,7 @@ class OrchestratorSettings(FleetSettings):
 
     chat_models: str = Field(
         "",
-        description="Names that chat clients may call agents by, so that nothing but their base URL changes: "
-        "gpt-4o=small,*=small, where * is every name there is no other for.",
+        description="Names that chat clients may call agents by: gpt-4o=small,*=small, where * is every other name.",
     )
 
     train_after_groups: int = Field(
@@ -76,8 +81,8 @@ class OrchestratorSettings(FleetSettings):
     train_every_s: float = Field(0.0, ge=0, description="Ask for a training every so many seconds; 0: never.")
     train_baseline: Baseline | None = Field(
         None,
-        description="What these trainings compare a rollout with, which is also what a group is counted by: program, "
-        "or group. If not set, the trainer's own choice, and counted by program.",
+        description="What these trainings compare a rollout with, and groups are counted by: program, or group; "
+        "program if not set.",
     )
     golden_from_traffic: bool = Field(
         True,
@@ -104,35 +109,35 @@ class OrchestratorSettings(FleetSettings):
     experiment_min_age_s: float = Field(
         86_400.0,
         ge=0,
-        description="Seconds an experiment runs before a promotion: a day, so that it has seen day and night. A week "
-        "(604800) where weekends bring other traffic than working days.",
+        description="Seconds an experiment runs before a promotion: a day. A week (604800) where weekends bring "
+        "other traffic.",
     )
     experiment_alpha: float = Field(
         0.05,
         gt=0,
         le=0.5,
-        description="Rate of false roll-backs of an equal candidate, and of false promotions of the first one; of all "
-        "candidates there will ever be together twice that. Experiments that run keep theirs.",
+        description="Rate of false roll-backs of an equal candidate, and of false promotions of the first one; of "
+        "all candidates together twice that.",
     )
     promote_goal: Literal["better", "cheaper"] = Field(
         "better",
         description="What a candidate must prove: better, a gain in score; cheaper, fewer sampled tokens, at a loss "
-        "of score of less than RATCHET_CHEAPER_MARGIN. All other limits hold for both.",
+        "of less than RATCHET_CHEAPER_MARGIN.",
     )
     cheaper_margin: float = Field(
         0.02, gt=0, lt=0.5, description="Loss of score that a cheaper candidate must be proved to stay below."
     )
     promote_on: Literal["single", "served"] = Field(
         "single",
-        description="What a candidate must be better in: the score of a single answer, or of the answer users are "
-        "served, the best of a group. Experiments that run keep theirs.",
+        description="What a candidate must be better in: single, the score of one answer; served, that of the best "
+        "of a group.",
     )
     success_margin: float = Field(
         0.05,
         gt=0,
         lt=0.5,
-        description="Loss of the success rate, and growth of the share of refusals, that must be ruled out before a "
-        "promotion: against the primary, and since v1.0.0.",
+        description="Loss of success, and growth of refusals, that must be ruled out before a promotion: against the "
+        "primary, and since v1.0.0.",
     )
     length_limit: float = Field(
         1.3,
@@ -155,8 +160,8 @@ class OrchestratorSettings(FleetSettings):
         0.05,
         ge=0,
         lt=0.5,
-        description="Share of the traffic that the version before the primary, or v1.0.0, goes on answering, so that "
-        "harm is found; twice as much for the first 500 tasks or so; 0: nothing watches.",
+        description="Share of the traffic that an older version goes on answering, so that harm is found; twice as "
+        "much at first; 0: nothing watches.",
     )
     audit_share: float = Field(
         0.05, ge=0, le=1, description="Share of the tasks that the auditor sees, where there is one (RATCHET_AUDITOR)."
@@ -170,15 +175,14 @@ class OrchestratorSettings(FleetSettings):
     audit_timeout_s: float = Field(
         300.0,
         gt=0,
-        description="Seconds a second verdict may take, by the auditor or by the scorer, after which it is given up: "
-        "an experiment waits for it so long.",
+        description="Seconds that an experiment waits for a second verdict, by the auditor or by the scorer.",
     )
     served_share: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="Share of the tasks of a canary whose served answer gets a second verdict, as a promotion needs: "
-        "by the auditor on those that it sees, else by one more call of the scorer; 0: a promotion does not need it.",
+        description="Share of the tasks of a canary whose served answer gets a second verdict, as a promotion needs; "
+        "0: a promotion does not need it.",
     )
     served_margin: float = Field(
         0.02,
@@ -194,8 +198,39 @@ class OrchestratorSettings(FleetSettings):
         0.05,
         ge=0,
         le=1,
-        description="Mean change of the anchors' scores, up, down or apart, that is no drift yet; once more is proved, "
-        "the experiment is aborted and training waits. Keep it at half the judge's noise or above.",
+        description="Mean change of the anchors' scores that is no drift yet. Keep it at half the judge's noise or "
+        "above.",
+    )
+    cascade: str = Field(
+        "",
+        description="Agents in whose place a bigger one answers until they are proved to do as well, as small=big, by "
+        "comma; both are agents of the fleet. Nobody if not set.",
+    )
+    cascade_margin: float = Field(
+        0.02, gt=0, lt=0.5, description="Loss of score against the big model alone that must be ruled out."
+    )
+    cascade_audit: float = Field(
+        0.1, gt=0, le=1, description="Share of the tasks that both models may answer, for evidence."
+    )
+    cascade_route_by: Literal["score", "agreement"] = Field(
+        "score",
+        description="What says that the small model may answer: the best score of its group; or agreement, the share "
+        "of the group that says the same, where no scorer sees references.",
+    )
+    cascade_on_failure: Literal["small", "wait"] = Field(
+        "small",
+        description="What becomes of a task that the big model doesn't answer: small, the user gets the small model's "
+        "best answer, and is told so; wait, it waits until its deadline.",
+    )
+    cascade_timeout_s: float = Field(
+        60.0, gt=0, description="Seconds that the big model may take, with RATCHET_CASCADE_ON_FAILURE=small."
+    )
+    cascade_prices: str = Field(
+        "",
+        description="Prices of a million prompt tokens and a million sampled ones, by agent: small=0/0, big=2.50/10.",
+    )
+    cascade_daily_cap: float = Field(
+        0.0, ge=0, description="The most that a big model may cost on one day (UTC), at these prices; 0: no cap."
     )
     keep_adapters: int = Field(
         5, ge=1, description="Newest adapter folders kept for each agent, besides those in use or still to be tried."
@@ -209,6 +244,38 @@ class OrchestratorSettings(FleetSettings):
             if not name or agent not in agents:
                 raise ValueError(f"{name}={agent} names no agent: write <name>=<agent>; there are {', '.join(agents)}")
         return chat_models
+
+    @field_validator("cascade")
+    @classmethod
+    def _name_both_models(cls, cascade: str, info: ValidationInfo) -> str:
+        agents = info.data.get("agents", ())
+        for small, big in pairs(cascade).items():
+            if small not in agents or big not in agents or small == big:
+                raise ValueError(f"{small}={big}: write two agents of the fleet, which has {', '.join(agents)}")
+        return cascade
+
+    @field_validator("cascade_prices")
+    @classmethod
+    def _are_prices(cls, prices: str) -> str:
+        for agent, text in pairs(prices).items():
+            if not PRICE.fullmatch(text):
+                raise ValueError(f"{agent}={text} is no price: write big=2.50/10, for a million tokens each")
+        return prices
+
+    @property
+    def cascades(self) -> CascadePolicy:
+        from services.orchestrator.cascade.agent_cascade import CascadePolicy
+        from services.orchestrator.cascade.spending import TokenPrice
+
+        return CascadePolicy(
+            big=pairs(self.cascade),
+            plan=CascadePlanRecord(margin=self.cascade_margin, alpha=self.experiment_alpha, audit=self.cascade_audit),
+            prices={agent: TokenPrice.read(text) for agent, text in pairs(self.cascade_prices).items()},
+            daily_cap=self.cascade_daily_cap,
+            timeout=timedelta(seconds=self.cascade_timeout_s),
+            waits=self.cascade_on_failure == "wait",
+            by_agreement=self.cascade_route_by == "agreement",
+        )
 
     @property
     def chat_agents(self) -> dict[str, str]:

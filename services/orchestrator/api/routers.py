@@ -18,6 +18,7 @@ from ratchet.logs.tenants import AgentTenants
 from ratchet.runs.api import TrainingRuns, trainings_router
 from ratchet.service.settings import pairs
 from services.orchestrator.api.adapters import adapters_router
+from services.orchestrator.api.cascades import cascades_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
@@ -26,6 +27,7 @@ from services.orchestrator.api.manager import manager_router
 from services.orchestrator.api.programs import programs_router
 from services.orchestrator.api.rollouts import rollouts_router
 from services.orchestrator.api.socket import socket_router
+from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
@@ -57,6 +59,7 @@ class OrchestratorApi:
         promoters: Mapping[str, Promoter],
         replicas: Mapping[str, Replicas],
         samples: Mapping[str, AdaptiveSamples],
+        cascades: Mapping[str, AgentCascade],
         trouble: Callable[[], str | None],
         no_copies: Callable[[], str | None],
         read_registry: ReadRegistry,
@@ -65,6 +68,7 @@ class OrchestratorApi:
     ) -> None:
         self._settings = settings
         self._store = store
+        self._cascades = cascades
         self._read_registry = read_registry
         self._threads = threads
         self._book = DecisionBook(store.ledger)
@@ -94,6 +98,7 @@ class OrchestratorApi:
             no_copies,
             self.quality,
             samples,
+            cascades,
             audited=bool(settings.auditor),
             has_manager=settings.manager_url is not None,
             shared_learning=settings.shared_learning,
@@ -111,6 +116,13 @@ class OrchestratorApi:
                 settings.adapter_max_rank,
                 threads,
                 self._held_up,
+                self._read_registry,
+                AgentTenants(pairs(settings.agent_tenants)),
+            ),
+            cascades_router(
+                self._cascades,
+                self._store,
+                settings.adapter_max_rank,
                 self._read_registry,
                 AgentTenants(pairs(settings.agent_tenants)),
             ),

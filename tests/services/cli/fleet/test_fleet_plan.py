@@ -157,3 +157,21 @@ def test_a_manager_is_named_to_every_service_and_has_a_runner_where_there_are_sa
     assert planned.environment["RATCHET_MANAGER_URL"] == "http://127.0.0.1:9065"
     assert len(runners) == (0 if missing_programs() else 1)
     assert "RATCHET_MANAGER_URL" not in plan().environment
+
+
+def test_a_bigger_model_is_an_agent_of_its_own_that_answers_in_place_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RATCHET_CASCADE", raising=False)
+    planned = plan(agents=("small", "coder"), model="models/small", big="models/judge", port_base=9000)
+    settings = {one.name: one.environment for one in planned.services}
+
+    assert planned.environment["RATCHET_AGENTS"] == "small,coder,big"
+    assert planned.environment["RATCHET_CASCADE"] == "small=big"
+    assert settings["agent-big"]["RATCHET_AGENT_MODEL"] == "models/judge"
+    assert "RATCHET_AGENT_MODEL" not in settings["agent-small"]
+    assert settings["trainer"]["RATCHET_TRAINER_MODEL"] == "small=models/small,coder=models/small"
+
+    behind_a_url = {one.name: one.environment for one in plan(big="https://models.example/v1").services}["agent-big"]
+    assert behind_a_url["RATCHET_AGENT_ENGINE"] == "openai"
+    assert behind_a_url["RATCHET_BIG_MODEL"] == "https://models.example/v1"
