@@ -2,7 +2,8 @@
 
 Shares of tenants and waits of priorities in simulated time; a job of many tasks while processes are killed; a job of
 priority 10 behind one of priority 1; the job path beside direct publishing, in turns; budgets under several clients.
-The agent is an echo that takes 20 ms a task. It starts a broker, a fleet and a manager of its own.
+It starts a broker and a manager of its own; for `priority` and `paired` a fleet with an echo that takes 20 ms a task,
+for `job` and `budgets` one process that answers in its place, behind a queue of tasks that holds 1,000.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ def main() -> None:
             return
         with mortal_broker(place / "broker") as broker:
             if "job" in given.parts:
-                with fleet.opened(place / "job", broker) as house:
+                with fleet.one_process(place / "job", broker) as house:
                     show("job", fleet.one_job(house, given.tasks, given.kills))
             if "priority" in given.parts:
-                with fleet.opened(place / "priority", broker) as house:
+                with fleet.whole_fleet(place / "priority", broker) as house:
                     show("priority", fleet.overtaking(house, given.behind))
             if "paired" in given.parts:
-                with fleet.opened(place / "paired", broker) as house:
+                with fleet.whole_fleet(place / "paired", broker) as house:
                     show("paired", fleet.beside_direct(house, given.paired, given.rounds))
             if "budgets" in given.parts:
                 prices = place / "prices.toml"
                 prices.write_text(PRICES)
-                with fleet.opened(place / "budgets", broker, RATCHET_MANAGER_PRICES=str(prices)) as house:
+                with fleet.one_process(place / "budgets", broker, RATCHET_MANAGER_PRICES=str(prices)) as house:
                     show("budgets", fleet.budgets(house, given.clients, given.each, given.budget))
 
 

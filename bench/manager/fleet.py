@@ -1,13 +1,15 @@
-"""The manager as a process, with a broker and a fleet whose orchestrator, agent and scorer are processes, too."""
+"""The manager as a process, with a broker, and with a whole fleet or with one process that answers in its place."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +18,7 @@ import httpx
 
 from ratchet.client import AsyncFleet
 from schemas.messages.task import Task
+from services.cli.fleet.local_broker import free_port
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.test_manager_faults import manager_of
@@ -27,10 +30,11 @@ POLL_S = 0.1
 
 
 class House:
-    """A fleet and its manager, and the manager's API."""
+    """A manager and its API, the broker, and who answers: by name, the processes that may be killed."""
 
-    def __init__(self, fleet: Fleet, manager: Member, broker: MortalBroker) -> None:
-        self.fleet, self.manager, self.broker = fleet, manager, broker
+    def __init__(self, members: dict[str, Member], broker: MortalBroker, fleet: Fleet | None = None) -> None:
+        self.members, self.manager, self.broker = members, members["manager"], broker
+        self._fleet, manager = fleet, self.manager
         self.api = httpx.Client(base_url=f"http://127.0.0.1:{manager.port}", timeout=120.0, trust_env=False)
 
     def submit(self, job_id: str, count: int, **fields: Any) -> None:
@@ -43,6 +47,26 @@ class House:
                 ("/v1/jobs", body | part) if not first else (f"/v1/jobs/{job_id}/tasks", part | {"first": first})
             )
             self.call("POST", path, json=given)
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self._fleet is not None
+        return self._fleet
+
+    def kill(self, name: str) -> None:
+        """Kill a process, or the broker, and start it again."""
+        if name == "broker":
+            self.broker.kill()
+            self.broker.start()
+        else:
+            self.members[name].kill()
+            self.members[name].start()
+
+    def look_after(self) -> None:
+        """Start again what has ended by itself, as a supervisor does."""
+        for member in self.members.values():
+            if member.exit_code is not None:
+                member.start()
 
     def call(self, method: str, path: str, **request: Any) -> Any:
         answer = self.api.request(method, path, **request)
@@ -73,21 +97,50 @@ class House:
 
 
 @contextmanager
-def opened(folder: Path, broker: MortalBroker, **environment: str) -> Iterator[House]:
+def whole_fleet(folder: Path, broker: MortalBroker) -> Iterator[House]:
+    """A fleet with an echo that takes 20 ms a task."""
     folder.mkdir(parents=True, exist_ok=True)
-    fleet = Fleet(folder, broker.url, f"m{uuid.uuid4().hex[:6]}.", environment=LATENCY | environment).start()
+    fleet = Fleet(folder, broker.url, f"m{uuid.uuid4().hex[:6]}.", environment=LATENCY).start()
     manager = manager_of(fleet)
     manager.start()
     manager.wait_until_ready()
     try:
-        yield House(fleet, manager, broker)
+        yield House({"manager": manager, ORCHESTRATOR: fleet[ORCHESTRATOR]}, broker, fleet)
     finally:
         manager.kill()
         fleet.stop()
 
 
+@contextmanager
+def one_process(folder: Path, broker: MortalBroker, **environment: str) -> Iterator[House]:
+    """One process that answers, behind a queue of tasks that holds 1,000 (bench/manager/answering.py)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    namespace, port = f"m{uuid.uuid4().hex[:6]}.", free_port()
+    given = {
+        "RATCHET_AMQP_URL": broker.url,
+        "RATCHET_NAMESPACE": namespace,
+        "RATCHET_MANAGER_DB": f"sqlite:///{folder}/jobs.sqlite",
+        "RATCHET_MANAGER_HTTP_PORT": str(port),
+        "RATCHET_API_AUDIT_DIR": str(folder / "audit"),
+        **environment,
+    }
+    answering = Member("answering", "bench.manager.answering", 0, {}, folder / "answering.log", (broker.url, namespace))
+    members = {
+        "manager": Member("manager", "services.manager", port, given, folder / "manager.log"),
+        "worker": answering,
+    }
+    for member in members.values():
+        member.start()
+    members["manager"].wait_until_ready()
+    try:
+        yield House(members, broker)
+    finally:
+        for member in members.values():
+            member.kill()
+
+
 def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
-    """One job of so many tasks, while the manager, the orchestrator and the broker are killed in turn."""
+    """One job of so many tasks, while the manager, the worker and the broker are killed in turn."""
     began = time.monotonic()
     house.submit("large", count)
     memory: list[float] = []
@@ -101,14 +154,13 @@ def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
             if job["state"] == "done":
                 break
             if killed < kills and ended > count * (killed + 1) / (kills + 2):
-                kill(house, killed)
+                house.kill(("manager", "worker", "broker")[killed % 3])
                 killed += 1
+        house.look_after()
         time.sleep(POLL_S)
     seconds = time.monotonic() - began
     found = list(house.results("large"))
-    by_number = Counter(
-        one["n"] for one in found if one["state"] == "ok" and str(one["n"]) in one["result"]["response"]
-    )
+    by_number = Counter(one["n"] for one in found if one["state"] == "ok")
     later = memory[len(memory) // 10 :] or memory
     return {
         "tasks": count,
@@ -121,31 +173,32 @@ def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
     }
 
 
-def kill(house: House, number: int) -> None:
-    victim = ("manager", ORCHESTRATOR, "broker")[number % 3]
-    if victim == "broker":
-        house.broker.kill()
-        house.broker.start()
-        return
-    member = house.manager if victim == "manager" else house.fleet[victim]
-    member.kill()
-    member.start()
-
-
 def overtaking(house: House, behind: int) -> dict[str, Any]:
-    """How long a job of priority 10 with one task takes behind one of priority 1 with many."""
+    """The time from the submission of a job of priority 10 to the admission of its task by the orchestrator, and to
+    its answer, behind a job of priority 1 with many tasks."""
     house.submit("low", behind, priority=1)
-    took = []
+    took, submitted = [], {}
     for number in range(5):
         time.sleep(1.0)
-        began = time.monotonic()
+        began, submitted[f"high-{number}/0"] = time.monotonic(), time.time()
         house.submit(f"high-{number}", 1, priority=10)
         while (house.job(f"high-{number}") or {}).get("state") != "done":
             time.sleep(0.02)
         took.append(time.monotonic() - began)
     left = house.job("low")["waiting"]
     house.call("POST", "/v1/jobs/low/cancel")
-    return {"behind": behind, "waiting_at_the_end": left, "seconds_to_the_answer": [round(one, 2) for one in took]}
+    lines = map(json.loads, (house.fleet.logs / "assignments.jsonl").read_text().splitlines())
+    starts = [
+        datetime.fromisoformat(one["admitted_at"]).timestamp() - submitted[one["task_id"]]
+        for one in lines
+        if one["task_id"] in submitted
+    ]
+    return {
+        "behind": behind,
+        "waiting_at_the_end": left,
+        "seconds_to_the_start": [round(one, 2) for one in starts],
+        "seconds_to_the_answer": [round(one, 2) for one in took],
+    }
 
 
 def beside_direct(house: House, count: int, rounds: int) -> dict[str, Any]:
@@ -188,7 +241,7 @@ def budgets(house: House, clients: int, count: int, budget: str) -> dict[str, An
         if all(jobs):
             spent = sum(float(job["spent"]) for job in jobs)
             if not killed and spent > float(budget) / 2:
-                kill(house, 0)
+                house.kill("manager")
                 killed = True
             if all(job["state"] in ("paused", "done") and not job["released"] for job in jobs):
                 break
