@@ -126,6 +126,12 @@ class FleetSettings(BaseSettings):
         description="Tasks may have the scorer's judge choose among the best answers (`select: judge`). The same for "
         "orchestrator and scorer.",
     )
+    manager_url: Annotated[str | None, BeforeValidator(none_if_empty)] = Field(
+        None,
+        pattern=r"^https?://[^/]+$",
+        description="Where the manager is: http://host:8780, for agents that are registered with it. Runners take "
+        "their programs from there; without it there are none. The same for every service.",
+    )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
     index_dir: Path | None = Field(
         None,

@@ -167,6 +167,7 @@ class Orchestrator:
             settings.max_logged_bytes,
             settings.judge_selects,
             tenants,
+            has_manager=settings.manager_url is not None,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
         for agent, roles in roles_by_agent(settings.programs, settings.agents).items():
@@ -430,7 +431,7 @@ class Orchestrator:
             samples.take_up(self.ledger.index.note(f"samples/{agent_id}"))
         self._count_open_works()
         await self._api.watcher.start()
-        if self._settings.programs is not None:
+        if self._settings.programs is not None or self._settings.manager_url is not None:
             await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.receive_broadcast)
         metrics.is_active.set(1)
         self._objectives.show_budgets()

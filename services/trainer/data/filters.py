@@ -29,7 +29,7 @@ class Reason(Sentences):
     EVALUATION = "evaluation", "Asks what a registered evaluation set asks: no training ever sees it."
     REPLAY = "replay", "Its prompt is kept for the shadow replay of candidates: no training sees it."
     NO_SAMPLE = "no_sample", "The task ended without an answer."
-    OTHER_TENANT = "other_tenant", "Of a tenant that its agent does not learn from."
+    OTHER_TENANT = "other_tenant", "Of a tenant that its agent does not learn from, or kept apart by its asker."
     CANCELLED = "cancelled", "Its task was cancelled."
     FIRST_PASSING = "first_passing", "Asked for the first that passes: which answers were made depends on their scores."
     DUPLICATE = "duplicate", "The same task and sample were logged before."
