@@ -110,6 +110,7 @@ DRAFT_RESPONSES = "responses.draft"
 KEPT_RESPONSES = "responses.kept"
 REWARDS = "rewards"
 RESULTS = "results"
+APPROVALS = "approvals"
 AUDITS = "audits"
 AUDIT_SCORES = "audits.scores"
 FEEDBACK = "feedback"
@@ -147,12 +148,18 @@ def events_topic(agent_id: str) -> str:
 
 
 def fleet_topology(
-    agents: tuple[str, ...], *, external_scorer: bool = False, auditor: bool = False, broker_disk: int = BROKER_DISK
+    agents: tuple[str, ...],
+    *,
+    external_scorer: bool = False,
+    auditor: bool = False,
+    programs: bool = False,
+    broker_disk: int = BROKER_DISK,
 ) -> Topology:
     """The queues of a fleet with these agents, on a broker with so many bytes of disk.
 
     With an `external_scorer`, one of another make that may answer with draft-shaped Rewards, the orchestrator gets its
     own copy of each Response, to complete those Rewards with. With an `auditor`, a second scorer, there are its queues.
+    With `programs`, there is one for what they ask people.
     """
     queue = partial(Queue, disk=broker_disk)
     work = tuple(
@@ -186,6 +193,17 @@ def fleet_topology(
             single_active_consumer=True,
         ),
     )
+    approvals = (
+        queue(
+            APPROVALS,
+            "approval_request.v1",
+            ("runner",),
+            ("orchestrator",),
+            "What programs ask people.",
+            0.01,
+            single_active_consumer=True,
+        ),
+    )
     queues = (
         queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", 0.08, single_active_consumer=True),
         *work,
@@ -203,6 +221,7 @@ def fleet_topology(
         ),
         *(kept if external_scorer else ()),
         *(audits if auditor else ()),
+        *(approvals if programs else ()),
         queue(REWARDS, "reward.v1", ("scorer",), ("orchestrator",), "Scores.", 0.08, single_active_consumer=True),
         queue(
             RESULTS,
@@ -275,5 +294,6 @@ def topology_of(settings: FleetSettings) -> Topology:
         settings.agents,
         external_scorer=settings.external_scorer,
         auditor=bool(settings.auditor),
+        programs=settings.programs is not None,
         broker_disk=int(settings.broker_disk_gb * 10**9),
     )

@@ -28,6 +28,7 @@ COMMANDS = {
         "Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."
     ),
     "cancel": "Cancel an open task: its rollouts end, and no training learns from it.",
+    "approve": "Answer what a program asks a person, or list what is asked. The first answer counts.",
     "feedback": (
         "Give feedback on an answer. In training its score takes the place of the scorer's; of several the last counts."
     ),

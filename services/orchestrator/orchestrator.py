@@ -21,6 +21,7 @@ from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import (
     ADAPTER_REPORTS,
     ADAPTERS,
+    APPROVALS,
     AUDIT_SCORES,
     DRAFT_RESPONSES,
     FEEDBACK,
@@ -33,6 +34,7 @@ from ratchet.bus.topology import (
 from ratchet.files.append_file import AppendFile
 from ratchet.http.work import Threads
 from ratchet.logs.leadership import RENEWALS, Leadership
+from ratchet.logs.names import APPROVALS as APPROVAL_LOG
 from ratchet.logs.names import AUDITS, LABELS, SEALS
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
@@ -49,6 +51,7 @@ from schemas.messages.work import Arm, Work
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.api.agreement import agreement_router
+from services.orchestrator.api.approvals import approvals_router
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService
 from services.orchestrator.api.dialects import dialects_router
@@ -56,6 +59,7 @@ from services.orchestrator.api.feedback import feedback_router
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.routers import OrchestratorApi
 from services.orchestrator.api.tasks import tasks_router
+from services.orchestrator.approvals.approval_service import ApprovalLog, ApprovalService
 from services.orchestrator.auditing.audits import AuditLog, Audits
 from services.orchestrator.auditing.labels import Calibrations, LabelLog
 from services.orchestrator.clocks import Clocks
@@ -101,6 +105,7 @@ TURN_EVERY_S = 0.25
 WATCH_EVERY_S = 0.5
 NEWS_EVERY_S = 0.25
 AUDIT_EVERY_S = 0.25
+APPROVALS_EVERY_S = 0.5
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
 STORAGE_EVERY_S = 2.0
@@ -196,6 +201,7 @@ class Orchestrator:
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._audit_log = AuditLog(settings.logs_dir, **keyed)
         self._label_log = LabelLog(settings.logs_dir, **keyed)
+        self._approval_log = ApprovalLog(settings.logs_dir, **keyed)
         self._calibrations = Calibrations(
             self.ledger,
             self._label_log,
@@ -255,10 +261,16 @@ class Orchestrator:
             self._threads,
             now,
         )
+        self._approvals = ApprovalService(bus, self.ledger, self._approval_log, self._api.hub, now)
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
             self.ledger,
-            {FEEDBACK_LOG: self._feedback_log.forget, AUDITS: self._audit_log.forget, LABELS: self._label_log.forget},
+            {
+                FEEDBACK_LOG: self._feedback_log.forget,
+                AUDITS: self._audit_log.forget,
+                LABELS: self._label_log.forget,
+                APPROVAL_LOG: self._approval_log.forget,
+            },
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
             index_dir=settings.index_folder,
@@ -369,6 +381,7 @@ class Orchestrator:
             dialects_router(self._chat_service),
             feedback_router(self._feedback),
             agreement_router(self._calibrations),
+            approvals_router(self._approvals),
             *self._api.routers(),
         ]
 
@@ -382,6 +395,8 @@ class Orchestrator:
         await self._feedback_log.open()
         await self._audit_log.open()
         await self._label_log.open()
+        await self._approval_log.open()
+        self._approvals.start()
         self._calibrations.start()
         await asyncio.to_thread(self._take_up_registry)
         for promoter in self._promoters.values():
@@ -404,6 +419,7 @@ class Orchestrator:
         start("deadline-sweep", self._sweep, SWEEP_EVERY_S)
         start("telling", self._settler.send_pending_results, TELL_EVERY_S)
         start("reward-news", self._news.flush, NEWS_EVERY_S)
+        start("approvals", self._approvals.turn, APPROVALS_EVERY_S)
         start("audits", self._audits.turn, AUDIT_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("quality-gauges", self._api.quality.refresh, GAUGES_EVERY_S)
@@ -428,6 +444,7 @@ class Orchestrator:
             Subscription(ADAPTERS, self._trained, 1),
             Subscription(ADAPTER_REPORTS, self._reported, prefetch),
             *kept,
+            *([Subscription(APPROVALS, self._approvals.handle, prefetch)] if self._settings.programs else []),
             *([Subscription(AUDIT_SCORES, self._audits.handle, prefetch)] if self._settings.auditor else []),
         ]
 
@@ -445,6 +462,7 @@ class Orchestrator:
             await self._feedback_log.close()
             await self._audit_log.close()
             await self._label_log.close()
+            await self._approval_log.close()
             await self.ledger.close()
         self._threads.close()
         await self._lease_clock.stop()
@@ -530,6 +548,7 @@ class Orchestrator:
                 await self._feedback_log.check_storage()
                 await self._audit_log.check_storage()
                 await self._label_log.check_storage()
+                await self._approval_log.check_storage()
         except TimeoutError:
             folder = self._settings.logs_dir
             raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None

@@ -114,6 +114,7 @@ def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeo
 
 def _topology(options: FleetOptions) -> Topology:
     given = {"agents": options.fleet_agents, "external_scorer": options.no_scorer, "auditor": options.auditor}
+    given |= {"programs": options.programs} if options.programs else {}
     return topology_of(FleetSettings.read(**given))
 
 

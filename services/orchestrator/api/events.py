@@ -23,6 +23,7 @@ from ratchet.http.problem import Fault, Problem, problems
 from ratchet.http.server.limits import too_many
 from schemas.api.events import (
     AdapterMoved,
+    ApprovalMoved,
     DecisionMade,
     EventKind,
     ExperimentMoved,
@@ -81,6 +82,7 @@ DATA: dict[EventKind, type[BaseModel]] = {
     "adapter": AdapterMoved,
     "training": TrainingMoved,
     "rollout": RolloutMoved,
+    "approval": ApprovalMoved,
     "gap": Gap,
 }
 STREAM: dict[int | str, dict[str, Any]] = {
