@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from ratchet.bus.topology import APPROVALS
@@ -50,6 +52,12 @@ async def until_logged(folder: Path, count: int) -> list[LoggedApproval]:
     return lines(folder)
 
 
+async def until_open(http: httpx.AsyncClient, *approval_ids: str) -> None:
+    """Until these questions, and no others, are open."""
+    while [one["approval_id"] for one in (await http.get("/v1/approvals")).json()["items"]] != list(approval_ids):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 async def resumed(at: House, count: int = 1) -> list[Work]:
     """The Works that went out again."""
     return (await at.work(1 + count))[1:]
@@ -59,7 +67,7 @@ async def test_a_question_is_listed_and_its_answer_sends_the_work_again(tmp_path
     async with asking(tmp_path) as at, api_of(at) as http:
         await submitted(at)
         await ask(at, "a", options=("yes", "no"), patch="+x")
-        await until_logged(tmp_path, 1)
+        await until_open(http, "a")
         (shown,) = (await http.get("/v1/approvals")).json()["items"]
         assert (shown["question"], shown["options"], shown["patch"], shown["decision"]) == (
             "So?",
@@ -91,7 +99,7 @@ async def test_the_first_answer_counts(second: dict[str, str], status: int, tmp_
     async with asking(tmp_path) as at, api_of(at) as http:
         await submitted(at)
         await ask(at, "a")
-        await until_logged(tmp_path, 1)
+        await until_open(http, "a")
         await http.post("/v1/approvals/a", json={"decision": "approve", "text": "so"})
 
         assert (await http.post("/v1/approvals/a", json=second)).status_code == status
@@ -105,7 +113,7 @@ async def test_a_question_that_comes_again_is_logged_once_and_if_answered_sends_
         await submitted(at)
         for _ in range(2):
             await ask(at, "a")
-        await until_logged(tmp_path, 1)
+        await until_open(http, "a")
         await http.post("/v1/approvals/a", json={"decision": "approve"})
         await resumed(at)
         await ask(at, "a")
@@ -119,7 +127,7 @@ async def test_the_work_waits_for_all_questions_of_its_rollout(tmp_path: Path) -
         await submitted(at)
         await ask(at, "a")
         await ask(at, "b")
-        await until_logged(tmp_path, 2)
+        await until_open(http, "a", "b")
         await http.post("/v1/approvals/a", json={"decision": "approve"})
         await http.post("/v1/approvals/b", json={"decision": "edit", "text": "z"})
 
@@ -132,7 +140,7 @@ async def test_what_was_answered_and_not_sent_is_sent_after_a_restart(tmp_path: 
         await submitted(at)
         await ask(at, "a")
         await ask(at, "b", sample=1)
-        await until_logged(tmp_path, 2)
+        await until_open(http, "a", "b")
         await http.post("/v1/approvals/a", json={"decision": "approve"})
         await until_logged(tmp_path, 3)
     path = tmp_path / "logs" / "approvals.jsonl"
@@ -162,7 +170,7 @@ async def test_a_task_that_has_ended_asks_nothing_any_more(tmp_path: Path) -> No
     async with asking(tmp_path) as at, api_of(at) as http:
         await submitted(at)
         await ask(at, "a")
-        await until_logged(tmp_path, 1)
+        await until_open(http, "a")
         await at.reward(scored(answered((await at.work())[0], "one", "two"), 0.5, 0.5))
         await at.results()
 
@@ -176,7 +184,7 @@ async def test_of_a_result_there_is_no_edit_and_of_no_question_no_answer(tmp_pat
     async with asking(tmp_path) as at, api_of(at) as http:
         await submitted(at)
         await ask(at, "a", ends=True)
-        await until_logged(tmp_path, 1)
+        await until_open(http, "a")
 
         assert (await http.post("/v1/approvals/a", json={"decision": "edit", "text": "z"})).status_code == 422
         assert (await http.post("/v1/approvals/z", json={"decision": "approve"})).status_code == 404
