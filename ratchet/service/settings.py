@@ -66,14 +66,13 @@ class FleetSettings(BaseSettings):
     )
     declare_topology: bool = Field(
         True,
-        description="Declare the queues at each connection; false for a user of the broker that may not: the service "
-        "then waits until `ratchet broker setup` was run.",
+        description="Declare the queues at each connection; false: wait until `ratchet broker setup` has done it.",
     )
     broker_disk_gb: float = Field(
         20.0,
         gt=0,
-        description="The broker's disk, in GB: its queues together may take 60 % of it, each its share; a queue that "
-        "is there already keeps its bound.",
+        description="The broker's disk, in GB: its queues together may take 60 % of it; a queue that is there keeps "
+        "its bound.",
     )
     agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(names)] = Field(
         ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
@@ -94,21 +93,20 @@ class FleetSettings(BaseSettings):
     )
     programs: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
         None,
-        description="File (TOML) of the programs that answer agents' tasks, run by the runner; agents that it names "
-        "serve their model to these and take no tasks themselves. The same for agents and runners.",
+        description="File (TOML) of the programs that answer agents' tasks; agents that it names take no tasks "
+        "themselves. The same for agents and runners.",
     )
     program_environments: Path = Field(
         Path(".ratchet/programs"),
-        description="Folder of what programs require, which `ratchet programs install` puts there; where the runner is "
-        "root, one that every user may pass.",
+        description="Folder of what programs require, as `ratchet programs install` puts it there.",
     )
     external_scorer: bool = Field(
         False, description="A scorer that is not ours answers with draft-shaped Rewards: keep each Response for them."
     )
     auditor: str = Field(
         "",
-        description="Who audits: a second scorer, written as RATCHET_SCORER, that sees a share of the answers, never "
-        "teaches, and can stop what only the scorer likes; nobody if not set. The same for every service.",
+        description="A second scorer, written as RATCHET_SCORER, that never teaches and can stop what only the "
+        "scorer likes. The same for every service.",
     )
     demonstrations: Annotated[tuple[DemonstrationSource, ...], NoDecode, BeforeValidator(names)] = Field(
         ("reference", "correction"),
@@ -120,19 +118,19 @@ class FleetSettings(BaseSettings):
         0.1,
         ge=0,
         le=0.5,
-        description="Share of the prompts that no training sees, so that the shadow replay of each candidate has fresh "
-        "ones; 0: trainings may see all. The same for orchestrator and trainer.",
+        description="Share of the prompts that no training sees, for the shadow replay; 0: trainings may see all. "
+        "The same for orchestrator and trainer.",
     )
     judge_selects: bool = Field(
         False,
-        description="Tasks may have the judge choose among the best answers (`select: judge`): the scorer's judge is "
-        "asked once more then, whatever RATCHET_SCORER names. The same for the orchestrator and the scorer.",
+        description="Tasks may have the scorer's judge choose among the best answers (`select: judge`). The same for "
+        "orchestrator and scorer.",
     )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
     index_dir: Path | None = Field(
         None,
-        description="Folder of the indexes over the logs, on a disk of this machine, never on a network file system; "
-        "the folder of the logs if not set.",
+        description="Folder of the indexes over the logs, on a disk of this machine; the folder of the logs if not "
+        "set.",
     )
     log_keep_gb: float = Field(
         20.0,
@@ -150,8 +148,8 @@ class FleetSettings(BaseSettings):
     )
     decision_keys: Path | None = Field(
         None,
-        description="Folder of the key that decisions about adapters are signed with, which the orchestrator's first "
-        "start makes; decision-keys/ beside the adapters folder if not set. Whoever decides needs it, nobody else.",
+        description="Folder of the key that decisions are signed with; decision-keys/ beside the adapters folder if "
+        "not set. Only who decides needs it.",
     )
     adapter_max_rank: int = Field(
         64, ge=1, description="Largest LoRA rank that is taken: at most the max-lora-rank of a vllm server."
@@ -160,8 +158,8 @@ class FleetSettings(BaseSettings):
         0.1,
         gt=0,
         le=0.9,
-        description="Share of an agent's or a runner's samples that the fleet's own tasks (gate, `ratchet eval`) get "
-        "while users' tasks fill it; at other times they begin at once.",
+        description="Share of the samples that the fleet's own tasks (gate, `ratchet eval`) get while users' tasks "
+        "fill an agent or a runner.",
     )
     http_host: str = Field(
         "127.0.0.1",
@@ -169,8 +167,8 @@ class FleetSettings(BaseSettings):
     )
     api_public_keys: Path | None = Field(
         None,
-        description="The public keys (JWKS) that API tokens are checked with: a file, or the folder that "
-        "`ratchet token keys` made; without them the service listens on loopback only.",
+        description="The public keys (JWKS) that API tokens are checked with: a file, or the folder of `ratchet "
+        "token keys`.",
     )
     api_issuer: str = Field("ratchet", min_length=1, description="Who must have issued an API token (`iss`).")
     api_audience: str = Field("ratchet", min_length=1, description="Whom an API token must be for (`aud`).")
@@ -194,8 +192,8 @@ class FleetSettings(BaseSettings):
     restart_stalled_s: float = Field(
         300.0,
         ge=0,
-        description="Seconds beyond being not ready for want of progress after which a service ends itself, to be "
-        "started again by its supervisor: work in hand that hangs, or an event loop that does not turn; 0: never.",
+        description="Seconds without progress, beyond being not ready, after which a service ends itself to be "
+        "started again; 0: never.",
     )
     max_message_bytes: int = Field(
         1_048_576,

@@ -38,15 +38,15 @@ class AgentSettings(FleetSettings):
     agent_threads: int | None = Field(
         None,
         ge=1,
-        description="torch threads on a CPU; if not set one for small models (below 50 million parameters), for others "
-        "as many as there are cores that nothing else uses, looked at every 10 s.",
+        description="torch threads on a CPU; if not set, one below 50 million parameters, else as many as there are "
+        "idle cores.",
     )
     agent_max_batch: int = Field(64, ge=1, description="Samples generated at once.")
     agent_kv_cache_gb: float = Field(
         4.0,
         gt=0,
-        description="GiB for keys and values of samples being generated, an eighth of it for prefixes that prompts "
-        "have in common; what would need more waits.",
+        description="GiB for keys and values of samples being generated, an eighth of it for common prefixes; what "
+        "would need more waits.",
     )
     agent_prefetch: int = Field(
         64, ge=1, le=10_000, description="Tasks held at once: enough to fill the next batch while one is generated."
@@ -62,8 +62,7 @@ class AgentSettings(FleetSettings):
     )
     big_model: str = Field(
         "",
-        description="For openai: the URL that its routes hang below, such as https://api.openai.com/v1; any "
-        "OpenAI-compatible server will do.",
+        description="For openai: base URL of any OpenAI-compatible server, such as https://api.openai.com/v1.",
     )
     big_model_name: str = Field("", description="For openai: the name that the server knows the model by.")
     big_model_api_key: SecretStr | None = Field(None, description="For openai: the server's API key.")

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from ratchet.service.settings import FleetSettings, none_if_empty
 
 DATABASES = ("sqlite:///", "postgresql://")
+NO_FILE = ("sqlite:///", "sqlite:///:memory:")
 
 
 class ManagerSettings(FleetSettings):
@@ -34,6 +35,7 @@ class ManagerSettings(FleetSettings):
     @field_validator("manager_db")
     @classmethod
     def _check_database(cls, url: SecretStr) -> SecretStr:
-        if not url.get_secret_value().startswith(DATABASES):
+        written = url.get_secret_value()
+        if not written.startswith(DATABASES) or written in NO_FILE:
             raise ValueError("write sqlite:///FILE or postgresql://user:password@host/name")
         return url

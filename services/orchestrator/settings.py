@@ -35,8 +35,8 @@ class OrchestratorSettings(FleetSettings):
         0,
         ge=0,
         le=64,
-        description="Fewest answers sampled for a task that does not say, once the best of so few of the primary's is "
-        "proved as good as the best of its whole group; 4 at least where trainings are asked for. 0: never fewer.",
+        description="Fewest answers sampled for a task that does not say, once so few are proved as good as the "
+        "whole group; 4 at least where trainings are asked for. 0: never fewer.",
     )
     adaptive_margin: float = Field(
         0.02, ge=0, le=0.5, description="Loss of score against the whole group that does not count there."
@@ -66,8 +66,7 @@ class OrchestratorSettings(FleetSettings):
 
     chat_models: str = Field(
         "",
-        description="Names that chat clients may call agents by, so that nothing but their base URL changes: "
-        "gpt-4o=small,*=small, where * is every name there is no other for.",
+        description="Names that chat clients may call agents by: gpt-4o=small,*=small, where * is every other name.",
     )
 
     train_after_groups: int = Field(
@@ -76,8 +75,8 @@ class OrchestratorSettings(FleetSettings):
     train_every_s: float = Field(0.0, ge=0, description="Ask for a training every so many seconds; 0: never.")
     train_baseline: Baseline | None = Field(
         None,
-        description="What these trainings compare a rollout with, which is also what a group is counted by: program, "
-        "or group. If not set, the trainer's own choice, and counted by program.",
+        description="What these trainings compare a rollout with, and groups are counted by: program, or group; "
+        "program if not set.",
     )
     golden_from_traffic: bool = Field(
         True,
@@ -104,35 +103,35 @@ class OrchestratorSettings(FleetSettings):
     experiment_min_age_s: float = Field(
         86_400.0,
         ge=0,
-        description="Seconds an experiment runs before a promotion: a day, so that it has seen day and night. A week "
-        "(604800) where weekends bring other traffic than working days.",
+        description="Seconds an experiment runs before a promotion: a day. A week (604800) where weekends bring "
+        "other traffic.",
     )
     experiment_alpha: float = Field(
         0.05,
         gt=0,
         le=0.5,
-        description="Rate of false roll-backs of an equal candidate, and of false promotions of the first one; of all "
-        "candidates there will ever be together twice that. Experiments that run keep theirs.",
+        description="Rate of false roll-backs of an equal candidate, and of false promotions of the first one; of "
+        "all candidates together twice that.",
     )
     promote_goal: Literal["better", "cheaper"] = Field(
         "better",
         description="What a candidate must prove: better, a gain in score; cheaper, fewer sampled tokens, at a loss "
-        "of score of less than RATCHET_CHEAPER_MARGIN. All other limits hold for both.",
+        "of less than RATCHET_CHEAPER_MARGIN.",
     )
     cheaper_margin: float = Field(
         0.02, gt=0, lt=0.5, description="Loss of score that a cheaper candidate must be proved to stay below."
     )
     promote_on: Literal["single", "served"] = Field(
         "single",
-        description="What a candidate must be better in: the score of a single answer, or of the answer users are "
-        "served, the best of a group. Experiments that run keep theirs.",
+        description="What a candidate must be better in: single, the score of one answer; served, that of the best "
+        "of a group.",
     )
     success_margin: float = Field(
         0.05,
         gt=0,
         lt=0.5,
-        description="Loss of the success rate, and growth of the share of refusals, that must be ruled out before a "
-        "promotion: against the primary, and since v1.0.0.",
+        description="Loss of success, and growth of refusals, that must be ruled out before a promotion: against the "
+        "primary, and since v1.0.0.",
     )
     length_limit: float = Field(
         1.3,
@@ -155,8 +154,8 @@ class OrchestratorSettings(FleetSettings):
         0.05,
         ge=0,
         lt=0.5,
-        description="Share of the traffic that the version before the primary, or v1.0.0, goes on answering, so that "
-        "harm is found; twice as much for the first 500 tasks or so; 0: nothing watches.",
+        description="Share of the traffic that an older version goes on answering, so that harm is found; twice as "
+        "much at first; 0: nothing watches.",
     )
     audit_share: float = Field(
         0.05, ge=0, le=1, description="Share of the tasks that the auditor sees, where there is one (RATCHET_AUDITOR)."
@@ -170,15 +169,14 @@ class OrchestratorSettings(FleetSettings):
     audit_timeout_s: float = Field(
         300.0,
         gt=0,
-        description="Seconds a second verdict may take, by the auditor or by the scorer, after which it is given up: "
-        "an experiment waits for it so long.",
+        description="Seconds that an experiment waits for a second verdict, by the auditor or by the scorer.",
     )
     served_share: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="Share of the tasks of a canary whose served answer gets a second verdict, as a promotion needs: "
-        "by the auditor on those that it sees, else by one more call of the scorer; 0: a promotion does not need it.",
+        description="Share of the tasks of a canary whose served answer gets a second verdict, as a promotion needs; "
+        "0: a promotion does not need it.",
     )
     served_margin: float = Field(
         0.02,
@@ -194,8 +192,8 @@ class OrchestratorSettings(FleetSettings):
         0.05,
         ge=0,
         le=1,
-        description="Mean change of the anchors' scores, up, down or apart, that is no drift yet; once more is proved, "
-        "the experiment is aborted and training waits. Keep it at half the judge's noise or above.",
+        description="Mean change of the anchors' scores that is no drift yet. Keep it at half the judge's noise or "
+        "above.",
     )
     keep_adapters: int = Field(
         5, ge=1, description="Newest adapter folders kept for each agent, besides those in use or still to be tried."

@@ -42,16 +42,15 @@ class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
     runner_scorer_url: str | None = Field(
         None,
         pattern=r"^https?://[^/]+$",
-        description="Where the scorer is: http://host:8750. It is asked whether an answer passes, where a task wants "
-        "the first that does (`select: first-passing`), so that the others are called off; if not set, none is.",
+        description="Where the scorer is: http://host:8750. It is asked which answer passes first (`select: "
+        "first-passing`); if not set, all runs finish.",
     )
     runner_tokenizer: str | None = Field(
         None, description="Folder or hub name of the model's tokenizer, where it is not what the agent says it is."
     )
     runner_api_token_file: Path | None = Field(
         None,
-        description="File with a token of the role runner, where the fleet asks for tokens; it is read for "
-        "each call, so that a token can be renewed before it expires.",
+        description="File with a token of the role runner, where the fleet asks for tokens; read for each call.",
     )
     runner_dir: Path = Field(
         Path(".ratchet/runner"), description="Folder in which finished rollouts are kept until their task is answered."

@@ -44,8 +44,7 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
     scorer_retries: int = Field(
         2,
         ge=0,
-        description="How often a Response comes back up the retry ladder where scoring itself failed, before its score "
-        "is given up as null.",
+        description="How often a Response is tried again where scoring itself failed, before its score is null.",
     )
     scorer_numeric_relative_tolerance: float = Field(
         1e-6, ge=0, description="verifier:numeric: accepted error as a share of the reference; integers must be equal."
@@ -76,8 +75,7 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
         0.05,
         ge=0,
         le=1,
-        description="judge: share of the tasks that are judged twice, to know how far two verdicts lie apart; the "
-        "first one counts.",
+        description="judge: share of the tasks that are judged twice, to measure its noise; the first verdict counts.",
     )
     scorer_judge_max_tokens: int = Field(1024, ge=16, description="judge: length of a verdict, in tokens.")
     scorer_judge_max_answer_chars: int = Field(
@@ -85,8 +83,8 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
     )
     scorer_judge_fence_key: SecretStr | None = Field(
         None,
-        description="judge: secret that the fences around answers derive from, for prompts that can be replayed; a new "
-        "one at every start if not set.",
+        description="judge: secret of the fences around answers, for prompts that can be replayed; a new one at "
+        "every start if not set.",
     )
     scorer_likelihood_model: str = Field(
         "models/judge", description="likelihood: the bigger model, a Hugging Face folder or hub name."

@@ -48,9 +48,8 @@ class TrainerSettings(FleetSettings):
     trainer_threads: int | None = Field(
         None,
         ge=1,
-        description="torch threads on a CPU; if not set one for small models (below 50 million parameters), for others "
-        "as many as there are cores that nothing else uses, looked at every 10 s; of several processes each has its "
-        "share of the cores.",
+        description="torch threads on a CPU; if not set, one below 50 million parameters, else as many as there are "
+        "idle cores, shared by the processes of a run.",
     )
     trainer_hyperparameters: dict[str, JsonValue] = Field(
         default_factory=dict, description="Defaults of all runs, as a JSON object; a request's own go before them."
@@ -63,7 +62,7 @@ class TrainerSettings(FleetSettings):
     trainer_report_to: Annotated[tuple[Tracker, ...], NoDecode, BeforeValidator(names)] = Field(
         (),
         description="Trackers that get the figures of each step and of `ratchet eval`, by comma: trackio, wandb, "
-        "mlflow, tensorboard; each is a package to install beside the trainer, and set up by its own variables.",
+        "mlflow, tensorboard; each is a package to install.",
     )
     trainer_once: bool = Field(
         False, description="Exit when there is nothing left to train: for a trainer that is started for each request."

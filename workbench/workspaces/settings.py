@@ -19,8 +19,8 @@ class WorkspaceSettings(BaseSettings):
 
     workspace_urls: Annotated[tuple[str, ...], NoDecode, BeforeValidator(names)] = Field(
         (),
-        description="What the URLs of git repositories and archives may begin with, by comma, such as "
-        "https://github.com/our-team/; redirects have to as well. None if not set.",
+        description="What URLs of repositories and archives may begin with, by comma, such as "
+        "https://github.com/our-team/. None if not set.",
     )
     workspace_folders: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(names)] = Field(
         (), description="Folders of this machine that a workspace may lie below, by comma; none if not set."
@@ -35,7 +35,6 @@ class WorkspaceSettings(BaseSettings):
         1024,
         ge=1,
         le=65_536,
-        description="Largest patch, in KiB, and as much again of files that are collected whole; what does not fit is "
-        "named with its reason.",
+        description="Largest patch, in KiB, and as much again of collected files.",
     )
     workspace_fetch_s: float = Field(120.0, gt=0, description="Seconds that a repository or an archive may take.")

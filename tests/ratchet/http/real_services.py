@@ -52,7 +52,7 @@ def service_of(settings: FleetSettings, bus: Bus | None = None) -> Service:
         case AgentSettings():
             return AgentWorker(settings, bus, EchoEngine())
         case ManagerSettings():
-            return ManagerWorker(settings, Database("sqlite:///:memory:"), never_connect)
+            return ManagerWorker(settings, Database(f"sqlite:///{settings.logs_dir.parent}/jobs.sqlite"), never_connect)
         case RunnerSettings():
             return RunnerWorker(settings, bus, NONE)
         case ScorerSettings():

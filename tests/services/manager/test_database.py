@@ -6,9 +6,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr, ValidationError
 
 from ratchet.service.errors import SettingsError
 from services.manager.database import Database
+from services.manager.settings import ManagerSettings
 from tests.services.manager.managed import managed
 from tests.waiting import until
 
@@ -66,3 +68,9 @@ async def test_while_the_database_is_away_it_answers_503_and_is_not_ready(tmp_pa
         await until(lambda: "j/1" in here.fleet.open)
         here.fleet.answer("j/1")
         assert (await here.wait_for("j", state="done"))["ok"] == 2
+
+
+@pytest.mark.parametrize("url", ["sqlite:///:memory:", "sqlite:///", "mysql://localhost/jobs"])
+def test_a_database_in_no_file_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError, match="write sqlite:///FILE or postgresql://user:password@host/name"):
+        ManagerSettings(manager_db=SecretStr(url))

@@ -154,7 +154,7 @@ def test_too_few_demonstrations_take_nothing_from_the_groups(settings: TrainerSe
 def test_a_run_ends_when_held_out_texts_become_no_likelier_and_keeps_its_best_step(
     shown: TrainerSettings, base_model: Path
 ) -> None:
-    outcome = train(shown, hyperparameters=KNOBS | {"epochs": 40, "learning_rate": 0.2})
+    outcome = train(shown, hyperparameters=KNOBS | {"epochs": 80, "learning_rate": 0.2})
 
     assert outcome.status == "trained", outcome.reason
     report = json.loads((folder(shown, outcome) / "training_report.json").read_text())
