@@ -15,7 +15,7 @@ AUDITS = "auditor_scores"
 LABELS = "labels"
 """What people said of answers they were shown, to know the judge by; no training and no experiment reads it."""
 APPROVALS = "approvals"
-"""What rollouts asked people, and what those answered; no training and no experiment reads it."""
+"""Questions of rollouts to people, and their answers; no training and no experiment reads it."""
 PROMISES = "promises"
 """Who else waits for a task, and Responses kept for an external scorer: no other log says so."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)

@@ -27,7 +27,7 @@ from schemas.messages.work import Decision
 log = Log("runner")
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Of one rollout's steps. One that has more is not run again from them."""
+"""The most that one rollout's steps take. One that has more is not run again from them."""
 HELD_S = 2.0
 """A call that the steps don't know waits so long for calls beside it to use the steps up."""
 
@@ -148,7 +148,7 @@ class KeptSteps:
 
     @property
     def replays(self) -> bool:
-        """Whether there is something to answer from."""
+        """True while there is something to answer from."""
         return bool(self._left)
 
     @property
@@ -165,7 +165,7 @@ class KeptSteps:
 
     @property
     def has_answers(self) -> bool:
-        """Whether a person's work would be lost by beginning anew."""
+        """True where a person's work would be lost by beginning anew."""
         return bool(self._answers)
 
     def answer(self, approval_id: str, decision: Decision, text: str) -> None:
@@ -192,7 +192,7 @@ class KeptSteps:
 
     @property
     def _holds_back(self) -> bool:
-        """Whether a step is left. A question that waits is none: what was under way beside it was not kept."""
+        """True while a step is left. A question that waits is none: what was under way beside it was not kept."""
         return any(not isinstance(one, Question) or one.approval_id in self._answers for one in self._left)
 
     async def _others_go_on(self) -> bool:

@@ -67,7 +67,7 @@ class RolloutOrder:
     seconds: float
     budget: Budget = field(default_factory=Budget)
     steps: KeptSteps | None = None
-    """Where its steps are kept, and answered from if they are there."""
+    """Its steps, which are kept, and answered from if they are there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

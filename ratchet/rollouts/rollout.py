@@ -115,7 +115,7 @@ class Answer:
     stopped_at: str | None = None
     failed: bool = False
     key: str = ""
-    """What was asked, as the rollout's steps know it."""
+    """The sum of what was asked, by which the rollout's steps know it."""
     kept: Sampled | None = None
     """The step that it comes from, where it was sampled before."""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)

@@ -53,7 +53,7 @@ class RecordedToolbox(Toolbox):
         return [*super().operations, ASK_PERSON]
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
-        """As a Toolbox does, or from the record. Calls that may change files are made one at a time."""
+        """Answer as a Toolbox does, or from the record. Calls that may change files are made one at a time."""
         if name == ASK_PERSON.name:
             return await self._ask_person(arguments)
         if (operation := OPERATIONS.get(name)) is None:

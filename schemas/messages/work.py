@@ -23,7 +23,7 @@ class RoleVersion(Record):
 
 
 Decision = Literal["approve", "reject", "edit", "expired"]
-"""What a person said to a question, or that nobody did in time."""
+"""A person's answer to a question, or that nobody gave one in time."""
 
 
 class GivenApproval(Record):

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 Look = dict[str, tuple[int, ...]]
-"""By path what tells one state of it from another."""
+"""The state of each path: what tells it from another one."""
 Changes = dict[str, dict[str, Any] | None]
-"""By path: `{"content": base64, "mode": …}`, `{"link": target}`, `{"folder": true}`; None: it is gone."""
+"""The new state of each path: `{"content": base64, "mode": …}`, `{"link": target}`, `{"folder": true}`; None: it is gone."""
 
 
 def look_at(root: Path) -> Look:

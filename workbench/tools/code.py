@@ -31,7 +31,7 @@ SUFFIXES: Mapping[str, Language] = {
     ".rs": "rust",
 }
 SHORT = Annotated[str, StringConstraints(max_length=60_000)]
-"""What goes in as an argument of a process, which Linux bounds at 128 KiB."""
+"""Text that goes in as an argument of a process, which Linux bounds at 128 KiB."""
 Snippet = Annotated[SHORT | None, Field(description="The program itself, in place of a file; name its language.")]
 Arguments = Annotated[tuple[Annotated[str, StringConstraints(max_length=1000)], ...], Field(max_length=50)]
 Stdin = Annotated[SHORT, Field(description="What it reads on its standard input.")]
@@ -150,11 +150,11 @@ async def _run(
     if "exit_code" not in found:
         program = (build or command)[0]
         raise ToolError("ours", f"{program} can't be run in the sandbox: {ran.stderr.strip()[-300:]}")
-    return found | {name: _shortened(str(found.get(name, ""))) for name in ("stdout", "stderr")}
+    return found | {name: _shorten(str(found.get(name, ""))) for name in ("stdout", "stderr")}
 
 
 def _commands(language: Language, path: str, profile: str | None) -> tuple[list[str], list[str]]:
-    """What builds it, if anything does, and what runs it."""
+    """Return the command that builds it, empty if none does, and the one that runs it."""
     match language:
         case "python":
             return [], ["python3", *(["-m", "cProfile", "-o", profile] if profile else []), path]
@@ -187,7 +187,7 @@ def read_ruff(ran: Ran) -> Iterable[Finding]:
 
 
 def read_node(ran: Ran) -> Iterable[Finding]:
-    """Of `node --check`, once for each file."""
+    """Read `node --check`, which is run once for each file."""
     path, row = "", None
     for line in ran.stderr.splitlines():
         if found := _NODE.match(line):
@@ -208,7 +208,7 @@ def read_vet(ran: Ran) -> Iterable[Finding]:
 
 
 def read_rustc(ran: Ran) -> Iterable[Finding]:
-    """Of `--error-format=json`, once for each file."""
+    """Read `--error-format=json` of rustc, which is run once for each file."""
     for line in ran.stderr.splitlines():
         one = object_of(line)
         spans = [span for span in one.get("spans", ()) if span.get("is_primary")]
@@ -311,12 +311,12 @@ async def _in_sandbox(at: Workshop, command: list[str], *, wants: str = "", seco
 
 
 def find_ruff() -> Path | None:
-    """Where ruff lies: beside this Python, or in the PATH."""
+    """Find ruff beside this Python, or in the PATH."""
     found = shutil.which("ruff", path=str(Path(sys.executable).parent)) or shutil.which("ruff")
     return Path(found) if found else None
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= HEAD + TAIL:
         return text
     return f"{text[:HEAD]}\n… {len(text) - HEAD - TAIL:,} characters left out …\n{text[-TAIL:]}"

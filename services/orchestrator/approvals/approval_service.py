@@ -33,7 +33,7 @@ from services.orchestrator.observation.event_hub import EventHub
 log = Log("approvals")
 
 MOST_QUESTIONS = 100
-"""Of one rollout: what asks more is no program that a person steers."""
+"""The most that one rollout may ask."""
 NEWEST = 1_000
 OPEN = (
     "AS asked WHERE key NOT LIKE '%/decided' AND key NOT LIKE '%/resumed' AND NOT EXISTS "

@@ -1,4 +1,4 @@
-"""How JavaScript, Go and Rust are checked for `style` and `security`: by node, gofmt, go vet and rustc, in the sandbox.
+"""Checks JavaScript, Go and Rust for `style` and `security`: by node, gofmt, go vet and rustc, in the sandbox.
 
 A tool that the sandbox does not have checks nothing, and answers in its language get no score for that part.
 """
