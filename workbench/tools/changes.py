@@ -17,7 +17,8 @@ from typing import Any
 Look = dict[str, tuple[int, ...]]
 """The state of each path: what tells it from another one."""
 Changes = dict[str, dict[str, Any] | None]
-"""The new state of each path: `{"content": base64, "mode": …}`, `{"link": target}`, `{"folder": true}`; None: it is gone."""
+"""The new state of each path: `{"content": base64, "mode": …}`, `{"link": target}` or `{"folder": true}`; None where it
+is gone."""
 
 
 def look_at(root: Path) -> Look:
