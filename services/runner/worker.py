@@ -478,7 +478,7 @@ class RunnerWorker:
         try:
             start = SandboxStart(self._sandbox, self._workspaces, program, work, number, seconds, tree)
             sample = await self._rollouts.run(RolloutOrder(work, number, name, model, start, seconds, budget, steps))
-            if (question := asks_at_end(program.approval, sample, steps)) is not None:
+            if (question := asks_at_end(work.approval or program.approval, sample, steps)) is not None:
                 answer = await steps.ask(question, ("approve", "reject"), ends=True)
                 sample = sample if answer is None else ended_by_person(sample, steps.last_answer[0], answer)
         finally:
