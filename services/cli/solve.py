@@ -138,7 +138,8 @@ def progress(api: Api, task_id: str, until: float) -> Iterator[str]:
         for one in FleetRollouts.model_validate(api.get(f"/v1/rollouts?task_id={path}")).items:
             if (now := (one.sample, one.state, one.calls)) not in told:
                 told.add(now)
-                yield f"sample {one.sample} by {one.program}: {one.state}, {one.calls} calls, {one.sampled_tokens} tokens"
+                took = f"{one.calls} calls, {one.sampled_tokens} tokens"
+                yield f"sample {one.sample} by {one.program}: {one.state}, {took}"
         for asks in Approvals.model_validate(api.get(f"/v1/approvals?task_id={path}")).items:
             if asks.approval_id not in told:
                 told.add(asks.approval_id)

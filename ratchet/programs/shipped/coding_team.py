@@ -107,7 +107,7 @@ class Team:
 
     async def generator(self, state: State) -> State:
         shown = {"Files": await self.files(), "Review": state.get("review"), "Tests": state.get("report")}
-        answer = await self._ask("generator", GENERATOR, _told(state["task"], shown, state.get("advice")))
+        answer = await self._ask("generator", GENERATOR, _prompt_for(state["task"], shown, state.get("advice")))
         wrote = blocks_in(answer)
         if not wrote:
             raise NoUse("the generator wrote no file")
@@ -118,14 +118,14 @@ class Team:
     async def reviewer(self, state: State) -> State:
         checked = await self._tools.call("code_check", {"paths": sorted(state.get("wrote", {}))})
         shown = {"Files": state.get("wrote"), "Findings": checked.content.get("findings")}
-        said = await self._ask("reviewer", REVIEWER, _told(state["task"], shown))
+        said = await self._ask("reviewer", REVIEWER, _prompt_for(state["task"], shown))
         verdict = "approve" if re.search(r"\bAPPROVE\b", said) else "revise"
         return {"review": said if verdict == "revise" else "", "verdict": verdict, "reviewed": state["round"]}
 
     async def executor(self, state: State) -> State:
         """Run the tests of the project and those that it writes itself, once."""
         if OWN_TESTS not in state.get("wrote", {}) and not await self._has_tests():
-            said = await self._ask("executor", EXECUTOR, _told(state["task"], {"Files": state.get("wrote")}))
+            said = await self._ask("executor", EXECUTOR, _prompt_for(state["task"], {"Files": state.get("wrote")}))
             if (tests := blocks_in(said).get(OWN_TESTS)) is not None:
                 await self._use("file_write", {"path": OWN_TESTS, "content": tests})
         ran = await self._tools.call("test_run", {})
@@ -142,7 +142,7 @@ class Team:
             return {"next": "end"}
         again: State = {"next": "generator", "round": state["round"] + 1, "troubles": []}
         shown = {"Tests": state.get("report"), "Review": state.get("review"), "Troubles": state.get("troubles")}
-        return {**again, "advice": await self._ask("supervisor", SUPERVISOR, _told(state["task"], shown))}
+        return {**again, "advice": await self._ask("supervisor", SUPERVISOR, _prompt_for(state["task"], shown))}
 
     async def _run_alone(self, state: State, why: str) -> dict[str, Any]:
         """Run the newest file, where no test can be run."""
@@ -182,7 +182,7 @@ class Team:
             await self._tools.call("file_write", {"path": path, "content": text})
 
 
-def _told(task: str, shown: Mapping[str, Any], advice: str | None = None) -> str:
+def _prompt_for(task: str, shown: Mapping[str, Any], advice: str | None = None) -> str:
     """Return the text that a role is asked with."""
     parts = [f"Task:\n{task}"]
     for name, value in shown.items():
@@ -221,7 +221,7 @@ EDGES: Mapping[str, tuple[Callable[[State], str], tuple[str, ...]]] = {
 def nodes_of(team: Team) -> dict[str, Callable[[State], Awaitable[State]]]:
     """Return the nodes, each tried once more where it fails, and then gone round."""
 
-    def guarded(name: str) -> Callable[[State], Awaitable[State]]:
+    def guard(name: str) -> Callable[[State], Awaitable[State]]:
         node = getattr(team, name)
 
         async def run(state: State) -> State:
@@ -241,7 +241,7 @@ def nodes_of(team: Team) -> dict[str, Callable[[State], Awaitable[State]]]:
 
         return run
 
-    return {name: guarded(name) for name in EDGES}
+    return {name: guard(name) for name in EDGES}
 
 
 def graph_of(team: Team) -> Any:
