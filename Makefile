@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 # A file's tests stay together, for they share a fleet; in the order of tests/conftest.py, where what takes long begins.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-real demo-tools demo-sandboxed ports test lint check docs setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
+.PHONY: demo demo-real demo-tools demo-cascade demo-sandboxed ports test lint check docs setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
 
 demo: ports setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo $(PORTS)
@@ -22,6 +22,9 @@ demo-real: ports setup  ## The same with a real language model, fetched once (93
 
 demo-tools: ports setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
 	$(BIN)/ratchet demo --tools --seed $(SEED) $(PORTS)
+
+demo-cascade: ports setup  ## A small model takes over from a bigger one, by proof: some two minutes.
+	$(BIN)/ratchet demo --cascade --seed $(SEED) $(PORTS)
 
 demo-sandboxed: ports setup  ## The same agent as a program of the runner, each rollout in a sandbox, paid by hidden tests: ten minutes.
 	$(BIN)/ratchet demo --tools --sandboxed --seed $(SEED) $(PORTS)
@@ -123,6 +126,7 @@ clean:  ## Stop the fleet and remove what set-up and runs left, except logs and 
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-real $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-tools $(BIN)/ratchet down
+	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-cascade $(BIN)/ratchet down
 	-test -d .ratchet && chmod -R u+w .ratchet
 	rm -rf infra/grafana/drawing/node_modules infra/grafana/drawing/built
 	rm -rf .venv .ratchet .pytest_cache .mypy_cache .ruff_cache .hypothesis site

@@ -32,7 +32,7 @@ class AdapterStatus:
     trainings: Mapping[str, int] = field(default_factory=dict)
     """Runs that ended so far, by how."""
     swap_s: float | None = None
-    """Of the latest change of the primary."""
+    """Seconds that the latest change of the primary took."""
 
     def state(self, version: str) -> str | None:
         entry = self.adapters.versions.get(version)

@@ -17,6 +17,7 @@ from ratchet.logs.reader import end_of_log, read_json
 from ratchet.logs.rows import AnswerRow, SampleRow
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FleetAccess
+from services.cli.fleet.options import BIG_AGENT
 from services.cli.fleet.queues import queue_depths
 
 Q = TypeVar("Q")
@@ -33,6 +34,8 @@ class Books:
     answered: dict[str, str] = field(default_factory=dict)
     by_version: Counter[str] = field(default_factory=Counter)
     """Tasks by the adapter version of their Result."""
+    by_big: int = 0
+    """Tasks that a big model answered in the agent's place: its group has a version that the Result does not name."""
 
     def ask(
         self,
@@ -47,7 +50,10 @@ class Books:
         with Fleet(access.amqp_url, namespace=access.namespace, most_open=most_open, stall_s=stall_s) as client:
             for result in client.batch(self._note(tasks)):
                 self.answered[result.task_id] = result.status
-                self.by_version[result.adapter_version or ""] += 1
+                if result.agent_id == BIG_AGENT:
+                    self.by_big += 1
+                else:
+                    self.by_version[result.adapter_version or ""] += 1
                 advance()
 
     def _note(self, tasks: Iterable[Task]) -> Iterator[Task]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from demos.cascade import demo as cascade_demo
 from demos.demo import Demo
 from demos.performance import AGENT, show_demo
 from demos.real import demo as real_demo
@@ -24,6 +25,9 @@ def demo(
     ] = False,
     tools: Annotated[
         bool, typer.Option("--tools", help="With a tiny model that has to use tools, over several turns.")
+    ] = False,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="With a bigger model that answers all, until the small one is proved to.")
     ] = False,
     references: Annotated[
         bool, typer.Option("--references", help="With --real: the references of users' tasks teach, too.")
@@ -82,11 +86,15 @@ def demo(
     less than 0.80 of its held-out tasks are done in the end, more than 0.02 of them where its tools bring nothing, or
     what was trained on is not what was sampled.
 
+    --cascade: a bigger model answers all tasks at first; the small one answers beside it, unseen, learns, and takes
+    over a share that rises by proof. A fleet in .ratchet/demo-cascade. Exit code 1 also if the small model does not
+    come to answer more than a fifth of the tasks, if users got fewer right answers meanwhile, or paid no less.
+
     --tools --sandboxed: the same agent as a program of the runner, each rollout in a sandbox of its own, its tools on
     real files there, scored by hidden tests of what it left. Some ten minutes a turn on two cores.
     """
-    if real and tools:
-        raise UsageError("give either --real or --tools")
+    if real + tools + cascade > 1:
+        raise UsageError("give one of --real, --tools and --cascade")
     if sandboxed and not tools:
         raise UsageError("--sandboxed is for --tools")
     if references and not real:
@@ -94,13 +102,15 @@ def demo(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     given = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
     changes: dict[str, Any] = given | {"no_turn_after": no_turn_after, "timeout": timeout}
-    usual = (real_demo if real else tools_demo if tools else sort_demo).SIZES
+    usual = (real_demo if real else tools_demo if tools else cascade_demo if cascade else sort_demo).SIZES
     sizes = replace(usual, **{name: value for name, value in changes.items() if value is not None})
     shown: Demo[Any]
     if real:
         shown = real_demo.RealDemo(sizes=sizes, seed=seed, references=references)
     elif tools:
         shown = tools_demo.ToolsDemo(sizes=sizes, seed=seed, sandboxed=sandboxed)
+    elif cascade:
+        shown = cascade_demo.CascadeDemo(sizes=sizes, seed=seed)
     else:
         shown = sort_demo.SortDemo(sizes=sizes, seed=seed)
     options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)

@@ -1,7 +1,7 @@
 """A demo: what is asked, how it is graded, with which settings, what it promises and what it shows.
 
-The three differ in their `Demo` alone: `demos/sort/`, `demos/real/` and `demos/tools/`. What they do with it is in
-`demos/performance.py`, the same for all.
+They differ in their `Demo` alone: `demos/sort/`, `demos/real/`, `demos/tools/` and `demos/cascade/`. What they do with
+it is in `demos/performance.py`, the same for all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rich.console import RenderableType
 from demos.books import Measured
 from demos.story import DemoTurn, Example, Figures, Story
 from demos.time_left import Pace
+from ratchet.adapters.registry import RegistryStore
 from ratchet.logs.rows import AnswerRow
 from schemas.messages.base import Metadata
 from schemas.messages.task import Task
@@ -67,7 +68,7 @@ class Demo(ABC, Generic[Q]):
     training_s: ClassVar[float | None] = None
     quiet_s: ClassVar[float] = 5.0
     bad_adapter: ClassVar[bool] = False
-    """Whether a bad adapter is put past the gate in the end, and must be rolled back."""
+    """Tells whether a bad adapter is put past the gate in the end, and must be rolled back."""
     next_command: ClassVar[str]
 
     sizes: Sizes
@@ -142,6 +143,11 @@ class Demo(ABC, Generic[Q]):
     @abstractmethod
     def figures(self, measured: Mapping[str, Measured[Q]], turns: Sequence[DemoTurn], adapters: Path) -> Figures:
         """Return what the answers come to, by stage; `adapters` is the folder of the agent's versions."""
+
+    def enough_asked(self, access: FleetAccess, store: RegistryStore) -> tuple[Callable[[], bool], int] | None:
+        """Return what tells whether users have asked enough after the turns, and the most that they ask; None: they
+        ask no more."""
+        return None
 
     def first_table(self, before: Measured[Q], log: Path) -> RenderableType | None:
         """Return what is shown of the base model's answers at once."""

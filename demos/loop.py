@@ -28,7 +28,7 @@ from services.cli.train.run import publish_train_request
 
 POLL_S = 0.25
 POLL_SHARE, LONGEST_POLL_S = 0.01, 2.0
-"""Of the time it has waited already: what takes minutes is asked for every two seconds, and left the processor."""
+"""Part of the time it has waited already: what takes minutes is asked for every two seconds, and left the processor."""
 WAITING_FOR_GATE = ("trained", "validated")
 ON_TRIAL = "canary"
 USUAL_PROOF = 260
@@ -108,10 +108,11 @@ class Loop:
 
     def _collect(self, primary: str) -> None:
         """Users ask until there is enough of this primary's to learn from, beyond what an earlier turn learned from."""
-        before = self._users.books.by_version[primary]
+        books = self._users.books
+        before = books.by_version[primary] + books.by_big
 
         def enough() -> bool:
-            answered = self._users.books.by_version[primary] - before
+            answered = books.by_version[primary] + books.by_big - before
             self._progress("collect", answered / self._plan.groups)
             shown = min(answered, self._plan.groups)
             self._tell.show(f"{shown} of {self._plan.groups} answered", shown * 4 // self._plan.groups)

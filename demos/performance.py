@@ -121,6 +121,7 @@ class Performance(Generic[Q]):
         if (shown := self._demo.first_table(measured["before"], log)) is not None:
             self._tables.print(shown, soft_wrap=False)
         turns = tuple(self._turns())
+        self._ask_on()
         sabotage = self._sabotage(turns)
         primary = self._primary
         measured["after"] = self._measure("after", held_out, primary, samples)
@@ -169,6 +170,15 @@ class Performance(Generic[Q]):
             self._narrator.heading(f"Turn {number} of the ratchet: learn from the log, prove it on live traffic")
             self._turn = number
             yield self._loop.turn(number)
+
+    def _ask_on(self) -> None:
+        """Have users ask after the turns, where the demo wants it."""
+        if (wanted := self._demo.enough_asked(self._access, self._store)) is None:
+            return
+        is_enough, most = wanted
+        self._narrator.heading("Users go on asking")
+        with self._narrator.waiting("users ask", key=0):
+            self._users.ask_until(is_enough, most=most, judging=True)
 
     def _reason_to_stop(self) -> str | None:
         enough, latest = self._demo.good_enough, self._demo.sizes.no_turn_after

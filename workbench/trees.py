@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of one tree."""
+    """Limits of one tree."""
 
     bytes: int
     files: int
@@ -53,7 +53,7 @@ class Tree:
 
     @cached_property
     def sha256(self) -> str:
-        """Of paths, modes and contents."""
+        """Digest of paths, modes and contents."""
         whole = hashlib.sha256()
         for path in sorted(self.files):
             file = self.files[path]
@@ -120,7 +120,7 @@ def open_beneath(folder: int, path: str, flags: int = os.O_RDONLY, mode: int = 0
 
 
 def open_resolved(folder: int, path: str, flags: int, mode: int, resolve: int) -> int:
-    """By openat2. Raises OSError."""
+    """Open a path by openat2. Raises OSError."""
     how = _How(flags=flags | os.O_CLOEXEC, mode=mode, resolve=resolve)
     opened = _libc.syscall(OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
     if opened < 0:
@@ -213,7 +213,7 @@ def put(folder: int, tree: Mapping[str, TreeFile], but: Mapping[str, object]) ->
 
 @contextmanager
 def _as_owner(folder: int) -> Iterator[None]:
-    """Of files this thread makes, the owner is who runs in there: the kernel makes none there for root outside."""
+    """Give files that this thread makes to the owner of the folder: the kernel makes none there for root outside."""
     owner, user, group = os.fstat(folder), os.geteuid(), os.getegid()
     foreign = owner.st_uid != user
     try:

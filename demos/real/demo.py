@@ -42,7 +42,7 @@ TRAINING: Mapping[str, float | int] = {"learning_rate": 1e-3, "batch": 32, "epoc
 PROMISED = 0.75
 """Share of single answers to held-out tasks that is exactly right at the end."""
 EXAMPLES_SHOWN = 4
-"""Of each family: the first held-out tasks, whatever became of them."""
+"""The first held-out tasks, whatever became of them."""
 ALL = "all"
 NAMES = {"order": "orders", "date": "dates", ALL: ALL}
 

@@ -62,7 +62,7 @@ GOODS = _words(
 MONTHS = _words("January February March April May June July August September October November December")
 WEEKDAYS = _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 NUMBERS = _words("two three four five six seven eight nine ten eleven twelve")
-"""What people write in words."""
+"""The numbers that people write in words."""
 DATE_FORMS: dict[Part, tuple[str, ...]] = {
     "train": (
         "{month} {d}, {y}",
@@ -94,7 +94,7 @@ DATE_FORMS: dict[Part, tuple[str, ...]] = {
         "{weekday}, the {dth} of {month}, {y}",
     ),
 }
-"""Of natural English, all with the month in letters and the year in full."""
+"""Ways of natural English, all with the month in letters and the year in full."""
 FIRST_DAY, DAYS = date(1960, 1, 1), tuple(range(28_000))
 PIECES = (2, *range(4, 11), *range(12, 100))
 PRICES = tuple(range(200, 9_995, 5))

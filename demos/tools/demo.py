@@ -39,7 +39,7 @@ SIZES = Sizes(tasks=150, samples=2, turns=3, groups=128, no_turn_after=math.inf,
 MODEL = "tool-user"
 GROUP = 8
 MAX_TOKENS = 12
-"""Of one answer of the model: twice what a call of a tool has."""
+"""Tokens of one answer of the model: twice what a call of a tool has."""
 GOLDEN_TASKS = 24
 TRAINING: Mapping[str, float | int] = {"learning_rate": 2e-3, "epochs": 6}
 PROOF_TASKS = 350

@@ -11,7 +11,7 @@ LEAST, MOST = 0.01, 1000
 """E-values have no bounds; outside of these nothing is to be read, and the line at which it is decided would drown."""
 MOVES = (
     "register|reject|start_experiment|promote|settle|roll_back|conclude"
-    "|try_program|reject_program|promote_program|settle_program|roll_back_program"
+    "|move_cascade|try_program|reject_program|promote_program|settle_program|roll_back_program"
 )
 """What an adapter goes through by the orchestrator's decision; the rest is tidying, or an operator's."""
 MEAN_SCORE = mean("ratchet_sample_score", "agent", "adapter_version", of='agent=~"$agent"')
@@ -29,6 +29,7 @@ def learning() -> Dashboard:
     _scores(dashboard)
     _experiment(dashboard)
     _watch(dashboard)
+    _cascade(dashboard)
     _auditor(dashboard)
     _decisions(dashboard)
     return dashboard
@@ -183,6 +184,39 @@ def _watch(dashboard: Dashboard) -> None:
         ),
     )
     row(dashboard, "Primary", panels)
+
+
+def _cascade(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "Share of the small model",
+            "Of the tasks, that it may answer in place of the big model; and that it has answered, over an hour.",
+            Query('ratchet_cascade_share{agent=~"$agent"}', "{{agent}} may"),
+            Query(
+                'sum by (agent) (increase(ratchet_cascade_tasks_total{agent=~"$agent", by="small"}[1h]))'
+                ' / sum by (agent) (increase(ratchet_cascade_tasks_total{agent=~"$agent"}[1h]))',
+                "{{agent}} has",
+            ),
+            unit="percentunit",
+            span=QUARTER,
+            steps=True,
+        ),
+        lines(
+            "Cost",
+            "Since the cascade began, at RATCHET_CASCADE_PRICES; big_alone is what the big model would have cost.",
+            Query('ratchet_cascade_cost{agent=~"$agent"}', "{{agent}} {{model}}"),
+            span=QUARTER,
+        ),
+        lines(
+            "Proof for the next share",
+            "E-values: not_worse raises the share at the line “decides”, worse lowers it at 20.",
+            Query(f'clamp(ratchet_cascade_e_value{{agent=~"$agent"}}, {LEAST}, {MOST})', "{{agent}} {{test}}"),
+            Query('ratchet_cascade_threshold{agent=~"$agent"}', "{{agent}} decides"),
+            span=HALF,
+            logarithmic=True,
+        ),
+    )
+    row(dashboard, "Cascade", panels)
 
 
 def _auditor(dashboard: Dashboard) -> None:

@@ -41,6 +41,15 @@ class DrawSecrets:
         found = _secret(key, running.experiment_id)
         return found if is_committed_to(running, found) else None
 
+    def secret_named(self, name: str, sha256: str | None) -> str | None:
+        """The secret of other draws than an experiment's, which `commitment` was made of; None where the key is gone
+        or another. Raises RegistryError.
+        """
+        if sha256 is None:
+            return ""
+        found = _secret(key, name) if (key := self._key()) is not None else None
+        return found if found is not None and _sha256(found) == sha256 else None
+
     def _key(self) -> bytes | None:
         try:
             with disk_errors(self._path):

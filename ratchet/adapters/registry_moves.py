@@ -21,6 +21,8 @@ from schemas.records.decision import (
     Decision,
     Distrust,
     Freeze,
+    FreezeCascade,
+    MoveCascade,
     Promote,
     PromoteProgram,
     Register,
@@ -36,10 +38,11 @@ from schemas.records.decision import (
     Trust,
     TryProgram,
     Unfreeze,
+    UnfreezeCascade,
     Validate,
 )
 from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry, AgentAdapters, FrozenBy, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, CascadeStanding, FrozenBy, Registry
 
 
 def fold(decisions: Iterable[Decision], registry: Registry | None = None) -> Registry:
@@ -98,6 +101,12 @@ def _apply_move(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
         case Trust() as move:
             anchored = decision.sequence if move.anchor_anew else agent.anchored
             return agent.model_copy(update={"distrusted": None, "anchored": anchored})
+        case MoveCascade() as move:
+            return move_cascade(agent, move, decision)
+        case FreezeCascade():
+            return _freeze_cascade(agent, _by(decision))
+        case UnfreezeCascade():
+            return _freeze_cascade(agent, None)
         case _ as never:
             assert_never(never)
 
@@ -143,6 +152,34 @@ def unfreeze(agent: AgentAdapters) -> AgentAdapters:
     if not agent.frozen:
         raise NotAllowed("not frozen, so there is nothing to lift")
     return agent.model_copy(update={"frozen": None})
+
+
+def move_cascade(agent: AgentAdapters, move: MoveCascade, decision: Decision) -> AgentAdapters:
+    """Raise by one step, not while frozen. The attempt never goes back: its number bounds the errors of all of them."""
+    before, after = agent.cascade, move.state
+    frozen = None if before is None else before.frozen
+    if before is None and move.cause not in ("begin", "set"):
+        raise NotAllowed("it has no cascade: RATCHET_CASCADE begins one")
+    if before is not None:
+        least = before.state.attempt + (move.cause != "raise")
+        if after.attempt < least:
+            raise NotAllowed(f"the attempt {after.attempt} was made before: the next one is {least}")
+        if move.cause == "raise" and after.step != before.state.step + 1:
+            raise NotAllowed(f"a proof raises the share from step {before.state.step} by one, not to {after.step}")
+    if move.cause == "set" and not decision.by_operator:
+        raise NotAllowed("the share is set by an operator alone")
+    if move.cause == "raise" and (frozen or agent.frozen):
+        raise NotAllowed("frozen: the small model's share is not raised")
+    standing = CascadeStanding(state=after, decision=decision.sequence, since=decision.at, frozen=frozen)
+    return agent.model_copy(update={"cascade": standing})
+
+
+def _freeze_cascade(agent: AgentAdapters, by: FrozenBy | None) -> AgentAdapters:
+    if agent.cascade is None:
+        raise NotAllowed("it has no cascade")
+    if (agent.cascade.frozen is None) == (by is None):
+        raise NotAllowed("its cascade is frozen already" if by else "its cascade is not frozen")
+    return agent.model_copy(update={"cascade": agent.cascade.model_copy(update={"frozen": by})})
 
 
 def _by(decision: Decision) -> FrozenBy:

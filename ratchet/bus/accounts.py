@@ -32,7 +32,7 @@ from ratchet.bus.topology import (
 )
 
 DEFAULT_EXCHANGE = "amq.default"
-"""As permissions call the exchange without a name; who may write to it may write to any queue by the queue's name."""
+"""Permissions call the exchange without a name so; who may write to it may write to any queue by its name."""
 REPLY_QUEUES, NAMED_BY_BROKER = r"reply\.", r"amq\.gen"
 """A client's queues for answers begin so, the first under the fleet's namespace."""
 NOTHING = "^$"

@@ -24,7 +24,7 @@ from aiormq.exceptions import (
 
 from ratchet.bus.amqp.short_connection import broker_unreachable
 from ratchet.bus.message_id import derived_id
-from ratchet.bus.topology import EXCHANGE, FEEDBACK, TASKS
+from ratchet.bus.topology import EXCHANGE, FEEDBACK, TASKS, TRAINING
 from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S
 from ratchet.service.errors import FleetError, RatchetError
 from ratchet.service.settings import amqp_parameters
@@ -32,6 +32,7 @@ from schemas.messages.base import DecodeError, Message
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.messages.train_request import TrainRequest
 
 CONNECT_S = 10.0
 CONFIRM_S = 30.0
@@ -71,6 +72,10 @@ class AmqpLink:
     async def give(self, feedback: Feedback) -> None:
         """Return once the broker has it."""
         await self._publish(FEEDBACK, feedback, derived_id(feedback.feedback_id or "", "feedback"))
+
+    async def train(self, request: TrainRequest) -> None:
+        """Return once the broker has it."""
+        await self._publish(TRAINING, request, derived_id(request.request_id, "train"))
 
     async def close(self) -> None:
         self._connecting.cancel()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -20,6 +20,7 @@ from schemas.messages.base import explain
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.messages.train_request import TrainRequest
 
 CONFIRM_WINDOW = 256
 PATIENCE_S = 60.0
@@ -163,12 +164,19 @@ class AsyncFleet:
             )
         except ValidationError as error:
             raise FleetError(explain(Feedback.TYPE, error)) from None
+        await self._in_time(self._link.give(feedback))
+        return str(feedback.feedback_id)
+
+    async def train(self, request: TrainRequest) -> None:
+        """Ask for a training; it returns once the fleet has the request."""
+        await self._in_time(self._link.train(request))
+
+    async def _in_time(self, sending: Coroutine[Any, Any, None]) -> None:
         try:
             async with asyncio.timeout(self._stall_s):
-                await self._link.give(feedback)
+                await sending
         except TimeoutError:
             raise TimedOut(f"the fleet did not take it within {self._stall_s:g} s: see `ratchet status`") from None
-        return str(feedback.feedback_id)
 
     async def close(self) -> None:
         """Disconnect. Open tasks go on; `ratchet result`, or the same `task_id` again, gets their answers."""

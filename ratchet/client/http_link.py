@@ -14,6 +14,7 @@ from schemas.messages.base import DecodeError
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.messages.train_request import TrainRequest
 
 WAIT_S = 30
 TIMEOUT_S = 60.0
@@ -63,6 +64,9 @@ class HttpLink:
         answer = await self._post("/v1/feedback", feedback.encode())
         if answer.is_error:
             raise FleetError(f"the fleet refused feedback on {feedback.task_id}: {_detail(answer)}")
+
+    async def train(self, request: TrainRequest) -> None:
+        raise FleetError("trainings are asked for over AMQP, or of the trainer's own API (POST /v1/trainings)")
 
     async def close(self) -> None:
         for waiting in self._waiting:

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from ratchet.client.async_fleet import CONFIRM_WINDOW, Asked, AsyncFleet, Progress, Source
 from schemas.messages.result import Result
+from schemas.messages.train_request import TrainRequest
 
 T = TypeVar("T")
 
@@ -63,6 +64,9 @@ class Fleet:
 
     def feedback(self, task_id: str, score: float, **fields: Any) -> str:
         return self._call(self._fleet.feedback(task_id, score, **fields))
+
+    def train(self, request: TrainRequest) -> None:
+        self._call(self._fleet.train(request))
 
     def close(self) -> None:
         """Disconnect; a second time does nothing."""

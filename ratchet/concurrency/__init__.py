@@ -1,1 +1,1 @@
-"""What coroutines of one process wait with."""
+"""Locks and futures that coroutines of one process wait with."""

@@ -1,4 +1,4 @@
-"""What coroutines of one process wait with: a lock and futures by key, nearly free when nobody waits."""
+"""A lock and futures by key, for coroutines of one process: nearly free when nobody waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KeyedLock:
         """Keys whose turn somebody has; with an event, made by the first who waits, for its end."""
 
     def __contains__(self, key: object) -> bool:
-        """Whether it is somebody's turn."""
+        """Tell whether it is somebody's turn."""
         return key in self._taken
 
     def of(self, key: str) -> Turn:
@@ -77,6 +77,6 @@ class KeyedFutures(Generic[T]):
 
 
 def cancelled_by_us() -> bool:
-    """In an `except CancelledError`: was this task cancelled, or what it awaited? Only the first is to be obeyed."""
+    """Tell, in an `except CancelledError`, whether this task itself was cancelled, and not what it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

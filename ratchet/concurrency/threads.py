@@ -22,7 +22,7 @@ async def wait_out(work: asyncio.Future[Any]) -> None:
 
 
 async def off_loop(function: Callable[[], T], *, is_large: bool) -> T:
-    """In a thread where it takes long. Cancelled, this ends when the thread does."""
+    """Run the function, in a thread where it takes long. Cancelled, this ends when the thread does."""
     if not is_large:
         return function()
     work = asyncio.get_running_loop().run_in_executor(_LARGE, function)

@@ -17,7 +17,7 @@ FAILURES = (PromptRefused, ModelServerError, EngineError)
 """Errors that are answered, by `refusal_of`."""
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SAMPLING = ("temperature", "top_p")
-"""Of the Work's; what a client asks for besides is in vain."""
+"""The Work's sampling; what a client asks for besides is in vain."""
 NUMBERS = (*SAMPLING, "presence_penalty", "frequency_penalty")
 ROLES = ("system", "developer", "user", "assistant", "tool")
 Shape = tuple[str, Callable[[Any], bool]]
@@ -91,7 +91,7 @@ SHAPES: Mapping[str, Shape] = (
     | dict.fromkeys(NUMBERS, NUMBER)
     | dict.fromkeys(("top_k", "seed"), WHOLE)
 )
-"""By the names of fields; those that are null or absent have any."""
+"""Types by the names of fields; those that are null or absent have any."""
 
 
 def read_body(raw: bytes, most_values: int | None = None) -> dict[str, Any]:

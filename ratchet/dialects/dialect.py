@@ -39,18 +39,18 @@ class ModelRequest:
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
     calls: bool = True
-    """Whether calls of tools are looked for. The model is told of the tools all the same: without them its prompt would
-    be another, and the rollout cut."""
+    """Tells whether calls of tools are looked for. The model is told of the tools in any case: without them its prompt
+    would be another, and the rollout cut."""
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     retry: int = 0
-    """How often its client says that it sent this before."""
+    """The number of times that its client says it sent this before."""
     streamed: bool = True
-    """Whether anybody is told of the answer before it is whole."""
+    """Tells whether anybody is told of the answer before it is whole."""
     one_call: bool = False
-    """Of the calls in an answer the first is passed on; all that was sampled is in the record."""
+    """Tells whether only the first call of an answer is passed on; all that was sampled is in the record."""
     is_large: bool = False
-    """Whether it takes so long to tokenize that a thread has to do it."""
+    """Tells whether it takes so long to tokenize that a thread has to do it."""
     wants: Mapping[str, float | str] = field(default_factory=dict)
     """Wishes for the sampling, which is the Work's all the same."""
     format: AnswerFormat | None = None
@@ -108,7 +108,7 @@ class Dialect:
     error_event: str = ""
     """Line before the data of an error that is an event."""
     naming: Naming | None = None
-    """How a client names what was said before; None where it sends all of it each time."""
+    """The way in which a client refers to earlier answers; None where it sends all of it each time."""
 
     def stream_error(self, error: Mapping[str, Any]) -> str:
         """Return an error as the last event of a stream."""
@@ -180,7 +180,7 @@ def read_function(given: Mapping[str, Any], parameters: str = "parameters") -> d
 
 
 def wants_one_call(body: Mapping[str, Any]) -> bool:
-    """Whether an answer may have one call at most, in any dialect's words."""
+    """Tell whether an answer may have one call at most, in any dialect's words."""
     choice = body.get("tool_choice")
     not_parallel = isinstance(choice, Mapping) and choice.get("disable_parallel_tool_use") is True
     return body.get("parallel_tool_calls") is False or not_parallel

@@ -42,12 +42,12 @@ NOT_KEPT = "thread_not_found"
 """With this code they send the whole history once, and begin a thread with it."""
 TOO_LONG = "context_length_exceeded"
 COUNTS = re.compile(r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens", re.DOTALL)
-"""In OpenAI's sentence. Anthropic's clients know one that is too long by how its sentence begins."""
+"""The counts in OpenAI's sentence. Anthropic's clients know a prompt that is too long by how the sentence begins."""
 NOT_TAKEN = {
     "mcp_servers": "no server's tools are called here: offer them as tools, and call them yourself",
     "container": "nothing is run here",
 }
-"""What a server would have to do, if it is set to anything that is true."""
+"""Fields that ask something else of a server, if they are set to anything that is true."""
 
 
 def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:

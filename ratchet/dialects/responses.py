@@ -42,11 +42,11 @@ STATELESS = (
     ("context_management", "a history is taken as it is sent, never compacted: leave `context_management` out"),
     ("top_logprobs", "only the log-probability of the sampled token is known, and responses have no place for it"),
 )
-"""What needs more than this request, if it is set to anything that is true."""
+"""Fields that need more than this request, if they are set to anything that is true."""
 NOT_KEPT = "previous_response_not_found"
 """OpenAI's code for it."""
 INCLUDED = ("reasoning.encrypted_content",)
-"""What a client may ask to have included, and gets nothing for: reasoning is not encrypted."""
+"""Names that a client may ask to have included, and gets nothing for: reasoning is not encrypted."""
 
 
 def read_request(body: Body, headers: Mapping[str, str]) -> ModelRequest:
@@ -204,14 +204,14 @@ ITEMS: Mapping[TextKind, str] = {"reasoning": "reasoning", "content": "message"}
 TEXTS: Mapping[str, TextKind] = {item: kind for kind, item in ITEMS.items()}
 """Items that hold the kinds of text, and the other way round."""
 PREFIXES = {"reasoning": "rs", "message": "msg"}
-"""Of the ids of items."""
+"""Prefixes of the ids of items."""
 NAMES = {"reasoning": "reasoning_text", "message": "output_text"}
-"""Of the text in an item."""
+"""Kinds of the text in an item."""
 LOGPROBS: dict[str, Any] = {"logprobs": []}
 ANNOTATIONS: dict[str, Any] = {"annotations": []}
 ROLE: dict[str, Any] = {"role": "assistant"}
 SUMMARY: dict[str, Any] = {"summary": []}
-"""What items and their parts must have, though there is nothing to tell."""
+"""Fields that items and their parts must have, though there is nothing to tell."""
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
@@ -251,7 +251,7 @@ def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
 
 
 def _goes_on(messages: list[dict[str, Any]], *without: str) -> bool:
-    """Whether the last message is the assistant's, and has none of these yet."""
+    """Tell whether the last message is the assistant's, and has none of these yet."""
     return bool(messages) and messages[-1]["role"] == "assistant" and not any(messages[-1].get(one) for one in without)
 
 

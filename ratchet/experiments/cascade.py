@@ -134,8 +134,12 @@ class Cascade:
         self.step = step
         self.attempt = attempt
         self.cut = cut
+        self.is_frozen = False
+        """True while the share may not be raised; the evidence goes on."""
         self.next_cut: Cut | None = None
         """The cut that is tested; None at the last step, and until enough scores are known."""
+        self.decided_by: CascadeEvidence | None = None
+        """The evidence of the newest move."""
         self._scores = deque(scores, RECENT)
         self._begin()
 
@@ -170,6 +174,12 @@ class Cascade:
         would_move = tested is not None and tested.takes(score, draw)
         return Routed(score, draw, self.cut.takes(score, draw), is_drawn, is_drawn and would_move)
 
+    def take_up(self, score: float | None, tested: Cut | None) -> None:
+        """Note a task that was routed before a restart; `tested`: of a unit, the cut that was tested."""
+        self._scores.append(score)
+        if tested is not None and self.step + 1 < len(SHARES):
+            self.next_cut = tested
+
     def observe(self, routed: Routed, pair: Pair) -> Move | None:
         """The next unit. One that the big model failed to answer is to be left out: the small one has no part in it.
 
@@ -195,11 +205,11 @@ class Cascade:
         self._begin()
 
     def _step(self) -> Move | None:
-        evidence = self.evidence
+        self.decided_by = evidence = self.evidence
         if self.step and evidence.worse >= evidence.fall_at:
             self.renew(step=self.step - 1)
             return "fall"
-        if self.next_cut is not None and evidence.not_worse >= evidence.raise_at:
+        if self.next_cut is not None and not self.is_frozen and evidence.not_worse >= evidence.raise_at:
             self.step, self.cut = self.step + 1, self.next_cut
             self._begin()
             return "raise"

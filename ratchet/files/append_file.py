@@ -32,7 +32,7 @@ _OF_THE_PATH = frozenset(
         errno.EBADF,
     }
 )
-"""What says something of the path or the call. All else says that the disk below can't be used now."""
+"""Errors that say something of the path or the call. All others say that the disk below can't be used now."""
 _ADVICE = {
     errno.EROFS: "the kernel may have made it so after an error (dmesg): repair it, and mount it for writing",
     errno.ESTALE: "see that the file server is up, and mount it again",
@@ -41,7 +41,7 @@ _ADVICE = {
 }
 
 _OF_THE_DISK = frozenset({errno.EIO, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, *_FULL})
-"""Whatever was read or written: another file would have met the same."""
+"""Errors of the disk, whatever was read or written: another file would have met the same."""
 
 
 class AppendFile:

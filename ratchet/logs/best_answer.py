@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
+from ratchet.logs.cascaded import served_lines
 from ratchet.logs.votes import Voting, has_vote, vote_of
 from schemas.messages.base import Metadata
 from schemas.messages.result import Result, RolloutEnd, TaskUsage
@@ -36,7 +37,7 @@ FIRST_PASSING: Select = "first-passing"
 PASSES = 1.0
 """The score that passes where the task names none."""
 NOT_THERE = ("lost", "cancelled")
-"""How a rollout ended that left no answer."""
+"""Ends of a rollout that left no answer."""
 LATE = datetime.max.replace(tzinfo=UTC)
 
 
@@ -137,6 +138,8 @@ def is_censored(select: str | None) -> bool:
 
 def result_of(lines: Sequence[Interaction]) -> Result:
     """Return the result of a task, from all its lines in the order of its samples."""
+    routing, asked = lines[0].cascade, lines
+    lines = served_lines(lines)
     line = chosen(lines)
     given = line.select is not None and line.sample is not None
     nothing = came_to_nothing(lines)
@@ -151,12 +154,15 @@ def result_of(lines: Sequence[Interaction]) -> Result:
             "adapter_version": line.adapter_version,
             "metadata": Metadata(timestamp=line.timestamp, source="ratchet"),
             "status": "failed" if nothing else line.status,
-            "reason": line.reason or nothing or (_remark(lines, late=late) if given else None),
-            "sample": line.sample,
+            "reason": (routing and routing.reason)
+            or line.reason
+            or nothing
+            or (_remark(lines, late=late) if given else None),
+            "sample": None if routing is not None and routing.served == "big" else line.sample,
             "artifact": line.artifact,
             "partial": True if late else None,
             "votes": counted or None,
-            "usage": usage_of(lines) if line.needs_usage else None,
+            "usage": usage_of(asked) if line.needs_usage else None,
             "rollouts": _ends(lines),
         }
     )

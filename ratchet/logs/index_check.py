@@ -24,7 +24,7 @@ from ratchet.logs.segments import read_start_offsets, sealed_end, sealed_segment
 ROWS = "tasks.rows"
 """Among the index's positions: how many tasks it has a row for."""
 PLACES = 64
-"""Where an active file is looked into, evenly spread."""
+"""Places at which an active file is looked into, evenly spread."""
 LAST_BYTES = 64 * 1024
 
 

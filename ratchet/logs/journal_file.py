@@ -24,7 +24,7 @@ from ratchet.service.failpoint import reach
 from ratchet.service.telemetry import Log
 
 TAIL_BYTES = 4096
-"""How much of the acknowledged end is compared with the disk after an error: at least the page shared with the rest."""
+"""Bytes of the acknowledged end that are compared with the disk after an error: at least the last page."""
 SCAN_BYTES = 1024 * 1024
 
 log = Log(__name__)

@@ -41,7 +41,7 @@ from ratchet.service.errors import LeadershipLost, StorageUnavailable
 LEASE_S = 10.0
 """Without a sign of life from the leader for so long, a standby takes over."""
 RENEWALS = 10
-"""In the time of a lease."""
+"""Renewals in the time of a lease."""
 LONGEST_LOOK_S = 1.0
 """More time than this between two looks at the leader counts as this much: the one who looks stood still itself."""
 CHANGE_TIMEOUT_S = 10.0
@@ -98,7 +98,7 @@ class Lease:
 
     epoch: int
     boot: str
-    """Of the kernel it runs on: there, and only there, a flock that is free proves its holder's end."""
+    """Identity of the kernel it runs on: there, and only there, a flock that is free proves its holder's end."""
     released: bool
     count: int
 

@@ -45,7 +45,7 @@ def teaches_nothing(line: Interaction) -> str | None:
 Baseline = Literal["program", "group"]
 """`program`: a sample is compared with its program's own in the group; `group`: with all of them."""
 DEFAULT_BASELINE: Baseline = "program"
-"""Of trainings that name none; what brings a training goes by it, too."""
+"""The baseline of trainings that name none; what brings a training goes by it, too."""
 ZERO_SPREAD = 1e-9
 
 

@@ -13,18 +13,18 @@ FEEDBACK = "feedback"
 AUDITS = "auditor_scores"
 """Second verdicts, of the auditor or of the scorer asked once more; no training reads them."""
 LABELS = "labels"
-"""What people said of answers they were shown, to know the judge by; no training and no experiment reads it."""
+"""Labels: what people said of answers they were shown, to know the judge by; no training and no experiment reads it."""
 APPROVALS = "approvals"
 """Questions of rollouts to people, and their answers; no training and no experiment reads it."""
 PROMISES = "promises"
-"""Who else waits for a task, and Responses kept for an external scorer: no other log says so."""
+"""Promises, which no other log has: who else waits for a task, and Responses kept for an external scorer."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
 LEADERS_LOGS = (*TASK_LOGS, FEEDBACK, AUDITS, LABELS, APPROVALS, PROMISES)
 """Those that the folder's leader writes, and nobody else: its epoch stands in every line."""
 
 TASK_INDEX = "index.sqlite"
 LEFT_BEHIND = re.compile(r"index-(\d+)\.sqlite")
-"""What the index is called once a leader that hangs kept the file before: by the epoch of the one that took over."""
+"""The name of the index once a leader that hangs kept the file before: by the epoch of the one that took over."""
 QUARANTINE = "quarantine.jsonl"
 LAST_BACKUP = "last_backup.json"
 """When `ratchet backup` was last done, and how large its file is."""
@@ -33,7 +33,7 @@ SEALS = "log_seals"
 START_OFFSETS = "retention.json"
 
 VALIDATION = "validation:"
-"""How the experiment ids of the fleet's own tasks begin: they are kept out of training and experiments."""
+"""Beginnings of the experiment ids of the fleet's own tasks: they are kept out of training and experiments."""
 
 
 ANCHORS = "-anchors-"
@@ -45,10 +45,12 @@ EVALUATION = "-evaluation-"
 
 
 GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS = "golden/", "replay/", "anchor/", "evaluation/"
-"""How the task ids of the fleet's own begin: by these a list tells them, whatever is left of their lines."""
+"""Beginnings of the task ids of the fleet's own: by these a list tells them, whatever is left of their lines."""
+BIG_TASKS = "cascade/"
+"""The beginning of the ids of what the big model of a cascade is asked, within those of the task's tenant."""
 SECOND_VERDICTS = "second-verdict/"
-"""How the ids begin under which the scorer is asked once more; no log has them."""
-OWN_TASKS = (GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS)
+"""Beginning of the ids under which the scorer is asked once more; no log has them."""
+OWN_TASKS = (GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS, BIG_TASKS, f"tenant:*/{BIG_TASKS}")
 
 
 def file_name(log: str) -> str:

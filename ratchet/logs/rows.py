@@ -179,6 +179,19 @@ class ReferenceRow(msgspec.Struct, frozen=True):
     size: int
 
 
+class BigAnswerRow(msgspec.Struct):
+    """The answer of the big model of a cascade."""
+
+    response: str
+    teaches: bool = False
+
+
+class RoutingRow(msgspec.Struct):
+    """The routing of a task between a small model and a big one: what the big one answered."""
+
+    big: BigAnswerRow | None = None
+
+
 class SelectionRow(msgspec.Struct):
     """An interaction: what decides whether it may teach. Raw fields are not decoded, only known to be there."""
 
@@ -209,6 +222,7 @@ class SelectionRow(msgspec.Struct):
     sample_status: str | None = None
     program: str | None = None
     select: str | None = None
+    cascade: RoutingRow | None = None
     reference_score: float | None = None
     usage: CallsRow | None = None
 

@@ -224,11 +224,11 @@ class LogStartOffsets(msgspec.Struct, frozen=True):
     """The parts that were removed from the logs of one folder."""
 
     begins: dict[str, Position] = {}
-    """By log: its first byte that is still there."""
+    """The first byte of each log that is still there."""
     sequence: int = 0
     """Tasks with a lower assignment number were removed: they are known by the sums of their ids only."""
     ids: int = 0
-    """How many ids of such tasks were ever kept (`ratchet/logs/retention/removed_ids.py`)."""
+    """The number of ids of such tasks that were ever kept (`ratchet/logs/retention/removed_ids.py`)."""
 
     def begin(self, log: str) -> Position:
         return self.begins.get(log, 0)

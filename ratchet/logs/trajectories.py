@@ -42,12 +42,12 @@ UNLOGGED = "unlogged"
 LONGEST_IN_LINE = 64 * 1024
 """Bytes of segments that a line holds itself."""
 MOST_BYTES = MAX_LINE_BYTES
-"""What one may expand to: as much as a line may hold."""
+"""Bytes that one may expand to: as much as a line may hold."""
 MOST_WINDOW = 8 * 1024 * 1024
 """Bytes of what it has expanded already that one may refer back to: they are kept in memory."""
 COMPRESSION_LEVEL = 3
 REFERS = b'"trajectory":{'
-"""In each line that has one; within a string of JSON the quotes are written otherwise."""
+"""The mark in each line that has one; within a string of JSON the quotes are written otherwise."""
 _NAME = re.compile(r"[0-9a-f]{64}")
 _UNLOGGED = re.compile(r"([0-9a-f]{64})-(\d+)")
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 CRASHED = ("failed", "limit")
-"""How a rollout ended that did not end by itself, and left an answer all the same."""
+"""Ends of a rollout that did not end by itself, and left an answer all the same."""
 SECTION = "diff --git "
 """Each file of a patch begins so, at the beginning of a line; no other line of it does."""
 ADDED = "new file mode "

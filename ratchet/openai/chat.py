@@ -195,7 +195,7 @@ class StreamOptions(Given):
 
 
 class ChatMetadata(BaseModel):
-    """Five names say something to the fleet; whatever else there is travels along in the task's metadata."""
+    """Eight names say something to the fleet; whatever else there is travels along in the task's metadata."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, str] = Field(init=False)
@@ -206,6 +206,7 @@ class ChatMetadata(BaseModel):
     reference: str | None = Field(None, description="The right answer, for scorers that verify.")
     criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")
     source: str | None = Field(None, description="Where the task comes from.")
+    local_only: bool | None = Field(None, description="No big model is asked in the agent's place.")
     timestamp: Timestamp | None = Field(None, description="When it was asked.")
 
 
@@ -283,7 +284,7 @@ class ChatRequest(Given):
 
     @property
     def offered(self) -> list[GivenTool]:
-        """What the model may call."""
+        """The tools that the model may call."""
         return [] if self.tool_choice == "none" else self.tools or []
 
 
@@ -333,7 +334,7 @@ class Usage(BaseModel):
 
 
 class RatchetExtras(BaseModel):
-    """What OpenAI's shape has no place for. With `task_id` go GET /v1/tasks/{task_id} and POST /v1/feedback."""
+    """The member `ratchet`, beyond OpenAI's shape. `task_id` is the id for /v1/tasks and /v1/feedback."""
 
     task_id: str
     agent_id: str
@@ -361,7 +362,7 @@ class ChatCompletion(BaseModel):
 
 
 class ReplyMessage(BaseModel):
-    """Of another server: as little is asked of it as is read."""
+    """An answer of another server: as little is asked of it as is read."""
 
     content: Any = None
     refusal: Any = None

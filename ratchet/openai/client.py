@@ -31,7 +31,7 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 CONTROL_TIMEOUT_S = 120.0
-"""For all but generation; loading an adapter reads its file."""
+"""Seconds for all but generation; loading an adapter reads its file."""
 AGAIN = frozenset((408, 409, 425, 429))
 """Besides 5xx: the status codes after which the same request may succeed."""
 
@@ -201,7 +201,7 @@ class OpenAiClient:
 
 
 def _pause(tries: int, reply: httpx.Response | None) -> float:
-    """What the server asks for in Retry-After (seconds), else exponential with jitter; never over LONGEST_PAUSE_S."""
+    """The seconds that the server asks for in Retry-After, else exponential with jitter; never over LONGEST_PAUSE_S."""
     asked = reply.headers.get("retry-after", "") if reply is not None else ""
     if asked.isdecimal():
         return min(float(asked), LONGEST_PAUSE_S)

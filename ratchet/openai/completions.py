@@ -31,7 +31,7 @@ class TextCompletion(BaseModel):
 
 
 class TextDelta(BaseModel):
-    """What came since the last one: of a stream nothing else is read."""
+    """The text that came since the last piece: nothing else of a stream is read."""
 
     token_ids: tuple[int, ...] | None = None
     logprobs: Logprobs | None = None

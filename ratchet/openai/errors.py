@@ -9,7 +9,7 @@ from typing import Any
 from ratchet.service.errors import RatchetError
 
 MOST_CHARS = 500
-"""Of what a server says about an error."""
+"""Characters of what a server says about an error."""
 _TOO_LONG = ("context length", "max_model_len")
 _KINDS = {
     400: "invalid_request_error",

@@ -42,7 +42,7 @@ WISHES: Mapping[str, tuple[Any, ...]] = {
     "reasoning_effort": (),
     "verbosity": ("medium",),
 }
-"""What is sampled is the policy's all the same. With the values that wish for nothing."""
+"""Wishes, with the values that wish for nothing. The sampling stays the policy's."""
 REFUSED: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "top_logprobs": ("only the log-probability of the sampled token is known", (0,)),
     "functions": ("functions go by the name of tools", ([],)),
@@ -52,7 +52,7 @@ REFUSED: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "audio": ("the agents read and write text", ()),
     "prediction": ("there is no predicted output", ()),
 }
-"""Why, and the values that ask for none of it."""
+"""The reasons, and the values that ask for none of it."""
 HARMLESS = frozenset(
     {"store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"},
 )
@@ -67,7 +67,7 @@ DIFFERENT: Mapping[str, str] = {
     "user": "a rollout is one session already",
     "metadata": "a rollout is of a task that has its own",
 }
-"""In what the fronts are not alike, and why. Besides, a field that is in none of these lists is refused on the public
+"""Differences between the fronts, with their reasons. A field that is in none of these lists is refused on the public
 front, where a program is written for the fleet; the recorder takes it without effect, from programs as they are."""
 SHOWN = 200
 """Characters of a text that was wished for."""

@@ -20,7 +20,7 @@ UNKNOWN_CHOICE = "tool_choice is auto, none, required, or a tool by its name"
 
 
 class Given(BaseModel):
-    """What a client sends: an unknown field is refused, so that nothing is silently without effect."""
+    """A part of a request: an unknown field is refused, so that nothing is silently without effect."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -22,7 +22,7 @@ MOST_HELD = 1 << 18
 MOST_IDLE = 256
 """Connections that are kept, to each server."""
 KEPT_S = 5.0
-"""For so long: what lies between may forget one without a word."""
+"""Seconds for which an idle connection is kept; a proxy between may forget one without a word."""
 Origin = tuple[str, str, int]
 
 
@@ -177,7 +177,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def _bounded(self) -> bool:
-        """Whether the body says where it ends; else it ends with the connection."""
+        """Tell whether the body says where it ends; else it ends with the connection."""
         return any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -47,7 +47,7 @@ TASK_FILE = "/task/input"
 TASK_VARIABLE = "RATCHET_INPUT"
 WORKSPACE_PLACE = "{workspace}"
 ENVIRONMENT = "/environment"
-"""Where a program sees what it requires: a virtual environment, whose `python` is the first in its PATH."""
+"""The folder of what a program requires: a virtual environment, whose `python` is the first in its PATH."""
 DEFAULT_ENVIRONMENTS = Path(".ratchet/programs")
 OURS = ("RATCHET_", "OPENAI_", "ANTHROPIC_")
 """Variables that begin so are the runner's to set."""

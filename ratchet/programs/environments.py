@@ -24,14 +24,14 @@ from ratchet.service.errors import SettingsError
 from workbench.sandbox.bubblewrap import PATH
 
 READY = "ready.json"
-"""What was installed, written last."""
+"""The list of what was installed, written last."""
 MASK = 0o022
 """Each run of a runner that root starts has a user of its own, who has to read it."""
 BESIDE_ITSELF = b"""#!/bin/sh
 '''exec' "$(dirname -- "$(realpath -- "$0")")/python" "$0" "$@"
 ' '''
 """
-"""How a command of Python begins that runs with the interpreter of its own folder. To Python it is a string."""
+"""The beginning of a Python command that runs with the interpreter of its own folder. To Python it is a string."""
 
 
 class Environments:
@@ -40,7 +40,7 @@ class Environments:
         self.images = Images(folder)
 
     def ready(self, name: str, requirements: Sequence[str]) -> bool:
-        """Whether just these were installed."""
+        """Tell whether just these were installed."""
         try:
             installed: object = json.loads((self._folder / name / READY).read_text(encoding="utf-8"))
         except (OSError, ValueError):

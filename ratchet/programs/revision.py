@@ -28,7 +28,7 @@ def _raise(error: OSError) -> None:
 
 
 def _pass_over(error: OSError) -> None:
-    """What runs in an image may not look into it either."""
+    """Pass over a folder that may not be read: what runs in an image may not look into it either."""
     if not isinstance(error, PermissionError):
         raise error
 

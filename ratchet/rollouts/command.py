@@ -27,10 +27,10 @@ from ratchet.service.errors import one_line
 from schemas.messages.response import Sample, SampleStatus
 
 MOST_BYTES = 1024 * 1024
-"""Of what it prints."""
+"""Bytes of what it prints."""
 MOST_NAME = 200
 INTERPRETER = re.compile(r"((?P<python>python|pypy)|bash|dash|sh|zsh|(?P<other>node|nodejs|ruby|perl|php))[\d.]*")
-"""What runs a script, which the command's name says nothing of."""
+"""Programs that run a script, of which the command's name says nothing."""
 OTHER_KEYS = ("ANTHROPIC_AUTH_TOKEN",)
 """That clients would send in place of the rollout's."""
 NO_PROXY = ("NO_PROXY", "no_proxy")
@@ -199,7 +199,7 @@ def _sentence(code: int | None, printed: int, timeout_s: float) -> str:
 
 BLOCK_BYTES = 65_536
 LEFT_S = 1.0
-"""For what is still to be written when the program has ended; a process that outlives it is not waited for."""
+"""Seconds for what is still to be written when the program has ended; a process that outlives it is not waited for."""
 
 
 @asynccontextmanager

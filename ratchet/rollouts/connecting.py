@@ -17,7 +17,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 async def own_bus(amqp_url: str, namespace: str, queue: str, *, name: str) -> RabbitBus:
-    """Of one who answers Work that comes to `queue`, which is made if need be. Started.
+    """A started bus for answering Work that comes to `queue`, which is made if need be.
 
     Raises BrokerUnreachable, at once where nobody answers at first.
     """
@@ -44,7 +44,7 @@ async def own_bus(amqp_url: str, namespace: str, queue: str, *, name: str) -> Ra
 
 
 def delete_queue(amqp_url: str, queue: str) -> None:
-    """By its name on the wire, once nothing comes any more. If it can't be, it expires."""
+    """Delete the queue by its name on the wire, once nothing comes any more. If it can't be, it expires."""
     with suppress(BusError), open_connection(amqp_url) as connection:
         connection.channel().queue_delete(queue)
 

@@ -31,10 +31,10 @@ class Parser(Protocol):
 
     @classmethod
     def fits(cls, source: str) -> bool:
-        """Whether a model with this chat template writes its tool calls as this reads them."""
+        """Tell whether a model with this chat template writes its tool calls as this reads them."""
 
     def parse(self, text: str, *, whole: bool) -> Parsed:
-        """Of all the text so far. What it tells of a text is the beginning of what it tells of a longer one."""
+        """Parse all the text so far. The result for a text is the beginning of that for a longer one."""
 
 
 class PlainParser:
@@ -93,7 +93,7 @@ class LlamaParser:
 PARSERS = EntryPoints("ratchet.parsers", "parser", SettingsError)
 """Their names are those of families of models."""
 OURS = ("hermes", "llama3", "plain")
-"""In the order in which they are asked, behind those of other packages; the last fits every template."""
+"""Parsers in the order in which they are asked, behind those of other packages; the last fits every template."""
 
 
 def parser_name(source: str, installed: Mapping[str, type[Parser]] | None = None) -> str:

@@ -29,14 +29,14 @@ from schemas.messages.task import Tool
 from schemas.messages.work import BASE_VERSION, Sampling
 
 MOST_TOKENS = 4096
-"""Of an answer, where a client names no limit."""
+"""Tokens of an answer, where a client names no limit."""
 MOST_OVERRULED = 8
 COUNTS_OF_A_CALL = 4
-"""Of tokens, for each call that a rollout may make."""
+"""Counts of tokens that are allowed for each call that a rollout may make."""
 CHARACTERS_A_TOKEN = 16
-"""In the mean of a prompt, at most: what has more is too long before it is tokenized."""
+"""Most characters a token has in the mean of a prompt: a longer text is refused before it is tokenized."""
 MOST_BODIES = 4
-"""Of requests that are read at once."""
+"""Requests that are read at once."""
 
 
 class Budget:

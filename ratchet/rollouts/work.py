@@ -28,7 +28,7 @@ from schemas.messages.work import Work
 
 MARGIN = 0.1
 LARGEST_MARGIN_S = 60.0
-"""What is left of the time to the deadline for scoring what the runs have by then."""
+"""Most seconds before the deadline that are left for scoring."""
 
 
 class RecordedAnswers:

@@ -1,4 +1,4 @@
-"""How a run goes and how it went: its progress while it goes, and the report it left beside its adapter.
+"""The state of a run: its progress while it goes, and the report it left beside its adapter.
 
 Both hold curves of at most 300 points. The report is read leniently: a file or field that is missing, too large or of
 another shape leaves out what it would have shown.

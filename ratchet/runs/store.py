@@ -136,13 +136,13 @@ class RunFolder:
 
     @property
     def is_free(self) -> bool:
-        """Whether no process does it, nor another run of its agent."""
+        """Tell whether no process does it, nor another run of its agent."""
         with self.claim() as free:
             return free
 
     @property
     def is_taken(self) -> bool:
-        """Whether a process does it."""
+        """Tell whether a process does it."""
         lock = FolderLock(self.path)
         free = lock.try_acquire(sign=False)
         lock.release()

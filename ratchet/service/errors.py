@@ -44,7 +44,7 @@ class Ambiguous(RatchetError):
 
 
 class TimedOut(RatchetError):
-    """What was waited for did not happen in time; it may still happen."""
+    """The event that was waited for did not happen in time; it may still happen."""
 
 
 class Retry(RatchetError):

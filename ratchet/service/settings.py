@@ -109,10 +109,10 @@ class FleetSettings(BaseSettings):
         "scorer likes. The same for every service.",
     )
     demonstrations: Annotated[tuple[DemonstrationSource, ...], NoDecode, BeforeValidator(names)] = Field(
-        ("reference", "correction"),
+        ("reference", "correction", "big_model"),
         description="Which texts that are known to be good for a prompt teach, by comma: reference (a task's reference "
-        "that earns full marks from the scorer as an answer), correction (given with feedback); none if empty. The "
-        "same for orchestrator, scorer and trainer.",
+        "that earns full marks from the scorer as an answer), correction (given with feedback), big_model (its "
+        "answer, in a cascade); none if empty. The same for orchestrator, scorer and trainer.",
     )
     replay_share: float = Field(
         0.1,

@@ -49,7 +49,7 @@ class AgentFailed(RatchetError):
 
 
 class ModelSettings(BaseSettings):
-    """Whom to ask, as OpenAI's own clients read it."""
+    """The server to ask, as OpenAI's own clients read it."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore")
 
@@ -164,7 +164,7 @@ class ToolAgent:
         return name, result.text, result.ok
 
     async def _failing(self) -> str | None:
-        """What the project's tests say where they fail; empty where they pass, None where there are none to run."""
+        """Return the output of failing project tests; empty where they pass, None where there are none to run."""
         result = await self._toolbox.call("test_run", {})
         if not result.ok:
             return None

@@ -21,7 +21,7 @@ SERVICE = "tools"
 
 
 def audit_folder(root: Path) -> Path:
-    """Where the audit of a workspace lies unless another folder is named: not in the workspace."""
+    """The folder in which the audit of a workspace lies unless another folder is named: not in the workspace."""
     name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
     return Path.home() / ".local" / "state" / "ratchet" / "tools" / name
 
@@ -33,7 +33,7 @@ class ToolAudit:
         self._log = AuditLog(folder, SERVICE)
         self._anchor = anchor
         self.places = (folder, *([anchor] if anchor else []))
-        """Where it writes."""
+        """The folders that it writes to."""
 
     async def record(self, entry: Mapping[str, Any]) -> int:
         """The line's number, once it is on disk. Raises DiskFull and JournalError."""
@@ -53,7 +53,7 @@ def _plain(value: Any) -> Any:
 
 
 def verify(folder: Path, anchor: Path | None = None) -> dict[str, Any]:
-    """Of one process's folder: how many lines there are, and the sha256 of the last.
+    """Check one process's folder; return how many lines there are, and the sha256 of the last.
 
     Raises JournalError naming the first line that was edited, removed or put in, or saying that lines are missing at
     the beginning or, where there is an anchor, at the end.

@@ -32,7 +32,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class _Server(MCPServer[Any]):
-    """Whatever is called, the toolbox answers and audits: what is not offered is a refusal too."""
+    """A server whose calls all go to the toolbox, which answers, audits, and refuses what is not offered."""
 
     def __init__(self, toolbox: Toolbox, **more: Any) -> None:
         super().__init__("ratchet-tools", **more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from schemas.api.cascade import CascadeView
 from schemas.messages.base import AdapterVersion, Identifier, Metadata, Record, Score, Timestamp
 from schemas.messages.result import ResultStatus
 from schemas.messages.reward import ScoreStatus
@@ -139,6 +140,7 @@ class AgentFigures(Record):
     replicas: list[ReplicaView]
     learning: LearningFigures
     samples: SamplesFigures
+    cascade: CascadeView | None = Field(description="Where a big model answers in its place; null: none does.")
 
 
 class Status(Record):

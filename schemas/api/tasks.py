@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, Metadata, Record, Score, Seconds, Timestamp
+from schemas.messages.base import Identifier, Metadata, Record, Score, Seconds, Timestamp, absent
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.response import BreakKind, FinishReason, SampleStatus, ToolCall, Usage
 from schemas.messages.result import Result
@@ -14,6 +14,7 @@ from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import NO_BOOLEAN, Prompt, Select, Task, Tool
 from schemas.messages.work import Arm, Sampling
 from schemas.messages.workspace import Artifact, Workspace
+from schemas.records.cascade import Routing
 
 TaskState = Literal["open", "ok", "failed", "expired", "cancelled"]
 HopName = Literal["queued", "generated", "awaiting_score", "scored", "settled"]
@@ -151,5 +152,8 @@ class TaskHistory(Record):
     adapter_sha256: str | None
     scoring_agent_id: str | None
     scorer: ScorerIdentity | None
+    cascade: Routing | None = Field(
+        None, exclude_if=absent, description="Where a big model may answer: how the task was routed, and its answer."
+    )
     result: Result | None
     feedback: list[LoggedFeedback] = Field([], description="What applications said of its answers, in that order.")

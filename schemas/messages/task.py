@@ -186,4 +186,7 @@ class Task(Message):
         description="AMQP queue of the asker's that gets the Work in place of the agent's queue: who asks answers it "
         "itself, with the adapter that the Work names. Its name begins with `reply.`, behind the fleet's namespace.",
     )
+    local_only: bool | None = Field(
+        None, exclude_if=absent, description="Where the agent has a cascade: no other model than its own is asked."
+    )
     deadline: Timestamp | None = Field(None, description="After this moment the task is answered as expired.")

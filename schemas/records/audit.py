@@ -19,7 +19,7 @@ class AuditedTask(Message):
 
     TYPE: ClassVar[str] = "audited_task.v1"
 
-    task_id: Identifier
+    task_id: Identifier = Field(description="Of a pair that of the big model's answer.")
     agent_id: Identifier
     adapter_version: str = Field(description="Which answered.")
     arm: Arm
@@ -27,6 +27,11 @@ class AuditedTask(Message):
         "auditor",
         exclude_if=lambda by: by == "auditor",
         description="Who judged: the auditor all answers, or the scorer once more the one that the user got.",
+    )
+    is_pair: bool = Field(
+        False,
+        exclude_if=lambda is_pair: not is_pair,
+        description="Of a cascade: the small model's best answer, then the big model's, judged together.",
     )
     auditor: ScorerIdentity | None = Field(None, description="Who judged. Absent where the audit was given up.")
     scores: tuple[Score | None, ...] = Field((), description="Of who judged; null where there is none.")

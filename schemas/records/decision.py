@@ -17,6 +17,7 @@ from schemas.messages.base import (
     Timestamp,
     absent,
 )
+from schemas.records.cascade import CascadeState
 from schemas.records.evidence import Change, ReplayRecord
 
 Who = Annotated[str, StringConstraints(pattern=r"^(orchestrator|trainer|operator:[^\x00-\x1f\x7f]{1,100})$")]
@@ -218,6 +219,24 @@ class SignWith(Record):
     key: Ed25519
 
 
+class MoveCascade(Record):
+    """The small model's share moves, or its evidence begins anew."""
+
+    kind: Literal["move_cascade"] = "move_cascade"
+    cause: Literal["begin", "raise", "fall", "anew", "set"]
+    state: CascadeState
+
+
+class FreezeCascade(Record):
+    """The small model's share is not raised until this is lifted; it still falls."""
+
+    kind: Literal["freeze_cascade"] = "freeze_cascade"
+
+
+class UnfreezeCascade(Record):
+    kind: Literal["unfreeze_cascade"] = "unfreeze_cascade"
+
+
 class TryProgram(OfProgram):
     """An operator asks for an experiment of this program against the one that answers by default."""
 
@@ -283,7 +302,10 @@ Move = Annotated[
     | RejectProgram
     | PromoteProgram
     | SettleProgram
-    | RollBackProgram,
+    | RollBackProgram
+    | MoveCascade
+    | FreezeCascade
+    | UnfreezeCascade,
     Field(discriminator="kind"),
 ]
 

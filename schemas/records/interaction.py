@@ -24,6 +24,7 @@ from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt, Select, Tool
 from schemas.messages.work import Arm, Sampling
 from schemas.messages.workspace import Artifact
+from schemas.records.cascade import Routing
 
 
 class Latencies(Record):
@@ -106,6 +107,11 @@ class Interaction(Message):
     needs_usage: bool | None = Field(None, exclude_if=absent, description="The Result says what the task took.")
     kept_apart: Literal[True] | None = Field(
         None, exclude_if=absent, description="Its tenant is not one that its agent learns from: it teaches nothing."
+    )
+    cascade: Routing | None = Field(
+        None,
+        exclude_if=absent,
+        description="On the first line of a task that a big model may answer: how it was routed.",
     )
     reference: str | None = None
     reference_score: Score | None = Field(

@@ -22,6 +22,7 @@ from schemas.messages.base import (
     absent,
 )
 from schemas.messages.work import BASE_VERSION
+from schemas.records.cascade import CascadeState
 from schemas.records.decision import Contest, Ed25519, RunningExperiment, Who
 from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change, ReplayRecord
@@ -121,6 +122,15 @@ def _base_model() -> dict[str, AdapterEntry]:
     return {BASE_VERSION: AdapterEntry(version=BASE_VERSION, state=EntryState.STABLE)}
 
 
+class CascadeStanding(Record):
+    """The cascade of an agent as it was decided last."""
+
+    state: CascadeState
+    decision: int = Field(ge=1, description="That brought it into this state.")
+    since: Timestamp
+    frozen: FrozenBy | None = None
+
+
 class AgentAdapters(Record):
     """One agent's versions and aliases. A fresh agent's primary is the base model."""
 
@@ -139,6 +149,9 @@ class AgentAdapters(Record):
         default_factory=AgentPrograms,
         exclude_if=_has_no_entries,
         description="Absent where none was tried or chosen: the samples are dealt to all.",
+    )
+    cascade: CascadeStanding | None = Field(
+        None, exclude_if=absent, description="Where a big model answers in its place; absent: none does."
     )
     versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)
     asked: ClassVar[None] = None

@@ -12,6 +12,7 @@ from ratchet.bus.in_hand import NEVER, STALLED_AFTER_S, Stepwise
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 from ratchet.concurrency.own_share import OwnShare
+from ratchet.logs.cascaded import is_asked_of_big
 from ratchet.logs.names import is_own
 from ratchet.programs.declared import agents_with_programs
 from ratchet.rollouts.answers import Answers, response_of
@@ -127,7 +128,8 @@ class AgentWorker:
         work = self._read(delivery)
         task_in_hand.set(work.task_id)
         left_s = self._time.left_s(work.deadline, work.admitted_at)
-        async with self._own_share.turn(work.sampling.n, own=is_own(work.arm.experiment_id), within_s=left_s):
+        own = is_own(work.arm.experiment_id) and not is_asked_of_big(work.arm.experiment_id)
+        async with self._own_share.turn(work.sampling.n, own=own, within_s=left_s):
             if work.task_id in self._cancellations:
                 metrics.cancelled.inc()
                 log.info("cancelled", "not answered: its task was cancelled")

@@ -75,6 +75,10 @@ COMMANDS = {
         "Programs that answer tasks in sandboxes: list, install what they require, compare; try, promote, rollback."
     ),
     "adapters": "Versions of the adapters: list, show, diff; promote, rollback, freeze, reanchor; verify, export, …",
+    "cascade": (
+        "A small model that takes over from a big one by proof: show the share, the saving and the evidence; freeze, "
+        "unfreeze, set."
+    ),
     "broker": "Set up a broker: its users and its queues.",
     "experiment": "Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",
     "token": (
@@ -85,8 +89,8 @@ COMMANDS = {
     "tools": "Tools for agents on one workspace: list, call, serve over MCP; verify their audit.",
     "audit": "The audit of the API: a line for every change and every refusal, each chained to the one before.",
 }
-"""By name: what it is for. It is the function, or the group of commands, of that name in services/cli/<name>.py,
-or in services/cli/<name>/command.py where it has more files."""
+"""The purpose of each command by its name. A command is the function, or the group of commands, of that name in
+services/cli/<name>.py, or in services/cli/<name>/command.py where it has more files."""
 
 ELSEWHERE = {"try": ("services.cli.trying", "trying"), "demo": ("demos", "demo")}
 """Module and function of commands that are named otherwise, or that lie elsewhere."""

@@ -9,14 +9,12 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.topology import FEEDBACK
+from ratchet.client import Fleet
 from ratchet.logs.names import START_OFFSETS
 from ratchet.service.errors import NotFound
 from schemas.messages.base import Metadata, explain
 from schemas.messages.feedback import Feedback
 from services.cli.fleet.folder import FleetAccess
-from services.cli.fleet.queues import publish
 from services.cli.result import find_task
 from services.cli.terminal import UsageError, print_raw, say
 
@@ -89,5 +87,6 @@ def is_known(access: FleetAccess, feedback: Feedback) -> bool:
 
 
 def publish_feedback(access: FleetAccess, feedback: Feedback) -> None:
-    """Returns once the broker has it. Raises BusError, CommandError where no fleet ever was."""
-    publish(access, FEEDBACK, feedback, derived_id(feedback.feedback_id or "", "feedback"))
+    """Returns once the broker has it. Raises BusError, FleetError."""
+    with Fleet(access.amqp_url, namespace=access.namespace, replies=False) as fleet:
+        fleet.feedback(**{name: value for name, value in feedback if name in feedback.model_fields_set})

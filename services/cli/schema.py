@@ -144,6 +144,7 @@ ROUTERS = {
         "services.orchestrator.api.agreement:agreement_router",
         "services.orchestrator.api.page:page_router",
         "services.orchestrator.api.adapters:adapters_router",
+        "services.orchestrator.api.cascades:cascades_router",
         "services.orchestrator.api.experiments:experiments_router",
         "services.orchestrator.api.programs:programs_router",
         "services.orchestrator.api.rollouts:rollouts_router",
@@ -155,7 +156,7 @@ ROUTERS = {
         "services.orchestrator.api.fleet:log_router",
     ),
 }
-"""Of each service, found by name: what is shared imports no process. Nothing is started: a router is made with nothing
+"""The routers of each service, found by name, since what is shared imports no process. A router is made with nothing
 behind it, since a document needs only its routes. That they are those of the real services is a test.
 """
 

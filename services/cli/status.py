@@ -17,6 +17,7 @@ from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
+from services.cli.cascade.view import cascade_lines
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetFolder, FleetRecord
 from services.cli.fleet.processes import supervisor_process
 from services.cli.fleet.queues import QueueDepth, queue_depths
@@ -136,6 +137,8 @@ class StatusReport:
     learning: tuple[LearningRow, ...] = ()
     held_up: tuple[HeldUpRow, ...] = ()
     unaudited: tuple[UnauditedRow, ...] = ()
+    cascades: tuple[Mapping[str, Any], ...] = ()
+    """The views that `/v1/cascades` tells."""
 
     @property
     def healthy(self) -> bool:
@@ -170,6 +173,7 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
         tuple(learning_rows(glance)) if learns else (),
         tuple(HeldUpRow(agent_id, one.name, one.sentence) for agent_id, one in held_up(glance)),
         tuple(unaudited_rows(glance)),
+        tuple(one["cascade"] for one in (glance["agents"] if glance else ()) if one.get("cascade")),
     )
 
 
@@ -313,6 +317,7 @@ def render_status(report: StatusReport) -> Group:
         Text(f"{one.agent_id}: program {one.program} answers" + (f", {one.tried} is tried" if one.tried else ""))
         for one in report.programs
     ]
+    parts += [Text(line) for one in report.cascades for line in cascade_lines(one)]
     parts += [
         Text(
             f"{one.agent_id}: {one.groups:,} groups to learn from since the last training; `ratchet train` needs "

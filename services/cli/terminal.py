@@ -52,7 +52,7 @@ def exit_code(error: Exception) -> ExitCode:
 
 
 INTERRUPTED = 130
-"""Of a command that Ctrl-C ended, as a shell has it."""
+"""Exit code of a command that Ctrl-C ended, as a shell has it."""
 
 
 class FaultsAsSentences(TyperGroup):

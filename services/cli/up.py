@@ -63,6 +63,14 @@ def up(
         ),
     ] = "",
     manager: Annotated[bool, typer.Option(help="With a manager, which takes jobs: `ratchet jobs`.")] = False,
+    big: Annotated[
+        str,
+        typer.Option(
+            envvar="RATCHET_BIG_MODEL",
+            help="A bigger model that answers in place of the first agent until that one is proved to do as well: a "
+            "folder, a hub name, or the URL of an OpenAI-compatible server; none if not given.",
+        ),
+    ] = "",
     timeout: Annotated[float, typer.Option(help="Seconds to wait until all are ready.")] = 180.0,
 ) -> None:
     """Start the fleet on this machine and wait until it works.
@@ -87,6 +95,7 @@ def up(
         no_scorer=no_scorer,
         programs=programs,
         manager=manager,
+        big="" if engine == "openai" else big,
     )
     if options.known_models and "likelihood" in scorer and not no_scorer and judge_model == JUDGE_MODEL:
         say(f"warning: {JUDGE_MODEL} can judge nothing but the demo's task: name a scorer, such as verifier:json")

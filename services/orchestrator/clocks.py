@@ -1,4 +1,4 @@
-"""What is done again and again while the orchestrator works, each thing in its own time; and what fails of it."""
+"""The work that is done again and again while the orchestrator runs, each in its own time; and what fails of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Clocks:
         return bool(self._ticking)
 
     def trouble(self) -> str | None:
-        """What fails, as a sentence; None if all goes well."""
+        """Return what fails, as a sentence; None if all goes well."""
         return next(iter(self._troubles.values()), None)
 
     async def stop(self) -> None:

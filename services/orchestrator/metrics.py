@@ -1,4 +1,4 @@
-"""What the orchestrator counts, for Prometheus."""
+"""The counters of the orchestrator, for Prometheus."""
 
 from __future__ import annotations
 
@@ -94,6 +94,17 @@ audit_discordance = Gauge(
 judge_noise = Gauge("ratchet_judge_noise", "Standard deviation of the anchors' changes around their mean.", ["agent"])
 judge_distrusted = Gauge("ratchet_judge_distrusted", "1 while the scorer has drifted and training waits.", ["agent"])
 swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
+cascade_share = Gauge("ratchet_cascade_share", "Share of the tasks that the small model may answer.", ["agent"])
+cascade_tasks = Counter(
+    "ratchet_cascade_tasks_total", "Routed tasks, by whose answer the user got: small, big or nobody.", ["agent", "by"]
+)
+cascade_cost = Gauge(
+    "ratchet_cascade_cost",
+    "Cost since the cascade began, of the small and the big model, and what the big one alone would have cost.",
+    ["agent", "model"],
+)
+cascade_e_value = Gauge("ratchet_cascade_e_value", "Evidence on the cascade: not_worse, worse.", ["agent", "test"])
+cascade_threshold = Gauge("ratchet_cascade_threshold", "E-value at which the small model's share rises.", ["agent"])
 decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
 
 MOVES: tuple[str, ...] = tuple(kind.model_fields["kind"].default for kind in get_args(get_args(Move)[0]))

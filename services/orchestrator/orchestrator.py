@@ -48,6 +48,7 @@ from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.result import Result
 from schemas.messages.work import Arm, Work
+from schemas.records.audit import AuditedTask
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.api.agreement import agreement_router
@@ -62,6 +63,8 @@ from services.orchestrator.api.tasks import tasks_router
 from services.orchestrator.approvals.approval_service import ApprovalLog, ApprovalService
 from services.orchestrator.auditing.audits import AuditLog, Audits
 from services.orchestrator.auditing.labels import Calibrations, LabelLog
+from services.orchestrator.cascade.agent_cascade import AgentCascade
+from services.orchestrator.cascade.cascades import Cascades
 from services.orchestrator.clocks import Clocks
 from services.orchestrator.feedback.feedback_service import FeedbackLog, FeedbackService
 from services.orchestrator.ledger.keyed_log import KeyedLogSettings
@@ -106,6 +109,7 @@ WATCH_EVERY_S = 0.5
 NEWS_EVERY_S = 0.25
 AUDIT_EVERY_S = 0.25
 APPROVALS_EVERY_S = 0.5
+CASCADE_EVERY_S = 0.1
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
 STORAGE_EVERY_S = 2.0
@@ -120,7 +124,7 @@ def now() -> datetime:
 
 
 class Orchestrator:
-    """Whoever leads the logs folder works; any other instance waits for it (ratchet/logs/leadership.py)."""
+    """An orchestrator works while it leads the logs folder, and waits otherwise (ratchet/logs/leadership.py)."""
 
     name = "orchestrator"
 
@@ -184,6 +188,7 @@ class Orchestrator:
             read_registry=self._read_registry,
             samples=lambda agent_id: self._samples[agent_id].draw(),
             senders=senders,
+            admitted=self._note_admitted,
         )
         self._news = RewardBroadcaster(bus, now)
         kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)
@@ -219,8 +224,32 @@ class Orchestrator:
             settings.audits,
             logs_dir=settings.logs_dir,
             on_logged=self._calibrations.add_verdict,
+            on_pair=self._note_verdict,
             clock=clock,
             seconds=seconds,
+        )
+        self._cascades = Cascades(
+            {
+                agent: AgentCascade(
+                    arms[agent],
+                    arms[big],
+                    settings.cascades,
+                    self._store,
+                    self.ledger,
+                    self._audit_log,
+                    self._read_registry,
+                    logs_dir=settings.logs_dir,
+                    clock=clock,
+                )
+                for agent, big in settings.cascades.big.items()
+            },
+            self.ledger,
+            self._audits,
+            lambda: self._settler,
+            self._intake.ask,
+            self._send_again,
+            logs_dir=settings.logs_dir,
+            clock=clock,
         )
         self._settler = Settler(
             self.ledger,
@@ -231,6 +260,7 @@ class Orchestrator:
             agents=settings.agents,
             kept=kept,
             second_verdict=self._audits.take,
+            router=self._cascades,
         )
         self._task_service = TaskService(bus, self._intake, self._settler, self.ledger, self._waits)
         self._chat_service = ChatService(
@@ -255,6 +285,7 @@ class Orchestrator:
             self._promoters,
             self._replicas,
             self._samples,
+            self._cascades.agents,
             self.trouble,
             kept.trouble,
             self._read_registry,
@@ -348,6 +379,10 @@ class Orchestrator:
         lines = await asyncio.to_thread(logged_lines, self._settings.logs_dir, known)
         return (work, lines) if lines and not names_its_own(work) else None
 
+    async def _send_again(self, task_id: str) -> None:
+        if (known := self.ledger.find(task_id)) is not None:
+            await self._intake.send_again(known)
+
     async def _read_registry(self, agent_id: str) -> None:
         """Has the agent's tasks, and what is told of it, go by the registry as it is now; where that fails, the next
         turn tells."""
@@ -402,6 +437,7 @@ class Orchestrator:
         for promoter in self._promoters.values():
             await promoter.start()
         await self._audits.start()
+        await self._cascades.start()
         for anchors in self._anchors.values():
             anchors.start()
         for agent_id, samples in self._samples.items():
@@ -421,6 +457,8 @@ class Orchestrator:
         start("reward-news", self._news.flush, NEWS_EVERY_S)
         start("approvals", self._approvals.turn, APPROVALS_EVERY_S)
         start("audits", self._audits.turn, AUDIT_EVERY_S)
+        if self._cascades.agents:
+            start("cascades", self._cascades.turn, CASCADE_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("quality-gauges", self._api.quality.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
@@ -471,6 +509,12 @@ class Orchestrator:
 
     # --- what it hears ---------------------------------------------------------------------------------------------
 
+    def _note_admitted(self, work: Work) -> None:
+        self._cascades.note_admitted(work)
+
+    def _note_verdict(self, verdict: AuditedTask) -> None:
+        self._cascades.note_verdict(verdict)
+
     def _closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
         self._own_tasks.closed(work.task_id, lines)
         self._news.add(work.agent_id, lines)
@@ -485,6 +529,7 @@ class Orchestrator:
                 self._promoters[mate.agent_id].training.closed(lines)
             self._anchors[work.agent_id].closed(lines, work)
             self._audits.consider(work, lines)
+        self._cascades.note_closed(work, lines)
 
     async def _trained(self, delivery: Delivery) -> None:
         trained = decode_delivery(AdapterTrained, delivery)
@@ -539,6 +584,7 @@ class Orchestrator:
             if self._settings.adaptive.adapts:
                 self.ledger.index.write_note(f"samples/{agent_id}", samples.note())
             metrics.samples_now.labels(agent_id).set(samples.count())
+        self._cascades.write_notes()
         self.ledger.commit()
 
     async def _check_storage(self) -> None:
@@ -554,7 +600,7 @@ class Orchestrator:
             raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None
 
     async def _sweep(self) -> None:
-        """What was answered in time is settled first, however long it waited."""
+        """Settle what was answered in time first, however long it waited."""
         if await self._backlog.is_cleared():
             await self._expire_overdue()
         index = self.ledger.index

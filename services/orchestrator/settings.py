@@ -1,7 +1,8 @@
-"""What the orchestrator can be told."""
+"""The orchestrator's settings, on top of the fleet's."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -10,13 +11,18 @@ from pydantic import Field, ValidationInfo, field_validator
 from ratchet.logs.lessons import Baseline
 from ratchet.service.settings import FleetSettings, pairs
 from schemas.messages.work import Sampling
+from schemas.records.cascade import CascadePlanRecord
 from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRule
 
 if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
     from services.orchestrator.auditing.audits import AuditPolicy
+    from services.orchestrator.cascade.agent_cascade import CascadePolicy
     from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
     from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
     from services.orchestrator.training.trigger import TrainingPolicy
+
+
+PRICE = re.compile(r"\d{1,9}(\.\d{1,6})?/\d{1,9}(\.\d{1,6})?")
 
 
 class OrchestratorSettings(FleetSettings):
@@ -195,6 +201,37 @@ class OrchestratorSettings(FleetSettings):
         description="Mean change of the anchors' scores that is no drift yet. Keep it at half the judge's noise or "
         "above.",
     )
+    cascade: str = Field(
+        "",
+        description="Agents in whose place a bigger one answers until they are proved to do as well, as small=big, by "
+        "comma; both are agents of the fleet. Nobody if not set.",
+    )
+    cascade_margin: float = Field(
+        0.02, gt=0, lt=0.5, description="Loss of score against the big model alone that must be ruled out."
+    )
+    cascade_audit: float = Field(
+        0.1, gt=0, le=1, description="Share of the tasks that both models may answer, for evidence."
+    )
+    cascade_route_by: Literal["score", "agreement"] = Field(
+        "score",
+        description="What says that the small model may answer: the best score of its group; or agreement, the share "
+        "of the group that says the same, where no scorer sees references.",
+    )
+    cascade_on_failure: Literal["small", "wait"] = Field(
+        "small",
+        description="What becomes of a task that the big model doesn't answer: small, the user gets the small model's "
+        "best answer, and is told so; wait, it waits until its deadline.",
+    )
+    cascade_timeout_s: float = Field(
+        60.0, gt=0, description="Seconds that the big model may take, with RATCHET_CASCADE_ON_FAILURE=small."
+    )
+    cascade_prices: str = Field(
+        "",
+        description="Prices of a million prompt tokens and a million sampled ones, by agent: small=0/0, big=2.50/10.",
+    )
+    cascade_daily_cap: float = Field(
+        0.0, ge=0, description="The most that a big model may cost on one day (UTC), at these prices; 0: no cap."
+    )
     keep_adapters: int = Field(
         5, ge=1, description="Newest adapter folders kept for each agent, besides those in use or still to be tried."
     )
@@ -207,6 +244,38 @@ class OrchestratorSettings(FleetSettings):
             if not name or agent not in agents:
                 raise ValueError(f"{name}={agent} names no agent: write <name>=<agent>; there are {', '.join(agents)}")
         return chat_models
+
+    @field_validator("cascade")
+    @classmethod
+    def _name_both_models(cls, cascade: str, info: ValidationInfo) -> str:
+        agents = info.data.get("agents", ())
+        for small, big in pairs(cascade).items():
+            if small not in agents or big not in agents or small == big:
+                raise ValueError(f"{small}={big}: write two agents of the fleet, which has {', '.join(agents)}")
+        return cascade
+
+    @field_validator("cascade_prices")
+    @classmethod
+    def _are_prices(cls, prices: str) -> str:
+        for agent, text in pairs(prices).items():
+            if not PRICE.fullmatch(text):
+                raise ValueError(f"{agent}={text} is no price: write big=2.50/10, for a million tokens each")
+        return prices
+
+    @property
+    def cascades(self) -> CascadePolicy:
+        from services.orchestrator.cascade.agent_cascade import CascadePolicy
+        from services.orchestrator.cascade.spending import TokenPrice
+
+        return CascadePolicy(
+            big=pairs(self.cascade),
+            plan=CascadePlanRecord(margin=self.cascade_margin, alpha=self.experiment_alpha, audit=self.cascade_audit),
+            prices={agent: TokenPrice.read(text) for agent, text in pairs(self.cascade_prices).items()},
+            daily_cap=self.cascade_daily_cap,
+            timeout=timedelta(seconds=self.cascade_timeout_s),
+            waits=self.cascade_on_failure == "wait",
+            by_agreement=self.cascade_route_by == "agreement",
+        )
 
     @property
     def chat_agents(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ log = Log("runner")
 
 LOOK_EVERY_S = 1.0
 LOOK_SHARE = 20
-"""For so many times what a look took, reading what changed included, there is no other one."""
+"""The pause after a look, as a multiple of the time that it took, reading what changed included."""
 
 
 class Revisions:
@@ -27,7 +27,7 @@ class Revisions:
         self._next_look: dict[str, float] = {}
         self._look_s: dict[str, float] = {}
         self.declared: tuple[DeclaredProgram, ...] = ()
-        """Of all agents, as they were looked at last; without those that can't be read."""
+        """Programs of all agents, as they were looked at last; without those that can't be read."""
 
     def of(self, name: str) -> str | None:
         """Return it as of a second ago at most, where a look is quick; None for a program whose folders can't be

@@ -19,6 +19,7 @@ from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import APPROVALS, HIGH_PRIORITY, work_queue
 from ratchet.concurrency.own_share import OwnShare
 from ratchet.logs.best_answer import NOT_THERE, is_censored
+from ratchet.logs.cascaded import is_asked_of_big
 from ratchet.logs.names import is_own
 from ratchet.openai.errors import ServerUnavailable
 from ratchet.programs.declared import Program, Programs
@@ -215,7 +216,8 @@ class RunnerWorker:
             raise Reject(f"this Work is for agent {work.agent_id!r}, which has no programs here")
         task_in_hand.set(work.task_id)
         key = key_of(work)
-        turn = self._own_share.turn(work.sampling.n, own=is_own(work.arm.experiment_id), within_s=self._left_s(work))
+        own = is_own(work.arm.experiment_id) and not is_asked_of_big(work.arm.experiment_id)
+        turn = self._own_share.turn(work.sampling.n, own=own, within_s=self._left_s(work))
         async with turn:
             try:
                 await self._answers.answer(work, delivery.body, lambda: self._respond(work, key, delivery.attempts))

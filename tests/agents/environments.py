@@ -35,6 +35,10 @@ PYTHON = {
     "mini-swe-agent": MINI_SWE_AGENT,
     "smolagents": ("smolagents[openai]==1.26.0",),
     "aider": AIDER,
+    "pydantic-ai": ("pydantic-ai-slim[openai]==2.68.0",),
+    "instructor": ("instructor==1.17.0",),
+    "dspy": ("dspy==3.4.1",),
+    "langchain": ("langchain-openai==1.7.4",),
 }
 NODE = (
     "openai@7.57.0",

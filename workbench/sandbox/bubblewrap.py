@@ -37,7 +37,7 @@ PASSWD = b"root:x:0:0::/:/bin/false\nsandbox:x:1000:1000::/workspace:/bin/sh\n"
 GROUP = b"root:x:0:\nsandbox:x:1000:\n"
 FROM_ETC = ("alternatives", "ld.so.cache")
 HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where bubblewrap and util-linux are looked for, whatever the service's own path says."""
+"""Folders in which bubblewrap and util-linux are looked for, whatever the service's own path says."""
 PATH = "/usr/local/bin:/usr/bin:/bin"
 OF_ROOT = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
@@ -78,13 +78,13 @@ class OpenFiles:
 
 
 def listens_from_inside(job: Job) -> bool:
-    """Where the sandbox has the machine's Python. A root of its own need not have one."""
+    """Tell whether the listener runs inside, by the machine's Python. A root of its own need not have one."""
     return bool(job.listeners) and job.root is None
 
 
 @cache
 def listener_in(python: str) -> tuple[str, ...]:
-    """What runs listener.py; it is none of the files that are seen inside."""
+    """The command that runs listener.py, which is none of the files that are seen inside."""
     return (python, "-I", "-S", "-c", Path(listener.__file__).read_text())
 
 
@@ -175,7 +175,7 @@ def _of_machine(opened: OpenFiles) -> Iterator[str]:
 
 
 def _of_image(root: Path, opened: OpenFiles) -> Iterator[str]:
-    """What lies at its top, each by itself, so that there is room beside it for what a job is given.
+    """Bind each entry at the top of the image by itself, so that there is room beside it for what a job is given.
 
     Links are made as links, which lead nowhere else than inside. Raises SandboxError.
     """

@@ -23,7 +23,7 @@ from workbench.sandbox.process_tree import started
 
 NEEDED = ("memory", "pids")
 COUNTED = "cpuacct"
-"""Of version 1; version 2 counts in every group."""
+"""The controller of version 1 that counts CPU time; version 2 counts in every group."""
 PREFIX = "ratchet-sandbox-"
 EMPTY_WITHIN_S = 5.0
 FORGOTTEN_AFTER_S = 86_400.0
@@ -37,12 +37,12 @@ class RunGroup(Protocol):
         """Move processes into it. Raises OSError."""
 
     def cpu_s(self) -> float:
-        """Of all that ever ran in it; 0 where that is not counted."""
+        """CPU time of all that ever ran in it; 0 where that is not counted."""
 
     def peak_bytes(self) -> int: ...
 
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel ended one of its processes for want of memory."""
+        """Tell whether the kernel ended one of its processes for want of memory."""
 
     def remove(self) -> None:
         """Kill what is left in it and wait until it is empty. Raises OSError where it does not become empty."""
@@ -50,7 +50,7 @@ class RunGroup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """Where groups can be made: one folder of version 2, or one for each controller of version 1."""
+    """The place at which groups can be made: one folder of version 2, or one for each controller of version 1."""
 
     version: int
     folders: tuple[Path, ...]
@@ -138,7 +138,7 @@ def _below(mount: Path, path: str) -> Path | None:
 
 
 def _mounts() -> dict[str, Path]:
-    """Where each controller of version 1 is mounted; version 2 under the empty name."""
+    """The folder in which each controller of version 1 is mounted; version 2 has the empty name."""
     found = dict[str, Path]()
     with suppress(OSError):
         for line in MOUNTS.read_text().splitlines():

@@ -23,7 +23,7 @@ ENOSYS = 38
 
 
 def profile() -> dict[str, Any]:
-    """As Docker and Kubernetes read it. clone3 is ENOSYS, so that C libraries take clone, whose flags a filter sees;
+    """The profile for Docker and Kubernetes. clone3 is ENOSYS, so that C libraries take clone, whose flags can be seen;
     said twice, for an engine before Docker 23 passes the default over, answers EPERM, and no thread can be started."""
     return {
         "defaultAction": "SCMP_ACT_ERRNO",

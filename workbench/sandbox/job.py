@@ -1,4 +1,4 @@
-"""What is run in a sandbox, and what came of it."""
+"""A job for a sandbox, and its result."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class SandboxRefused(SandboxError):
 
 
 class End(Enum):
-    """How a run ended."""
+    """The ways in which a run ends."""
 
     EXITED = "exited"
-    """By itself; `exit_code` says how."""
+    """It ended by itself; `exit_code` says how."""
     SIGNALLED = "signalled"
-    """By a signal that nobody here sent, such as SIGSEGV."""
+    """It was ended by a signal that nobody here sent, such as SIGSEGV."""
     WALL_TIME = "wall_time"
     CPU_TIME = "cpu_time"
     MEMORY = "memory"
@@ -42,7 +42,7 @@ class End(Enum):
     FILES = "files"
     """It made more files than it may."""
     CANCELLED = "cancelled"
-    """Whoever started it wants it no more."""
+    """It was called off by its caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Job:
 
 
 _NO_STEPS = frozenset(("", ".", ".."))
-"""What no path of a tree has between two slashes."""
+"""Names that no path of a tree has between two slashes."""
 
 
 def require_inside(path: str) -> None:

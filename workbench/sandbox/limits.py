@@ -1,4 +1,4 @@
-"""What one run may use. Each limit ends the run with a reason of its own."""
+"""The limits of one run. Each limit ends the run with a reason of its own."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Limits:
     processes: int = 64
     """Threads are counted."""
     output_bytes: int = MIB
-    """Of stdout and stderr together."""
+    """Bytes of stdout and stderr together."""
     file_bytes: int = 64 * MIB
-    """Of the largest file."""
+    """Bytes of the largest file."""
     workspace_bytes: int = 64 * MIB
-    """Of the workspace; the folder for temporary files and shared memory get as much each."""
+    """Bytes of the workspace; the folder for temporary files and shared memory get as much each."""
     files: int = 20_000
-    """In each of the three; empty ones cost the kernel memory that their sizes don't show."""
+    """Files in each of the three; empty ones cost the kernel memory that their sizes don't show."""
     open_files: int = 256
-    """Of each process."""
+    """Open files of each process."""
     collected_bytes: int = 16 * MIB
-    """Of all files that come out together."""
+    """Bytes of all files that come out together."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

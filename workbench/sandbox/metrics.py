@@ -1,4 +1,4 @@
-"""What Prometheus is told of the sandbox, by each service that needs one."""
+"""Metrics of the sandbox, by each service that needs one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the self-test runs, inside the sandbox and outside: each attack says whether it got through.
+"""The attacks that the self-test runs, inside the sandbox and outside: each attack says whether it got through.
 
 The standard library alone, for it is sent into the sandbox as text. Its argument is JSON: what there is to be reached.
 """
@@ -54,7 +54,7 @@ def processes(target: dict[str, Any]) -> bool:
 
 
 def descriptors(_: dict[str, Any]) -> bool:
-    """By what they are of: there may be no /proc that says their names."""
+    """Look for leaked descriptors by their devices: there may be no /proc that has their names."""
     return any(_is_of(one, LEAKED) for one in range(3, 256))
 
 

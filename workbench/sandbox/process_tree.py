@@ -1,4 +1,4 @@
-"""What the processes of a run use, read off /proc while they run."""
+"""Memory and CPU time of the processes of a run, read off /proc while they run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MEMORY = (b"VmRSS:", b"VmPTE:")
-"""Of /proc/PID/status, in KiB."""
+"""Fields of /proc/PID/status, in KiB."""
 SOCKET_BYTES = 256 * 1024
 """That a socket inside holds of what nobody has read, but for TCP: syscalls.py keeps its buffers as they are."""
 CPU_FIELDS = slice(11, 15)
@@ -43,7 +43,7 @@ class Usage(NamedTuple):
 
 
 def usage(root: int) -> Usage:
-    """Of a process and all below it; what ends meanwhile counts as nothing. Not of the first process's own set-up.
+    """Usage of a process and all below it, without the first one's own set-up; what ends meanwhile counts as nothing.
 
     Raises ValueError where what the kernel says of a process can't be read.
     """
@@ -75,7 +75,7 @@ def started(pid: int) -> str:
 
 
 def _fields(pid: int) -> list[str]:
-    """Of /proc/PID/stat, counted after the name in parentheses, which may be any bytes: the process chooses it."""
+    """Fields of /proc/PID/stat after the name in parentheses, which the process chooses: it may be any bytes."""
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
 
 

@@ -1,4 +1,4 @@
-"""Why bubblewrap does not work on a machine, and what mends it. `sentence` is pure; `look` reads what it goes by."""
+"""The reason why bubblewrap does not work here, and what mends it. `sentence` is pure; `look` reads what it goes by."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IN_A_POD = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a kernel and a container allow. None where the setting does not exist."""
+    """The settings of a kernel and a container. None where the setting does not exist."""
 
     missing: Sequence[str] = ()
     most_user_namespaces: int | None = None
@@ -43,7 +43,7 @@ def look(missing: Sequence[str]) -> Machine:
 
 
 def sentence(machine: Machine, said: str) -> str:
-    """What failed, and what to type. `said` is what bubblewrap or the self-test said."""
+    """Return what failed, and what to type. `said` is what bubblewrap or the self-test said."""
     return f"{said}. {_mended_by(machine, said)}; {MORE}"
 
 

@@ -341,7 +341,7 @@ class _Run:
             del self._open[descriptor]
 
     def _drain(self) -> None:
-        """What is in the pipes when everybody is gone, up to the limit."""
+        """Read what is in the pipes when everybody is gone, up to the limit."""
         while self._wrote <= self._job.limits.output_bytes and (found := ready(self._open)):
             for descriptor in found:
                 self._read(descriptor)
@@ -384,7 +384,7 @@ class _Run:
                 os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
 
     def judged(self, end: End) -> Result:
-        """How it ended, where that is not the watch's own doing.
+        """Return the end of the run, where that is not the watch's own doing.
 
         Raises SandboxError where bubblewrap was ended by a signal: that came from outside, for nothing inside sees it.
         """

@@ -30,14 +30,14 @@ AROUND = {
 }
 NO_PROC = "proc on /newroot/proc"
 READ_ONLY_PROC = "max_user_namespaces"
-"""What bubblewrap names where it may not mount a /proc, or write to the one there is."""
+"""The path that bubblewrap names where it may not mount a /proc, or write to the one there is."""
 SHOWN_S = 60.0
 """A refusal is shown to Prometheus for so long before the service ends: a few of its looks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What holds the runs on this machine, for people."""
+    """The limits on the runs on this machine, for people."""
 
     isolation: str
     limits: str
@@ -98,8 +98,8 @@ class Sandbox:
 
     @classmethod
     async def opened_or_shown(cls, settings: SandboxSettings, shown_s: float = SHOWN_S) -> Self:
-        """As `opened`. In a container a refusal is a metric for a minute before it is raised, for nobody is there who
-        reads why the process ended."""
+        """Open a sandbox as `opened` does. In a container a refusal is a metric for a minute before it is raised, since
+        nobody is there who reads why the process ended."""
         try:
             return await asyncio.to_thread(cls.opened, settings)
         except SandboxRefused as error:
@@ -138,7 +138,7 @@ class Sandbox:
             return run(job, self._programs, self._cgroups, stop, own_proc=self._own_proc)
 
     async def run(self, job: Job, called_off: asyncio.Event | None = None) -> Result:
-        """As `run_blocking`. Cancelled, it ends the run and returns to its caller only when nothing is left of it.
+        """Run the job as `run_blocking` does. Cancelled, it ends the run and returns when nothing is left of it.
         `called_off`, once set, ends the run too, and what it left is in the result."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Result] = loop.create_future()

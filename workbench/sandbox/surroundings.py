@@ -1,4 +1,4 @@
-"""What stands around bubblewrap: nothing in particular, a container that holds nothing, or one with its own kernel.
+"""The surroundings of bubblewrap: nothing in particular, a container that holds nothing, or one with its own kernel.
 
 `look` reads what this process is in, `faults` says what is missing, and is pure. What only the machine outside knows,
 such as whether a network policy holds or how many processes the container may have, can't be seen from here.
@@ -34,7 +34,7 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What holds this process. `has_filter`: of system calls, by the kernel it sees."""
+    """The confinement of this process. `has_filter`: of system calls, by the kernel it sees."""
 
     user: int
     capabilities: frozenset[int]
@@ -46,7 +46,7 @@ class Surroundings:
 
 
 def faults(isolation: Isolation, found: Surroundings) -> list[str]:
-    """What is missing, each with what mends it; none where bubblewrap is to stand alone."""
+    """Return what is missing, each with what mends it; none where bubblewrap is to stand alone."""
     return list(_faults(isolation, found))
 
 
@@ -84,7 +84,7 @@ def look() -> Surroundings:
 
 
 def has_filter() -> bool:
-    """Whether a seccomp filter is in force, as in Docker's default container. Asks the kernel: /proc may be masked."""
+    """Ask the kernel whether a seccomp filter is in force, as in Docker's default container: /proc may be masked."""
     return bool(ctypes.CDLL(None).prctl(GET_SECCOMP, 0, 0, 0, 0) == FILTERED)
 
 

@@ -1,4 +1,4 @@
-"""Which system calls a sandboxed process may make, and the filters that hold it to them.
+"""The system calls that a sandboxed process may make, and the filters that hold it to them.
 
 A list of what is allowed: a call that the next kernel brings is refused until somebody has thought about it. What is
 refused is answered with ENOSYS, after which programs and C libraries fall back. There is no namespace, mount, tracing,

@@ -38,10 +38,10 @@ Row = dict[Name, Value]
 HEADER = b"SQLite format 3\0"
 WAL = 2
 LOCK_BYTES = (0x40000000, 512)
-"""Where SQLite locks a file: PENDING, RESERVED and SHARED."""
+"""The bytes at which SQLite locks a file: PENDING, RESERVED and SHARED."""
 CHILD = Path(__file__).parent / "sqlite_child.py"
 OWN_MEMORY = 128 * MIB
-"""What a child needs besides what a database and its changes may."""
+"""Memory that a child needs besides what a database and its changes may."""
 ENDED_AFTER_S = 1.0
 """After a statement's time, where it did not end by itself."""
 

@@ -168,7 +168,7 @@ HEREDOC = re2.compile(r"(?:^|[ \t])[0-9]*<<")
 
 
 def dockerfile_faults(text: str, base_images: tuple[str, ...]) -> list[str]:
-    """Why a Dockerfile is not built: what would have the engine ask other machines, or leave the build. Pure."""
+    """List why a Dockerfile is not built: what would have the engine ask other machines, or leave the build. Pure."""
     instructions, faults = _instructions(text)
     stages = list[str]()
     for line in instructions:
@@ -263,7 +263,7 @@ def _context(tree: Tree, policy: Policy, folder: str, dockerfile: str) -> bytes:
 
 
 async def _ours(at: Workshop, container: str) -> dict[str, Any]:
-    """What the engine says of a container. Raises ToolError where it does not carry the label."""
+    """Return what the engine says of a container. Raises ToolError where it does not carry the label."""
     seen: dict[str, Any] = await _json(at, "GET", f"/containers/{container}/json")
     _id(seen)
     if at.policy.docker.label not in ((seen.get("Config") or {}).get("Labels") or {}):
@@ -274,7 +274,7 @@ async def _ours(at: Workshop, container: str) -> dict[str, Any]:
 
 
 def _rights(seen: Mapping[str, Any]) -> list[str]:
-    """What a container has of the host, by name. Pure."""
+    """List what a container has of the host, by name. Pure."""
     host = seen.get("HostConfig") or {}
     found = ["Privileged"] if host.get("Privileged") else []
     found += [name for name in CAPABILITIES if host.get(name)]
@@ -376,7 +376,7 @@ def _text(seen: Mapping[str, Any], name: str) -> str:
 
 
 def _said(raw: bytes, *, tty: bool) -> str:
-    """What a container wrote. Without a terminal the engine sends frames: stream, length (4 bytes), content."""
+    """Return what a container wrote. Without a terminal the engine sends frames: stream, length (4 bytes), content."""
     if tty:
         return raw.decode(errors="replace")
     said, at = bytearray(), 0

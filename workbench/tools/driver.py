@@ -37,7 +37,7 @@ def unpack(order: dict[str, Any], stream: BinaryIO) -> None:
 
 
 def own_config(tree: str) -> None:
-    """In place of the repository's configuration what may be kept of it."""
+    """Replace the repository's configuration by what may be kept of it."""
     place = os.path.join(tree, ".git", "config")
     read = subprocess.run(
         ["git", "config", "--file", place, "--no-includes", "--null", "--list"],
@@ -65,7 +65,7 @@ def own_config(tree: str) -> None:
 
 
 def seen(tree: str) -> dict[str, tuple[Any, ...]]:
-    """Of each path its kind, and what tells whether it was changed."""
+    """The kind of each path, and what tells whether it was changed."""
     found: dict[str, tuple[Any, ...]] = {}
     waiting = [""]
     while waiting:

@@ -287,7 +287,7 @@ def _text(raw: bytes, path: str) -> str:
 
 
 def _bytes(content: str, path: str, most: int) -> bytes:
-    """Of a text that is to be written to the path. Raises ToolError where that may not be."""
+    """Bytes of a text that is to be written to the path. Raises ToolError where that may not be."""
     require_not_git(path)
     try:
         raw = content.encode()

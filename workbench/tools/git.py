@@ -206,7 +206,7 @@ async def git_stash(
 
 
 async def _git(at: Workshop, *arguments: str, changes: bool = False, may_fail: bool = False) -> str:
-    """What it says. Raises ToolError with git's words; with `may_fail` the answer is empty then."""
+    """Run git and return what it says. Raises ToolError with git's words; with `may_fail` the answer is empty then."""
     repository = await at.look(at.tree.find, ".git")
     if repository is None or repository.kind != "folder":
         why = "is not there" if repository is None else f"is a {repository.kind}, which leads elsewhere"
@@ -243,7 +243,7 @@ def _is_no_other_repository(path: str) -> bool:
 
 
 def _clean(at: Workshop, paths: tuple[str, ...] | str | None) -> list[str]:
-    """As git takes them. Raises ToolError for what lies in git's own folder or leads out."""
+    """Return paths as git takes them. Raises ToolError for what lies in git's own folder or leads out."""
     given = (paths,) if isinstance(paths, str) else paths or ()
     require_not_git(*given)
     return [at.tree.clean(path) for path in given]

@@ -30,7 +30,7 @@ def compiled(pattern: str, *, literal: bool = False, ignore_case: bool = False) 
 
 
 def matcher(glob: str) -> Callable[[str], bool]:
-    """Of paths: `*` and `?` stay within a name, `**` goes over folders; one without a slash is of the name alone."""
+    """Return a test of paths: `*` and `?` stay in a name, `**` goes over folders; a name alone fits any folder."""
     parts, at = list[str](), 0
     while at < len(glob):
         if glob.startswith("**/", at):

@@ -1,4 +1,4 @@
-"""What an operation is: a function whose signature is its JSON Schema and whose docstring is what a model reads."""
+"""An operation: a function whose signature is its JSON Schema and whose docstring is what a model reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Count = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class ToolError(WorkbenchError):
-    """What a model did or asked for can't be done: the sentence says what was wrong and what to do.
+    """A refusal of what a model did or asked for: the sentence says what was wrong and what to do.
 
     `kind` is one of arguments, policy, not_found, conflict, limit, failed, ours.
     """
@@ -53,7 +53,7 @@ class Decision(Enum):
 
 
 class Effect(Enum):
-    """What an operation does, by which a policy decides that does not name it."""
+    """The effect of an operation, by which a policy decides that does not name it."""
 
     READS = "reads the workspace"
     WRITES = "writes inside the workspace"

@@ -119,7 +119,7 @@ def _lines(text: str) -> list[str]:
 
 
 class _Places:
-    """Where lines stand in a text. A hunk is found in time linear in the text, and all of them together have a bound:
+    """The places of lines in a text. A hunk is found in time linear in the text, and all of them together have a bound:
     `find` of a string takes linear time, and from the end it does in the reversed string."""
 
     def __init__(self, text: str) -> None:

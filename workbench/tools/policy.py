@@ -1,4 +1,4 @@
-"""What may be done, to whom, and how much of it: a file in TOML, every entry of which has a safe default.
+"""The policy of tools: a file in TOML, every entry of which has a safe default.
 
 [operations]
 http_get = "allow"            # allow, ask or deny; by name
@@ -31,7 +31,7 @@ class _Part(BaseModel):
 
 
 class Limits(_Part):
-    """Of every operation."""
+    """Limits of every operation."""
 
     answer_characters: int = Field(16_000, ge=500, le=48_000, description="Of what a model reads of an answer.")
     seconds: Seconds = Field(300.0, description="Of any call, whatever it does.")
@@ -41,7 +41,7 @@ class Limits(_Part):
 
 
 class Tests(_Part):
-    """How a project's tests are run."""
+    """Settings of the project's tests."""
 
     seconds: Seconds = Field(120.0, description="Wall clock of one run.")
     memory_bytes: Bytes = Field(1024 * MIB, description="Of one run.")
@@ -52,7 +52,7 @@ class Tests(_Part):
 
 
 class Http(_Part):
-    """Which servers may be asked."""
+    """Servers that may be asked."""
 
     hosts: tuple[str, ...] = Field(("*",), description="Names, or *.name for all below one; * for all.")
     ports: tuple[int, ...] = Field((80, 443), description="TCP ports.")

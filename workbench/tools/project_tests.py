@@ -59,7 +59,7 @@ class Kind:
 
 
 def read_pytest(output: str) -> Outcome:
-    """Of `-v --durations=0`: a line for each test, and one for each time that was measured."""
+    """Parse the output of `-v --durations=0`: a line for each test, and one for each time that was measured."""
     passed, skipped, failed, seconds, names = 0, 0, list[str](), dict[str, float](), list[str]()
     for line in output.splitlines():
         if found := _PYTEST.match(line):
@@ -97,7 +97,7 @@ _UNITTEST = re2.compile(r"^(\w+) \(([\w.]+)\).* \.\.\. (ok|FAIL|ERROR|skipped.*|
 
 
 def read_tap(output: str) -> Outcome:
-    """Of node's reporter `tap`: subtests are indented, and counted where they have none of their own."""
+    """Parse node's reporter `tap`: subtests are indented, and counted where they have none of their own."""
     passed, skipped, failed, seconds, names, last = 0, 0, list[str](), dict[str, float](), list[str](), ""
     for line in output.splitlines():
         if found := _TAP.match(line):
@@ -123,7 +123,7 @@ _TAP_TIME = re2.compile(r"^ *duration_ms: ([0-9.]+)")
 
 
 def read_go(output: str) -> Outcome:
-    """Of `go test -json`."""
+    """Parse the output of `go test -json`."""
     passed, skipped, failed, seconds, names = 0, 0, list[str](), dict[str, float](), list[str]()
     for line in output.splitlines():
         event = object_of(line)
@@ -159,7 +159,7 @@ _CARGO_LIST = re2.compile(r"^(\S+): test$")
 
 
 def _escaped(name: str) -> str:
-    """For the pattern of a runner that takes one."""
+    """Escape a name for the pattern of a runner that takes one."""
     return "".join(f"\\{one}" if one in r".*+?^${}()|[]\/" else one for one in name)
 
 
@@ -360,7 +360,7 @@ async def _runner(at: Workshop, wanted: Runner | None) -> Runner:
 
 
 def _pytest_packages() -> Path | None:
-    """Where pytest lies, of the Python that /usr/bin/python3 is as well."""
+    """The folder of pytest, of the Python that /usr/bin/python3 is as well."""
     found = importlib.util.find_spec("pytest")
     system = Path(f"/usr/lib/python{sys.version_info.major}.{sys.version_info.minor}")
     return Path(found.origin).parents[1] if found and found.origin and system.is_dir() else None

@@ -24,7 +24,7 @@ TREE = "tree"
 DRIVER = (Path(__file__).parent / "driver.py").read_text(encoding="utf-8")
 MOST_OUTPUT = 4 * MIB
 FROM_GIT = frozenset({"objects", "refs", "logs", "HEAD", "ORIG_HEAD", "index", "packed-refs", "COMMIT_EDITMSG"})
-"""Of a repository's own folder what may come back."""
+"""Names in a repository's own folder that may come back."""
 NOT_INTO_GIT = frozenset({"hooks", "modules", "worktrees", "config.worktree", "attributes", "alternates"})
 """Names in it that don't go in: programs, other repositories, and ways out of this one."""
 LAST = ("index", "packed-refs", "refs", "HEAD")
@@ -55,7 +55,7 @@ class Ran:
     stdout: str
     stderr: str
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Of what it changed, what was not brought back, and why."""
+    """Changed paths that were not brought back, and why."""
 
 
 def in_project(path: str) -> bool:
@@ -174,7 +174,7 @@ def _reply(result: Result) -> tuple[dict[str, Any], memoryview]:
 
 
 def _bring_back(tree: Tree, reply: Mapping[str, Any], contents: memoryview) -> dict[str, str]:
-    """What was changed, into the workspace. Why not, for each path that was not brought back."""
+    """Write what was changed into the workspace. Return why not, for each path that was not brought back."""
     left_out, offset = dict[str, str](), 0
     changes: list[tuple[str, str, int, Any]] = []
     for path, kind, mode, what in reply["entries"]:

@@ -1,4 +1,4 @@
-"""In place of the sandbox, where this process is in one already: an agent that a runner started can open no other.
+"""A stand-in for the sandbox, where this process is in one already: an agent that a runner started can open no other.
 
 A job is then a child in a folder of its own, within the limits that are around it all. Where nothing is around, it is
 refused: no filter of system calls, or a network.
@@ -26,7 +26,7 @@ from workbench.sandbox.surroundings import Surroundings, look
 DEVICES = Path("/proc/net/dev")
 GET_NAME, GET_ADDRESSES = 0x8910, 0x8912
 NAME_BYTES, DEVICE_BYTES = 16, 40
-"""Of a name, and of what the kernel fills in for a device."""
+"""Bytes of a name, and of what the kernel fills in for a device."""
 MOST_DEVICES, MOST_NUMBERS = 256, 4096
 
 
@@ -40,7 +40,7 @@ def require_sandbox_around(found: Surroundings, devices: Set[str]) -> None:
 
 
 def network_devices(told: Path = DEVICES) -> set[str]:
-    """By `told`, or, where /proc is an empty folder, as in a sandbox in a container that masks its own, by asking the
+    """Return devices by `told`, or, where /proc is an empty folder (in a container that masks its own), by asking the
     kernel: for those that have an address of IPv4, and for each number that one is likely to have."""
     with suppress(FileNotFoundError):
         return {line.partition(":")[0].strip() for line in told.read_text().splitlines()[2:]}

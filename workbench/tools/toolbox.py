@@ -41,12 +41,12 @@ SHOWN = 200
 log = logging.getLogger("tools")
 
 Ask = Callable[[Operation, Mapping[str, Any]], Awaitable[bool]]
-"""Whether whoever answers for the workspace agrees to this call."""
+"""A question to who answers for the workspace: whether they agree to this call."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """Of a call. `content` is JSON: the answer, or `{"error": …, "says": …}`."""
+    """The result of a call. `content` is JSON: the answer, or `{"error": …, "says": …}`."""
 
     ok: bool
     content: Answer
@@ -66,7 +66,7 @@ class ToolResult:
 
 
 class Audit(Protocol):
-    """Where each call is written down, before anything is done."""
+    """The audit in which each call is written down, before anything is done."""
 
     @property
     def places(self) -> Sequence[Path]:
@@ -105,7 +105,7 @@ class Toolbox:
         return [one for one in OPERATIONS.values() if self.policy.decides(one) is not Decision.DENY]
 
     def openai_tools(self) -> list[dict[str, Any]]:
-        """For the `tools` of a chat completion."""
+        """Return the operations for the `tools` of a chat completion."""
         return [
             {
                 "type": "function",
@@ -115,7 +115,7 @@ class Toolbox:
         ]
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
-        """Whatever a model does wrong is a result that says so. Raises what the audit raises
+        """Call an operation. A model's mistake is a result that says so. Raises what the audit raises
         where it can't be written.
 
         `arguments` may be JSON as a model wrote it. A call that is cancelled is in the audit as that.

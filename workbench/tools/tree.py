@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 
 
 class Change:
-    """What one call changes, in a thread: it is given up before its first write, or not at all."""
+    """The change of one call, in a thread: it is given up before its first write, or not at all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class Change:
 
 
 CHANGE: ContextVar[Change] = ContextVar("change")
-"""Of the call that this thread is for; whatever changes the workspace begins it."""
+"""The change of the call that this thread is for; whatever changes the workspace begins it."""
 
 
 class Tree:
@@ -102,7 +102,7 @@ class Tree:
         return str(PurePosixPath(*parts))
 
     def read(self, path: str, most: int) -> bytes:
-        """Of a plain file of at most so many bytes."""
+        """Read a plain file of at most so many bytes."""
         return self.read_file(path, most)[0]
 
     def read_file(self, path: str, most: int) -> tuple[bytes, os.stat_result]:
@@ -158,7 +158,7 @@ class Tree:
             os.close(folder)
 
     def entries(self, path: str) -> list[Entry]:
-        """What lies in a folder, by name; what is gone meanwhile is left out."""
+        """List what lies in a folder, by name; what is gone meanwhile is left out."""
         clean = self.clean(path)
         descriptor = self.open(clean, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -191,7 +191,7 @@ class Tree:
                 raise ToolError("limit", f"{path} has more than {DEEPEST} folders in each other: name one in it")
 
     def link(self, path: str) -> str:
-        """Where a symbolic link points to, wherever that is."""
+        """Return where a symbolic link points to, wherever that is."""
         with self.folder_of(path) as (folder, name):
             try:
                 return os.readlink(name, dir_fd=folder)
@@ -309,7 +309,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def is_git(path: str) -> bool:
-    """Whether it is, or lies in, a folder of git's own, which only the git operations write to."""
+    """Tell whether it is, or lies in, a folder of git's own, which only the git operations write to."""
     return any(part.casefold() == GIT for part in PurePosixPath(path).parts)
 
 

@@ -1,4 +1,4 @@
-"""What the operations work with: the workspace, the policy, a sandbox, and what one call leaves for a later one."""
+"""The equipment of the operations: the workspace, the policy, a sandbox, and what one call leaves for a later one."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Workshop:
     resolve: Resolve = resolve
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     failed_tests: dict[str, list[str]] = field(default_factory=dict)
-    """By runner: what failed in its last run."""
+    """Tests that failed in the last run of each runner."""
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
     async def change(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """In a thread, as the only one that changes the workspace."""
+        """Run it in a thread, as the only one that changes the workspace."""
         async with self.writing:
             return await self.finish(function, *arguments, **named)
 
     async def finish(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """In a thread that is waited for to its end: until then its caller holds `writing`.
+        """Run it in a thread that is waited for to its end: until then its caller holds `writing`.
 
         Cancelled before anything is written, it changes nothing. Once it has begun to write it can't be cancelled: its
         result is what came of it.

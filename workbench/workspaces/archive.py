@@ -20,7 +20,7 @@ from workbench.workspaces.errors import WorkspaceError
 
 GZIP, ZIP = b"\x1f\x8b", b"PK"
 ENTRY = b"PK\x01\x02"
-"""What each entry of a zip's directory begins with."""
+"""The bytes that each entry of a zip's directory begins with."""
 OVERHEAD = 2048
 """Bytes of a tar beside those of a file, for each file."""
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

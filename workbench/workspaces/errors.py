@@ -1,4 +1,4 @@
-"""What can be wrong with a workspace: the task, this machine or the network, or a patch."""
+"""The faults of a workspace: the task, this machine or the network, or a patch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What git does for workspaces, as jobs for a sandbox, since it reads what strangers wrote. Pure.
+"""The work of git for workspaces, as jobs for a sandbox, since it reads what strangers wrote. Pure.
 
 Each has a repository of its own in /tmp that is gone with it: without hooks, templates, configuration of the machine or
 of the workspace, attributes, filters, or a network.
@@ -98,7 +98,7 @@ def _job(script: str, *arguments: str, **of_job: object) -> Job:
 
 
 def _import_stream(changes: Iterable[Change]) -> tuple[bytes, int]:
-    """For `git fast-import`: four commits, before and after, of texts and of bytes."""
+    """Input of `git fast-import`: four commits, before and after, of texts and of bytes."""
     parts: dict[str, list[bytes]] = {name: [] for name in ("text0", "text1", "bytes0", "bytes1")}
     for path, before, after in changes:
         kind = "text" if all(_is_text(file) for file in (before, after) if file is not None) else "bytes"
@@ -127,7 +127,7 @@ def _is_text(file: TreeFile) -> bool:
 
 
 def quoted(path: str) -> bytes:
-    """As git quotes a path in C's way."""
+    """Quote a path as git does, in C's way."""
     raw = path.encode("utf-8", "surrogateescape")
     plain = (b"\\%c" % one if one in b'"\\' else b"%c" % one if 32 <= one < 127 else b"\\%03o" % one for one in raw)
     return b'"%b"' % b"".join(plain)

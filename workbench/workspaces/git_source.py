@@ -73,7 +73,7 @@ def read_listing(names: bytes, contents: bytes, bounds: Bounds) -> tuple[dict[st
 
 
 async def _urls(files: Mapping[str, TreeFile], run: Run, url: str) -> dict[str, str]:
-    """Of submodules, by their paths; relative ones below the repository's own."""
+    """URLs of submodules, by their paths; relative ones below the repository's own."""
     file = files.get(".gitmodules")
     if file is None:
         return {}

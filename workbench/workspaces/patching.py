@@ -1,4 +1,4 @@
-"""What was changed in a tree, as a patch; and a tree with a patch. Pure: what git is asked, and what it means."""
+"""The changes of a tree, as a patch; and a tree with a patch. Pure: what git is asked, and what it means."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MADE_BY_TOOLS = frozenset(
 )
 """Folders that are no part of a patch unless the workspace has them."""
 GITS_OWN = re.compile(r"(\.git|git~1)[ .]*(:.*)?", re.IGNORECASE | re.DOTALL)
-"""What some file system takes for .git: git applies no patch with a file of that name."""
+"""Names that some file system takes for .git: git applies no patch with a file of that name."""
 BETWEEN_NAMES = re.compile(r"[/\\]")
-"""As git has it, which takes both for a slash there."""
+"""Separators of names for git, which takes both for a slash there."""
 EVERYTHING = "."
 MOST_TOLD, MOST_CHARS = 100, 300
 """Reasons that an artifact has, and characters of a path there: a program makes as many and as long as it likes."""
@@ -80,7 +80,7 @@ def _made_by_tool(path: str, before: Tree) -> str | None:
 
 
 def that_fit(changed: Sequence[Change], most: int) -> Changes:
-    """As many changes as surely give a patch of at most so many bytes, small ones first."""
+    """Return as many changes as surely give a patch of at most so many bytes, small ones first."""
     room, kept, left_out = most, set[str](), dict[str, str]()
     for path, was, now in sorted(changed, key=_size):
         room -= _size((path, was, now))
@@ -119,14 +119,14 @@ def collected(
 
 
 def told(left_out: Mapping[str, str]) -> dict[str, str]:
-    """What is said of the whole, and of the first paths; of the rest how many they are."""
+    """Return what is said of the whole, and of the first paths; of the rest how many they are."""
     first = sorted(left_out, key=lambda path: path != EVERYTHING)[:MOST_TOLD]
     kept = {path if len(path) <= MOST_CHARS else f"{path[:MOST_CHARS]}…": left_out[path] for path in first}
     return kept if len(first) == len(left_out) else {**kept, "…": f"{len(left_out) - len(first):,} more"}
 
 
 def tree_after(before: Tree, result: Result) -> Tree:
-    """What a job that applied a patch left. Raises PatchRefused."""
+    """Return what a job that applied a patch left. Raises PatchRefused."""
     if not result.succeeded:
         said = result.stderr.decode(errors="replace").strip().splitlines()
         raise PatchRefused(_one_line(f"the patch does not apply: {' / '.join(said[:3]) or result.says}"))

@@ -1,4 +1,4 @@
-"""Which URLs may be read: those below what a setting names. Pure."""
+"""The URLs that may be read: those below what a setting names. Pure."""
 
 from __future__ import annotations
 

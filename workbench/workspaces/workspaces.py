@@ -42,7 +42,7 @@ class Workspaces:
         self._client = httpx.AsyncClient(timeout=settings.workspace_fetch_s, transport=transport)
         self._downloads = Downloads(self._client, settings.workspace_urls, self._bounds.bytes + 16 * MIB)
         self._reading = WeakValueDictionary[str, asyncio.Lock]()
-        """By source: held while it is read, and gone when nobody waits for it any more."""
+        """Locks by source: held while it is read, and gone when nobody waits for it any more."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -54,7 +54,7 @@ class Workspaces:
         await self._client.aclose()
 
     async def tree(self, workspace: Workspace) -> Tree:
-        """As it is, before anybody worked on it; what is fetched is fetched once.
+        """Return the tree as it is, before anybody worked on it; what is fetched is fetched once.
 
         Raises WorkspaceError for a fault of the task, WorkspaceUnavailable or SandboxError for one of ours.
         """
@@ -97,7 +97,7 @@ class Workspaces:
         return result
 
     async def artifact(self, before: Tree, after: Result, wanted: Sequence[str] = ()) -> Artifact:
-        """What the run of a job with `collect_tree` changed, as a patch, with the files that are wanted whole.
+        """Return what the run of a job with `collect_tree` changed, as a patch, with the files that are wanted whole.
 
         Raises SandboxError.
         """

@@ -24,10 +24,10 @@ from ratchet.service.errors import RatchetError
 
 MIB = 1024 * 1024
 MOST_MEMBERS = 20_000
-"""Of the file itself: two or three for each layer."""
+"""Entries of the file itself: two or three for each layer."""
 MOST_JSON = 4 * MIB
 MOST_HEADER = MIB
-"""Of one entry's long name or extended header, which tarfile reads at once."""
+"""Bytes of one entry's long name or extended header, which tarfile reads at once."""
 MOST_WINDOW = 128 * MIB
 """Memory that zstandard may take to unpack."""
 MOST_LAYERS = 256
@@ -38,7 +38,7 @@ GZIP, ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 UNPACKING = (tarfile.TarError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, EOFError)
 BROKEN = (*UNPACKING, ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""What is raised for bytes that are none of what they should be, by the libraries and by who reads their JSON."""
+"""Errors that libraries, and readers of their JSON, raise for malformed bytes."""
 
 
 class BadImage(RatchetError):
@@ -46,7 +46,7 @@ class BadImage(RatchetError):
 
 
 class Header(tarfile.TarInfo):
-    """Of an entry, refused before what it announces is read into memory."""
+    """The header of an entry, refused before what it announces is read into memory."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -63,7 +63,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
-    """What whoever made the image meant to be run: nothing where it does not say. `directory`: where it begins."""
+    """The command that the image declares, empty where it has none. `directory` is where it begins."""
 
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from workbench.sandbox.bubblewrap import OURS
 from workbench.trees import IN_ROOT, NO_MAGICLINKS, open_resolved
 
 WHITEOUT, OPAQUE, RESERVED = ".wh.", ".wh..wh..opq", ".wh..wh."
-"""As the OCI image specification has them: a file taken away, all of a folder, and names that mean nothing here."""
+"""Names of the OCI image specification: a file taken away, all of a folder, and those that mean nothing here."""
 MOST_ENTRIES = 500_000
 DEEPEST = 128
 FOLDER, FILE, PROGRAM = 0o755, 0o644, 0o755
@@ -31,7 +31,7 @@ LATEST = 2**33
 """Seconds since 1970 that file systems take. Python looks whether what it compiled is as old as its source."""
 READ_BYTES = 1 << 20
 OF_THE_DISK = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE))
-"""What is no fault of the image's."""
+"""Errors that are no fault of the image's."""
 
 
 def lay(archive: ImageArchive, folder: Path, most_bytes: int) -> None:
@@ -54,7 +54,7 @@ def make_folder(folder: Path, path: str) -> None:
 
 
 def has_program(folder: Path, path: str) -> bool:
-    """Whether there is one at `path` as seen from inside, behind whatever links."""
+    """Tell whether there is one at `path` as seen from inside, behind whatever links."""
     with _opened(folder) as root:
         try:
             found = open_resolved(root, path, os.O_PATH, 0, IN_ROOT | NO_MAGICLINKS)
@@ -214,7 +214,7 @@ def _link(root: int, folder: int, name: str, path: str, target: str) -> None:
 
 
 def _is_one(folder: int, name: str, other: int, of_other: str) -> bool:
-    """Whether two names are of one file already, maybe by way of a link among their folders."""
+    """Tell whether two names are of one file already, maybe by way of a link among their folders."""
     one = os.stat(name, dir_fd=folder, follow_symlinks=False)
     try:
         same = os.stat(of_other, dir_fd=other, follow_symlinks=False)

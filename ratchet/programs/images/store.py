@@ -23,7 +23,7 @@ from ratchet.service.errors import SettingsError
 from workbench.sandbox.bubblewrap import OURS
 
 ROOT, READY = "root", "image.json"
-"""What a program sees, and what its image says; the second is there last."""
+"""The root that a program sees, and what its image says; the second is there last."""
 HIDDEN = ".images"
 """No program is called so: environments lie in the same folder."""
 

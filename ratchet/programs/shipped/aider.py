@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 MOST_BYTES = 32_000
-"""Of files that are given to it unasked."""
+"""Bytes of files that are given to it unasked."""
 OPTIONS = (
     "--model=openai/any",
     "--message-file={task}",
@@ -40,7 +40,7 @@ BEGUN = (
 
 
 def make_repository() -> list[str]:
-    """Of what is there, unless it is one; the files in it."""
+    """Make a repository of what is there, unless it is one; return its files."""
     if not Path(".git").exists():
         for typed in BEGUN:
             subprocess.run(["git", *typed], check=True)
@@ -67,7 +67,7 @@ def is_text(name: str) -> bool:
 
 
 def kept() -> set[Path]:
-    """What is about Aider."""
+    """Return the files that are about Aider."""
     return set(Path().glob(".aider*"))
 
 

@@ -1,4 +1,4 @@
-"""What a program sees of Ratchet inside its sandbox: the tools, where it asks for them; what starts a coroutine."""
+"""The part of Ratchet that a program sees in its sandbox: the tools, if asked for, and what starts a coroutine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOOLS_REQUIRE = (
     "uvicorn",
     "zstandard",
 )
-"""Of what the project requires, what the modules of the tools import."""
+"""Requirements of the project that the modules of the tools import."""
 
 
 def launcher() -> str:

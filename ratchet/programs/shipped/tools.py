@@ -21,7 +21,7 @@ def agent(*given: str) -> int:
 
 
 def serve() -> int:
-    """As `ratchet tools serve`, which a runner's image does not have."""
+    """Serve the tools as `ratchet tools serve` does, which a runner's image does not have."""
     from ratchet.tools.audit import ToolAudit
     from ratchet.tools.recorded import RecordedToolbox, recorder_client
     from ratchet.tools.server import build_server

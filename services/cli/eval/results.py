@@ -18,7 +18,7 @@ from schemas.records.evaluation import Comparison, FamilyResult, VersionResult
 
 WORST = 0.0
 Answers = Mapping[str, Sequence[Answered]]
-"""By input: the fleet's score of each sample, and what it is worth."""
+"""The answers to each input: the fleet's score of each sample, and what it is worth."""
 
 
 def worth(score: float | None, status: str | None) -> float | None:

@@ -33,7 +33,7 @@ class SetTask:
     task: Task
     family: str | None
     sha256: str
-    """Of its input."""
+    """Digest of its input."""
 
 
 @dataclass(frozen=True, slots=True)

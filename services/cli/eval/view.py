@@ -14,7 +14,7 @@ from schemas.records.evaluation import Comparison, Evaluation, Interval
 from services.cli.terminal import table
 
 CELLS = 15
-"""Of an interval that is drawn in the terminal: 0 is the middle one."""
+"""Columns of an interval that is drawn in the terminal: 0 is the middle one."""
 WIDTH, LEFT, RIGHT, ROW = 760, 260, 140, 26
 
 

@@ -24,7 +24,7 @@ from services.cli.terminal import CommandError
 
 LONGEST_SOCKET_PATH = 100
 FROM_ELSEWHERE = "from another folder than the fleet's, read its settings into the shell: . FOLDER/.ratchet/env"
-"""What to type where no fleet is found, as the end of a sentence."""
+"""The command to type where no fleet is found, as the end of a sentence."""
 
 
 class StartedProgram(BaseModel):

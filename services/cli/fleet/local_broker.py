@@ -46,7 +46,7 @@ WAL_BYTES = 8 * 1024 * 1024
 """The write-ahead log of all quorum queues: the node holds it in memory until it is full (record 0069)."""
 
 PORTS = range(10_000, 32_000)
-"""Of which a free one is taken: below those the system gives to outgoing connections."""
+"""Ports of which a free one is taken: below those the system gives to outgoing connections."""
 _CHANCE = random.SystemRandom()
 """Not Python's own sequence: processes that were seeded alike would ask for the same ports at the same time."""
 _GIVEN = set[int]()

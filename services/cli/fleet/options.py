@@ -10,8 +10,10 @@ from ratchet.models.known import KNOWN
 SMALL_MODEL = "models/small"
 JUDGE_MODEL = "models/judge"
 SMALL_MAX_TOKENS = 16
-"""What RATCHET_MAX_TOKENS is for the small model that is made here, where nobody says otherwise: it was made for
+"""The value of RATCHET_MAX_TOKENS for the small model that is made here, where nobody says otherwise: it was made for
 answers of five letters, and does not always find the end of others. docker-compose.yml has the same."""
+BIG_AGENT = "big"
+"""The agent of the bigger model that answers in the first one's place."""
 AGENT = "agent"
 """The names of agents' processes begin so."""
 
@@ -23,6 +25,7 @@ class FleetOptions:
     An engine that has nothing to train (echo, scripted) goes without a trainer, and so does a fleet with no agent of
     its own.
     `manager`: with a process that takes jobs.
+    `big`: the bigger model that answers in place of the first agent: a folder, a hub name or a URL; none if empty.
     `programs` is the file of the programs that answer agents' tasks, with a runner for them; nobody's if empty.
     `external_agents` and, with `no_scorer`, the scorer are programs of somebody else's, which connect by themselves.
     """
@@ -41,11 +44,21 @@ class FleetOptions:
     no_scorer: bool = False
     programs: str = ""
     manager: bool = False
+    big: str = ""
+
+    @property
+    def own_agents(self) -> tuple[str, ...]:
+        """All that are started here."""
+        return (*self.agents, *([BIG_AGENT] if self.big and BIG_AGENT not in self.agents else []))
+
+    @property
+    def big_has_url(self) -> bool:
+        return self.big.startswith(("http://", "https://"))
 
     @property
     def fleet_agents(self) -> tuple[str, ...]:
         """All it sends work to; the first answers tasks that name none."""
-        return (*self.agents, *self.external_agents)
+        return (*self.own_agents, *self.external_agents)
 
     @property
     def external(self) -> tuple[str, ...]:
@@ -54,7 +67,7 @@ class FleetOptions:
 
     @property
     def agent_processes(self) -> int:
-        return len(self.agents) * self.replicas
+        return len(self.own_agents) * self.replicas
 
     @property
     def with_trainer(self) -> bool:
@@ -76,6 +89,7 @@ class FleetOptions:
         needed = [SMALL_MODEL] if self.answers_with_small_model else []
         if "likelihood" in f"{self._own_scorer} {self.auditor}" and self.judge_model == JUDGE_MODEL:
             needed.append(JUDGE_MODEL)
+        needed += [JUDGE_MODEL] if self.big == JUDGE_MODEL else []
         return any(not (Path(model) / "config.json").exists() for model in needed)
 
     @property
@@ -84,6 +98,8 @@ class FleetOptions:
         loaded = [self.model] if self._loads_model and self.model != SMALL_MODEL else []
         if "likelihood" in f"{self._own_scorer} {self.auditor}" and self.judge_model != JUDGE_MODEL:
             loaded.append(self.judge_model)
+        if self.big and not self.big_has_url and self.big != JUDGE_MODEL:
+            loaded.append(self.big)
         return tuple(dict.fromkeys(loaded))
 
     @property
@@ -104,4 +120,4 @@ def agent_of(program: str, options: FleetOptions) -> str:
     """`agent-small` and `agent-small-2` are the agent small, where several replicas run."""
     found = program.removeprefix(AGENT).removeprefix("-") or options.agents[0]
     base, _, replica = found.rpartition("-")
-    return base if replica.isdigit() and base in options.agents and found not in options.agents else found
+    return base if replica.isdigit() and base in options.own_agents and found not in options.own_agents else found

@@ -15,7 +15,7 @@ from ratchet.programs.declared import read_programs
 from ratchet.runtime.processes import PROCESSES
 from ratchet.service.settings import FleetSettings
 from services.cli.fleet.local_broker import LocalBroker
-from services.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
+from services.cli.fleet.options import BIG_AGENT, SMALL_MAX_TOKENS, FleetOptions
 from services.cli.fleet.supervisord import Program
 from services.cli.terminal import UsageError
 
@@ -138,6 +138,8 @@ def variables(options: FleetOptions) -> dict[str, str]:
         "RATCHET_EXTERNAL_SCORER": str(options.no_scorer).lower(),
     }
     told |= {"RATCHET_PROGRAMS": str(Path(options.programs).absolute())} if options.programs else {}
+    if options.big and "RATCHET_CASCADE" not in os.environ:
+        told["RATCHET_CASCADE"] = f"{options.agents[0]}={BIG_AGENT}"
     if options.answers_with_small_model and "RATCHET_MAX_TOKENS" not in os.environ:
         told["RATCHET_MAX_TOKENS"] = str(SMALL_MAX_TOKENS)
     return told
@@ -171,19 +173,20 @@ def _private_broker(folder: Path, port: int) -> LocalBroker:
 
 
 def _services(options: FleetOptions) -> list[Program]:
-    names = [(agent, replica) for agent in options.agents for replica in range(options.replicas)]
+    names = [(agent, replica) for agent in options.own_agents for replica in range(options.replicas)]
     agents = [
         _service(
             "agent",
             options,
-            {"RATCHET_AGENT_ID": agent},
+            {"RATCHET_AGENT_ID": agent, **(_big_environment(options) if agent == BIG_AGENT else {})},
             name=f"agent-{agent}" if options.replicas == 1 else f"agent-{agent}-{replica + 1}",
             position=position,
         )
         for position, (agent, replica) in enumerate(names)
     ]
     # What vllm calls its model need not be a folder or a hub name, so there the environment says it.
-    trained = {"RATCHET_TRAINER_MODEL": options.model} if options.engine == "transformers" else {}
+    model = ",".join(f"{agent}={options.model}" for agent in options.agents) if options.big else options.model
+    trained = {"RATCHET_TRAINER_MODEL": model} if options.engine == "transformers" else {}
     return [
         _service("orchestrator", options, {}),
         *agents,
@@ -193,6 +196,15 @@ def _services(options: FleetOptions) -> list[Program]:
         *([_service("trainer", options, trained)] if options.with_trainer else []),
         *([_service("manager", options, {})] if options.manager else []),
     ]
+
+
+def _big_environment(options: FleetOptions) -> dict[str, str]:
+    """Return the settings of the agent of the bigger model."""
+    if not options.big:
+        return {}
+    if options.big_has_url:
+        return {"RATCHET_AGENT_ENGINE": "openai", "RATCHET_BIG_MODEL": options.big}
+    return {"RATCHET_AGENT_ENGINE": "transformers", "RATCHET_AGENT_MODEL": options.big}
 
 
 def _runner_addresses(options: FleetOptions, agents: Sequence[Program]) -> dict[str, str]:

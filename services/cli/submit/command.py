@@ -39,7 +39,7 @@ OPTIONS = {
     "task_id": "--task-id",
     "deadline": "--deadline",
 }
-"""By the field of a task that each fills."""
+"""Options by the field of a task that each fills."""
 
 
 def submit(

@@ -92,7 +92,7 @@ class Memory:
     activations: float
     head: float
     match: float
-    """Beside the weights only: the logits of the check before the first step."""
+    """Bytes beside the weights only: the logits of the check before the first step."""
 
     @property
     def peak(self) -> float:

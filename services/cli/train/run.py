@@ -24,13 +24,11 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.topology import TRAINING
+from ratchet.client import Fleet
 from ratchet.runs.store import RunFolder
 from schemas.messages.base import Metadata, explain
 from schemas.messages.train_request import TrainRequest
 from services.cli.fleet.folder import FleetAccess
-from services.cli.fleet.queues import publish
 from services.cli.terminal import CommandError, UsageError
 
 LAST_LINES = 5
@@ -45,7 +43,7 @@ class OnInterrupt(Enum):
     LEAVE = "leave"
     """It goes on by itself."""
     GO_ON = "go on"
-    """As if nothing had been typed."""
+    """Go on as if nothing had been typed."""
 
 
 class SomebodyIsAtIt(CommandError):
@@ -239,5 +237,6 @@ def _parse_pair(text: str) -> tuple[str, Any]:
 
 
 def publish_train_request(access: FleetAccess, request: TrainRequest) -> None:
-    """Returns once the broker has it. Raises BusError, CommandError where no fleet ever was."""
-    publish(access, TRAINING, request, derived_id(request.request_id, "train"))
+    """Returns once the broker has it. Raises BusError, FleetError."""
+    with Fleet(access.amqp_url, namespace=access.namespace, replies=False) as fleet:
+        fleet.train(request)

@@ -34,7 +34,7 @@ class Grading:
     """Sums of the inputs of these tasks."""
     failing: Mapping[str, int]
     comparable: bool
-    """Whether a reference of this scorer is itself an answer: a number or a pattern is none."""
+    """Tells whether a reference of this scorer is itself an answer: a number or a pattern is none."""
 
     def sentences(self) -> list[str]:
         lines = [f"{self.with_reference} of {self.tasks} tasks have a reference"]
@@ -54,7 +54,7 @@ class Trial:
     held_out: tuple[SetTask, ...]
     samples: int
     by_references: bool
-    """Whether references teach; else the model learns from groups of its own answers."""
+    """Tells whether references teach; else the model learns from groups of its own answers."""
 
 
 def choose_scorer(tasks: Sequence[SetTask], named: str | None) -> str:

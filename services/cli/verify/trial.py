@@ -65,7 +65,7 @@ class Trial:
     known: Sequence[str] = ()
     """Faults that show without a trial."""
     notes: Sequence[str] = ()
-    """What is no fault, and could be better."""
+    """Remarks that are no fault."""
     left_out: Sequence[str] = ()
     """Parts of the scorer that score cost: what is tried took no calls of a model."""
 

@@ -91,7 +91,7 @@ class WatchSource:
         self._connection: BlockingConnection | None = None
         self._window: deque[Snapshot] = deque()
         self.broker_fault: str | None = None
-        """Why the last reading saw no queues; None if it saw them."""
+        """The reason why the last reading saw no queues; None if it saw them."""
 
     def read(self) -> tuple[WatchFigures, tuple[str, ...]]:
         """The figures now, and a sentence for each part that does not answer."""

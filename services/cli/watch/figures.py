@@ -73,7 +73,7 @@ class RolloutFigure:
     calls: int
     tokens: int
     says: str | None = None
-    """How it ended."""
+    """The way it ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Fault, Problem
 from ratchet.http.server.idempotency import key_reused
 from ratchet.http.work import Threads
+from ratchet.logs.cascaded import served_lines
 from ratchet.logs.tenants import AgentTenants, own_id
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.completions import Model
@@ -145,7 +146,7 @@ class ChatService:
             raise _not_answered(task_id, result)
         known = self._ledger.find(task_id)
         assert known is not None
-        return await self._threads.run(logged_lines, self._logs_dir, known)
+        return served_lines(await self._threads.run(logged_lines, self._logs_dir, known))
 
     def completion_to_deliver(self, question: Question, task_id: str, lines: list[Interaction]) -> ChatCompletion:
         """The answer to hand out: the same request again is a new one, and its history is known.

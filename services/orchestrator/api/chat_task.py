@@ -46,6 +46,7 @@ def task_of(
         tools=tuple(map(_tool, request.offered)) or None,
         needs_token_texts=request.logprobs or None,
         task_type=meta and meta.task_type,
+        local_only=meta and meta.local_only,
         session_id=named_session(request) or session_id,
     )
 

@@ -18,12 +18,14 @@ from ratchet.logs.tenants import AgentTenants
 from ratchet.runs.api import TrainingRuns, trainings_router
 from ratchet.service.settings import pairs
 from services.orchestrator.api.adapters import adapters_router
+from services.orchestrator.api.cascades import cascades_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.fleet import log_router, queues_router, status_router
 from services.orchestrator.api.programs import programs_router
 from services.orchestrator.api.rollouts import rollouts_router
+from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
@@ -55,6 +57,7 @@ class OrchestratorApi:
         promoters: Mapping[str, Promoter],
         replicas: Mapping[str, Replicas],
         samples: Mapping[str, AdaptiveSamples],
+        cascades: Mapping[str, AgentCascade],
         trouble: Callable[[], str | None],
         no_copies: Callable[[], str | None],
         read_registry: ReadRegistry,
@@ -63,6 +66,7 @@ class OrchestratorApi:
     ) -> None:
         self._settings = settings
         self._store = store
+        self._cascades = cascades
         self._read_registry = read_registry
         self._threads = threads
         self._book = DecisionBook(store.ledger)
@@ -92,6 +96,7 @@ class OrchestratorApi:
             no_copies,
             self.quality,
             samples,
+            cascades,
             audited=bool(settings.auditor),
             clock=clock,
             seconds=monotonic,
@@ -107,6 +112,13 @@ class OrchestratorApi:
                 settings.adapter_max_rank,
                 threads,
                 self._held_up,
+                self._read_registry,
+                AgentTenants(pairs(settings.agent_tenants)),
+            ),
+            cascades_router(
+                self._cascades,
+                self._store,
+                settings.adapter_max_rank,
                 self._read_registry,
                 AgentTenants(pairs(settings.agent_tenants)),
             ),

@@ -90,10 +90,11 @@ class Audits:
         *,
         logs_dir: Path,
         on_logged: Callable[[AuditedTask], None],
+        on_pair: Callable[[AuditedTask], None],
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> None:
-        """`on_logged`: of each line once it is logged."""
+        """`on_logged`: of each line once it is logged; `on_pair`: of each line about a pair."""
         self._bus = bus
         self._ledger = ledger
         self._log = audit_log
@@ -101,6 +102,7 @@ class Audits:
         self._policy = policy
         self._logs_dir = logs_dir
         self._on_logged = on_logged
+        self._on_pair = on_pair
         self._clock = clock
         self._seconds = seconds
         self._to_send: dict[str, PendingAudit] = {}
@@ -124,6 +126,29 @@ class Audits:
         if lines[0].sample is not None and not is_own(work.arm.experiment_id) and (by := self._judge_of(work, lines)):
             self._ask(work, lines, by)
 
+    def ask_pair(self, work: Work, small: Interaction, big: Interaction) -> None:
+        """Have the two answers to a task judged together, by who did not route it: the auditor, else the scorer again.
+
+        `work`: the small model's. One line is logged under the task of the big model's answer, or it is there already.
+        """
+        by: Judge = "auditor" if self._policy.enabled else "scorer"
+        asked_as = big.task_id if by == "auditor" else f"{SECOND_VERDICTS}{secrets.token_hex(16)}"
+        now = self._clock()
+        line = AuditedTask(
+            task_id=big.task_id,
+            agent_id=small.agent_id,
+            adapter_version=small.adapter_version,
+            arm=work.arm,
+            by=by,
+            is_pair=True,
+            judged=(small.score, big.score),
+            lengths=tuple(len(one.response or "") for one in (small, big)),
+            timestamp=now,
+        )
+        until = now + timedelta(seconds=self._policy.timeout_s)
+        response = _response(asked_as, work, (small, big), until)
+        self._to_send[asked_as] = PendingAudit(response, line, self._seconds() + self._policy.timeout_s)
+
     async def turn(self) -> None:
         """Send what is to be audited, give up what is overdue. Raises BusError, StorageUnavailable."""
         some = [asked for asked in self._to_send.values() if self._is_there(asked.line.by)][:AT_ONCE]
@@ -146,7 +171,7 @@ class Audits:
             return
         given = aligned_scores(reward, len(asked.response.samples))
         scores = tuple(one.score for one in given)
-        if asked.line.by == "scorer":
+        if asked.line.by == "scorer" and not asked.line.is_pair:
             scores = tuple(scores[0] if at == asked.line.served else None for at in range(len(asked.line.judged)))
         verdict = {
             "auditor": reward.scorer,
@@ -200,6 +225,9 @@ class Audits:
         if (self._to_send.pop(asked_as, None) or self._sent.pop(asked_as, None)) is None:
             return
         metrics.audits.labels(logged.agent_id, "scored" if any_scored(logged) else "unscored").inc()
+        if logged.is_pair:
+            self._on_pair(logged)
+            return
         self._arms[logged.agent_id].audited(logged)
         self._on_logged(logged)
 

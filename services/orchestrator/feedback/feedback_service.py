@@ -120,6 +120,8 @@ class FeedbackService:
 
 def _sample(feedback: Feedback, known: Entry, result: Result) -> int:
     sample = result.sample if feedback.sample is None else feedback.sample
+    if sample is None and result.status == "ok":
+        return known.logged  # behind the group: the answer of the big model of its cascade
     if sample is None:
         raise NoSuchAnswer(f"task {feedback.task_id!r} ended without an answer ({result.status}): nothing to judge")
     if sample >= known.logged:

@@ -13,6 +13,7 @@ from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
 from ratchet.experiments.unaudited import unaudited_judge
 from ratchet.service.errors import BusError
 from ratchet.service.metrics import quantile
+from schemas.api.cascade import CascadeView
 from schemas.api.status import (
     AgentFigures,
     LearningFigures,
@@ -26,6 +27,7 @@ from schemas.api.status import (
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.work import Work
 from services.orchestrator import metrics
+from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.observation.served_quality import ServedQuality
@@ -63,6 +65,7 @@ class Overview:
         no_copies: Callable[[], str | None],
         quality: ServedQuality,
         samples: Mapping[str, AdaptiveSamples],
+        cascades: Mapping[str, AgentCascade],
         *,
         audited: bool,
         clock: Callable[[], datetime],
@@ -76,6 +79,7 @@ class Overview:
         self._no_copies = no_copies
         self._quality = quality
         self._samples = samples
+        self._cascades = cascades
         self._audited = audited
         self._clock = clock
         self._seconds = seconds
@@ -148,7 +152,12 @@ class Overview:
             replicas=[_replica(report) for report in reports],
             learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
             samples=self._samples[name].figures(),
+            cascade=self._cascade(name),
         )
+
+    def _cascade(self, name: str) -> CascadeView | None:
+        one = self._cascades.get(name)
+        return one.view() if one is not None and one.trial is not None else None
 
     async def _count_lost(self) -> tuple[int | None, int | None]:
         try:

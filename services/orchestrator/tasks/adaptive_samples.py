@@ -1,4 +1,4 @@
-"""How many answers are sampled for tasks that do not say: fewer, once fewer are proved as good as the whole group.
+"""The size of the groups of tasks that do not say: smaller, once fewer are proved as good as the whole group.
 
 Proved is: the best of k answers of the primary is worth at most a margin less than the best of its whole group. Both
 are read off the same whole groups, so neither the tasks nor the time differ. The proof is a bet that may be looked at
@@ -38,7 +38,7 @@ ENOUGH = math.log(1 / 0.025)
 CHANGED = math.log(10_000.0)
 """A k that stays within the margin is given up once in as many whole groups, on average, or less often."""
 WHOLE_SHARE = 0.1
-"""Of the tasks while fewer are sampled; simulated in bench/decision/samples.py."""
+"""Share of the tasks while fewer are sampled; simulated in bench/decision/samples.py."""
 LARGEST_STAKE = 0.1
 """The loss beyond the margin is bet on as a multiple of this: larger bets find a change later."""
 
@@ -68,7 +68,7 @@ class SamplesPolicy:
 
 @dataclass(slots=True)
 class SamplesState:
-    """Of one agent, as kept in the index."""
+    """State of one agent, as kept in the index."""
 
     usual: int = 0
     """The whole group."""
@@ -81,7 +81,7 @@ class SamplesState:
     enough: dict[int, BettingProcess] = field(default_factory=dict)
     """Samples → the bet that so many lose at most the margin."""
     change: Detector = field(default_factory=Detector)
-    """Of `samples` losing more by now."""
+    """Evidence that `samples` answers lose more by now."""
     saved_samples: int = 0
     saved_tokens: float = 0.0
 
@@ -126,7 +126,7 @@ class AdaptiveSamples:
         return msgspec.json.encode(self._state)
 
     def take_up(self, note: bytes | None) -> None:
-        """What `note` gave before a restart. Without it the whole group is sampled until fewer are proved anew."""
+        """Take up the `note` of before a restart. Without it whole groups are sampled until fewer are proved anew."""
         state = msgspec.json.decode(note, type=SamplesState) if note else SamplesState()
         if state.usual == self._policy.usual:
             self._state = state

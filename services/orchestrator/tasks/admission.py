@@ -15,18 +15,18 @@ from schemas.messages.work import Arm, Sampling, Work
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """What the fleet decides where a task does not say."""
+    """The choices of the fleet where a task does not say."""
 
     agents: tuple[str, ...]
     sampling: Sampling
     deadline: timedelta
-    """How long a task may take."""
+    """Time that a task may take."""
     longest_deadline: timedelta = timedelta(days=7)
-    """How far ahead a task may name its own deadline."""
+    """Time ahead that a task may name its own deadline."""
     max_logged_bytes: int = 32 * 1024 * 1024
-    """Of one task: each line of its group repeats what it was asked."""
+    """Bytes of one task in the log: each line of its group repeats what it was asked."""
     judge_selects: bool = False
-    """Whether the fleet has a judge that can be asked to choose."""
+    """Tells whether the fleet has a judge that can be asked to choose."""
     tenants: AgentTenants = field(default_factory=AgentTenants)
 
     def agent_for(self, task: Task) -> str:
@@ -84,7 +84,7 @@ class AdmissionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a task's answer goes, besides the queue of results, and whose task it is, where it came with a token."""
+    """The place to which an answer goes besides the queue of results, and whose task it is, if it came with a token."""
 
     reply_to: str | None = None
     correlation_id: str | None = None

@@ -33,7 +33,7 @@ class Epoch(msgspec.Struct):
 
 
 class DeadlineNote(msgspec.Struct):
-    """What the next orchestrator needs to know."""
+    """The state that the next orchestrator needs to know."""
 
     boot: str
     steady_s: float
@@ -71,7 +71,7 @@ class DeadlineClock:
         return self._seconds() + self._even_ahead_s
 
     def now(self) -> datetime:
-        """What the wall clock shows, for a task that gets its number next."""
+        """Return what the wall clock shows, for a task that gets its number next."""
         now, steady = self._clock(), self._seconds()
         ahead_s = now.timestamp() - steady
         if abs(ahead_s - self._epochs[-1].ahead_s) > STEP_S:

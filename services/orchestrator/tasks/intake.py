@@ -59,8 +59,12 @@ class Intake:
         read_registry: ReadRegistry,
         samples: Callable[[str], int | None],
         senders: Senders,
+        admitted: Callable[[Work], None] = lambda _: None,
     ) -> None:
-        """`samples`: of an agent's next task that does not say; None for the fleet's group."""
+        """`samples`: of an agent's next task that does not say; None for the fleet's group.
+
+        `admitted` hears of each Work in the log.
+        """
         self._bus = bus
         self._ledger = ledger
         self._results = results
@@ -70,6 +74,7 @@ class Intake:
         self._max_bytes = max_message_bytes
         self._samples = samples
         self._senders = senders
+        self._admitted = admitted
         self._clock = clock  # read before the number is taken: tasks from that on were admitted after a step of it
         self._admitting = KeyedLock()
         self._unsent: set[str] = set()
@@ -120,10 +125,10 @@ class Intake:
         if known is None:
             return True
         metrics.tasks_repeated.inc()
-        await self._send_again(known)
+        await self.send_again(known)
         return False
 
-    async def _send_again(self, known: Entry) -> None:
+    async def send_again(self, known: Entry) -> None:
         """The Work of an open task, if it may never have left: an admission before this start was cut short maybe."""
         before = known.sequence < self._ledger.first_sequence and known.task_id not in self._sent_again
         if known.result is None and known.work is not None and (before or known.task_id in self._unsent):
@@ -183,6 +188,7 @@ class Intake:
     async def _log(self, work: Work) -> bytes:
         body = await self._ledger.admit(work)
         self._arms[work.agent_id].admitted(work)
+        self._admitted(work)
         metrics.admitted(work.agent_id).inc()
         failpoint.reach("admitted")
         return body

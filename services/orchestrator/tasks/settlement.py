@@ -14,11 +14,11 @@ from schemas.messages.work import Work
 from schemas.records.interaction import Attempts, Interaction, Latencies
 
 ID_BYTES = 8
-"""Of a token's number in the log, at most; and no token has less than a byte of the prompt."""
+"""Most bytes of a token's number in the log; and no token has less than a byte of the prompt."""
 NOT_SCORED = SampleScore(score=None, status="unscorable", reason=NOT_MENTIONED)
 
 OF_WORK = tuple(name for name in Interaction.model_fields if name in Work.model_fields)
-"""What a line says of its task: whatever has the same name in both. A new field is logged by a line in Interaction."""
+"""The fields that a line takes from its task: those of the same name. A field of Interaction logs a new one."""
 NOT_LOGGED = frozenset(
     {
         "samples",
@@ -34,13 +34,14 @@ NOT_LOGGED = frozenset(
         "needs_token_texts",
         "workspace",
         "programs",
+        "local_only",
     }
 )
 """Fields of a Task that no line repeats: `sampling` has what came of the first six, the Work's own line the others,
 the arm the evaluation, and each sample the texts, its artifact and its program."""
 CANCELLED = "its task had been cancelled"
 OF_ANSWERS = frozenset({"reference", "criteria"})
-"""What a task without an answer was not judged by."""
+"""The fields that a task without an answer was not judged by."""
 
 
 def settle(
@@ -196,7 +197,7 @@ def _of(work: Work) -> dict[str, Any]:
 
 
 def _age(work: Work, now: datetime) -> float:
-    """In seconds."""
+    """Age of the task in seconds."""
     return max(0.0, (now - work.admitted_at).total_seconds())
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from typing import Protocol
 
 from ratchet.bus.protocol import Delivery, decode_delivery
 from ratchet.bus.topology import DRAFT_RESPONSES, EXCHANGE, RESPONSES
@@ -54,6 +55,16 @@ MUST_AGREE = ("task_id", "agent_id", "input")
 """Fields of the Work in a Reward that say which task was answered."""
 
 Closed = Callable[[Work, list[Interaction], Result], None]
+Finish = Callable[[list[Interaction]], list[Interaction]]
+
+
+class Router(Protocol):
+    """A big model that may answer in an agent's place (cascade/cascades.py)."""
+
+    def is_waiting(self, task_id: str) -> bool: ...
+    def kept_reward(self, task_id: str) -> Reward | None: ...
+    async def route(self, reward: Reward, work: Work, lines: list[Interaction]) -> list[Interaction] | None: ...
+    async def overdue(self, work: Work) -> Finish | None: ...
 
 
 @dataclass(slots=True)
@@ -79,6 +90,7 @@ class Settler:
         agents: Collection[str],
         kept: KeptResponses,
         second_verdict: Callable[[Reward], Awaitable[None]],
+        router: Router,
     ) -> None:
         """`closed` hears of every task's lines once they are in the log. `agents`: all of the fleet.
 
@@ -92,6 +104,7 @@ class Settler:
         self._agents = agents
         self._kept = kept
         self._second_verdict = second_verdict
+        self._router = router
         self._locks = KeyedLock()
         self._pending: dict[str, PendingResult] = {}
         self._not_closed: Counter[str] = Counter()
@@ -102,6 +115,8 @@ class Settler:
         if reward.task_id.startswith(SECOND_VERDICTS) and self._ledger.find(reward.task_id) is None:
             await self._second_verdict(reward)
             return
+        if self._router.is_waiting(reward.task_id):
+            return
         if reward.scored is None and self._require_known(reward.task_id).result is None:
             await self._kept.wait(reward.task_id)
         async with self._locks.of(reward.task_id):
@@ -111,11 +126,40 @@ class Settler:
                 response = self._response(reward, work, delivery.attempt)
                 lines = settle(reward, response, work, self._clock(), self._ledger.epoch)
                 lines = called_off(lines) if known.ended == ENDINGS["cancelled"] else lines
-                await self._close(lines, work, known)
+                await self._route(reward.model_copy(update={"scored": response}), work, lines, known)
             elif known.task_id in self._pending:
                 await self._send_pending(known.task_id)
             elif delivery.redelivered:
                 await self._repeat(known, known.result)
+
+    async def finish_kept(self, task_id: str, finish: Finish) -> None:
+        """Close an open task whose Reward was kept, with what `finish` makes of its lines."""
+        async with self._locks.of(task_id):
+            known = self._require_known(task_id)
+            work = await self._ledger.work_of(known)
+            if known.result is None and (lines := self._kept_lines(work)) is not None:
+                await self._close(finish(lines), work, known)
+
+    async def route_kept(self, task_id: str) -> None:
+        """Route an open task again whose Reward was kept before this start."""
+        async with self._locks.of(task_id):
+            known = self._require_known(task_id)
+            reward = self._router.kept_reward(task_id)
+            if known.result is None and reward is not None:
+                work = await self._ledger.work_of(known)
+                await self._route(reward, work, self._kept_lines(work) or [], known)
+
+    async def _route(self, reward: Reward, work: Work, lines: list[Interaction], known: Entry) -> None:
+        """Close the task, unless it is open and waits for a big model."""
+        routed = lines if known.result is not None else await self._router.route(reward, work, lines)
+        if routed is not None:
+            await self._close(routed, work, known)
+
+    def _kept_lines(self, work: Work) -> list[Interaction] | None:
+        reward = self._router.kept_reward(work.task_id)
+        if reward is None or reward.scored is None:
+            return None
+        return settle(reward, reward.scored, work, self._clock(), self._ledger.epoch)
 
     async def expire_overdue(self, overdue: Sequence[Entry]) -> None:
         """Close open tasks whose deadline passed; `send_pending_results` tells their users.
@@ -187,7 +231,9 @@ class Settler:
                 allowed = (work.deadline - work.admitted_at).total_seconds()
                 reason = f"no answer within {max(0.0, allowed):.0f} s: submit it again, with a later deadline"
                 log.info("expired", reason, task_id=work.task_id)
-                await self._close([ending(work, "expired", reason, self._clock())], work, known, tell=False)
+                finish = await self._router.overdue(work)
+                lines = self._kept_lines(work) or [ending(work, "expired", reason, self._clock())]
+                await self._close(finish(lines) if finish else lines, work, known, tell=False)
 
     async def _close(self, lines: list[Interaction], work: Work, known: Entry, *, tell: bool = True) -> None:
         failpoint.reach("worked")
@@ -255,7 +301,7 @@ class Settler:
         return known
 
     def _lacks_samples(self, reward: Reward, known: Entry) -> bool:
-        """Whether the task was closed without any: late ones are logged, also where a kill left a part of them."""
+        """Tell whether the task was closed without any: late ones are logged, also where a kill left a part of them."""
         lacks = known.logged == 0 or bool(self._ledger.torn_lines(known.task_id))
         return lacks and (reward.scored is None or bool(reward.scored.samples))
 

@@ -24,7 +24,7 @@ from services.orchestrator.ledger.ledger import logged_work
 
 SERVICE = "orchestrator"
 MOST_SHOWN_BYTES = 64 * 1024 * 1024
-"""Of trajectories in one answer."""
+"""Bytes of trajectories in one answer."""
 TOO_LONG = "with the samples before it this would be too much for one answer: ratchet log show has it"
 NOTHING_UNREADABLE: Mapping[int, str] = MappingProxyType({})
 
@@ -95,6 +95,7 @@ def history(
         adapter_sha256=last.adapter_sha256 if last else None,
         scoring_agent_id=last.scoring_agent_id if last else None,
         scorer=last.scorer if last else None,
+        cascade=lines[0].cascade if lines else None,
         result=result,
     )
 

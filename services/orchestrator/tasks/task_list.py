@@ -116,7 +116,7 @@ def summary(row: TaskRow, work: bytes | None, *, blind: bool = False) -> TaskSum
 def _rows(
     index: Path, state: StateFilter | None, before: int, limit: int, *, own: bool, owner: str | None, tenant: str | None
 ) -> list[TaskRow]:
-    """In the order of sequence numbers, the highest first; all open tasks are gone through for a page of them."""
+    """Tasks in the order of sequence numbers, the highest first; all open tasks are gone through for a page of them."""
     chosen = _WHERE[state] + ("" if own else _USERS)
     parameters: list[int | str] = [before]
     if owner is not None:

@@ -43,7 +43,7 @@ log = Log("training")
 GIVE_UP_AFTER_S = 24 * 3600.0
 """After so long without an answer a request is taken for lost."""
 KNOWN_PLACES = 4096
-"""Of so many groups it is known where they lie: no training takes more, where nobody says otherwise."""
+"""Groups whose places are known: no training takes more by default."""
 
 
 class TrainingScheduler:
@@ -71,7 +71,7 @@ class TrainingScheduler:
         self._noted = 0
         self._sent = False
         self._places = deque[tuple[int, str]](maxlen=KNOWN_PLACES)
-        """Of groups that were counted since the start: where their lines end, and who scored them."""
+        """Positions of groups that were counted since the start: where their lines end, and who scored them."""
 
     def start(self) -> None:
         """Once the ledger is open. A request that was pending is sent again: the trainer knows it by its id."""
@@ -179,7 +179,7 @@ class TrainingScheduler:
         self._over(used=uses_up(outcome))
 
     def give_back(self, version: str) -> None:
-        """Of this version nothing was proved: what it was trained on is read again, with what came in since.
+        """Give back the window of a version that proved nothing: it is read again, with what came in since.
 
         Of a training that was not asked for here it is known while no other came after it.
         """
@@ -204,7 +204,7 @@ class TrainingScheduler:
         self.ended(AdapterTrained(request_id=request_id, agent_id=self._agent_id, status="failed", reason=reason))
 
     def _over(self, *, used: bool) -> None:
-        """Where nothing of the window was used, the next one begins where it began."""
+        """Close the pending training. Where nothing of its window was used, the next one begins where it began."""
         self._state.pending = None
         if not used:
             self._state.since = self._state.asked_since
@@ -265,13 +265,13 @@ KEPT = 100
 
 
 class EndedRunsNote(Record):
-    """As in the index; the newest last."""
+    """Trainings as in the index; the newest last."""
 
     runs: list[TrainingRun] = Field(default_factory=list)
 
 
 class EndedRuns:
-    """How one agent's trainings ended, as the orchestrator heard it: the newest, in the index.
+    """The newest ends of one agent's trainings, as the orchestrator heard of them, kept in the index.
 
     The trainer's own records hold more, but fewer runs; a trainer of another make keeps none. A lost index loses these.
     """

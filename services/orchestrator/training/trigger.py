@@ -27,14 +27,14 @@ class TrainingPolicy:
 
 @dataclass(slots=True)
 class TrainingState:
-    """Of one agent, as kept in the index. Times in seconds since the epoch."""
+    """State of one agent, as kept in the index. Times in seconds since the epoch."""
 
     groups: int = 0
     """Useful ones since the last request, scored as the newest were."""
     scorer: str = ""
-    """Who scored the newest."""
+    """Scorer of the newest group."""
     of_others: dict[str, int] = field(default_factory=dict)
-    """As many by each other scorer: they count again once it is the newest again, as a training sees it."""
+    """Groups by each other scorer: they count again once it is the newest again, as a training sees it."""
     window_before: tuple[str, int] | None = None
     """A version that was trained elsewhere, and where the window began before it was."""
     since: int = 0
@@ -42,13 +42,13 @@ class TrainingState:
     asked_since: int = 0
     """The same of the pending request: what it reads stays in the log until it is answered."""
     requested_at: float = 0.0
-    """By the wall clock, for people; 0 where none was asked for yet."""
+    """Time by the wall clock, for people; 0 where none was asked for yet."""
     requested_even_s: float | None = None
     """The same by `DeadlineClock.even`: what counts."""
     pending: str | None = None
     """The request that is not answered yet."""
     why: str = ""
-    """What brought it."""
+    """The reason for the last request."""
     runs: int = 0
 
     def scored_by(self, scorer: str) -> None:
@@ -100,7 +100,7 @@ def _taught(line: Interaction) -> float | None:
 
 
 def uses_up(outcome: AdapterTrained) -> bool:
-    """Whether its window is done with: trained on, or refused after it was held against the parent.
+    """Tell whether its window is done with: trained on, or refused after it was held against the parent.
 
     Too few groups, or a fault of the machine, leave it to the next training, together with what comes in until then.
     """
@@ -108,7 +108,7 @@ def uses_up(outcome: AdapterTrained) -> bool:
 
 
 def due(state: TrainingState, policy: TrainingPolicy, waited_s: float) -> str | None:
-    """Why to train now, or None. `waited_s`: since the last request, infinite where there was none.
+    """Return why to train now, or None. `waited_s`: since the last request, infinite where there was none.
 
     Nothing is due while a request is open, or without anything new to learn from.
     """

@@ -17,7 +17,7 @@ MOST_PLACES = 8192
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationPlace:
-    """`position` of a line of its task; `text` of a correction, None where it is the line's reference."""
+    """`position` of a line of its task; `text` of what is given, None where it is the line's reference."""
 
     position: int
     source: DemonstrationSource
@@ -36,7 +36,7 @@ class DemonstrationPlaces:
         key = hash(prompt)
         known = self.by_input.pop(key, None)
         is_corrected = known is not None and known.source == "correction"
-        self.by_input[key] = known if is_corrected and (place is None or place.source == "reference") else place
+        self.by_input[key] = known if is_corrected and (place is None or place.source != "correction") else place
         if len(self.by_input) > self.most:
             del self.by_input[next(iter(self.by_input))]
 

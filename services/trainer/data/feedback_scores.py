@@ -38,9 +38,10 @@ NO_FEEDBACK = FeedbackScores()
 
 
 def read_feedback(logs_dir: Path, agent_id: str, until: int | None, seals: SealBook = NO_SEALS) -> FeedbackScores:
-    """All feedback on an agent's samples, of before byte `until` of the log, or of all there is now.
+    """All feedback on an agent's samples, and all corrections.
 
-    What is strange by `seals` is left out. Raises JournalError if a segment is missing or damaged.
+    Of before byte `until` of the log, or of all there is now. What is strange by `seals` is left out. Raises
+    JournalError if a segment is missing or damaged.
     """
     decoder, scores, ranges = msgspec.json.Decoder(FeedbackRow), dict[tuple[str, int], float](), RangeSums(FEEDBACK)
     if until is None and seals.mark is not None:
@@ -60,6 +61,6 @@ def read_feedback(logs_dir: Path, agent_id: str, until: int | None, seals: SealB
             continue
         if given.agent_id == agent_id:
             scores[given.task_id, given.sample] = given.score
-            if given.correction:
-                corrections[given.task_id] = given.correction
+        if given.correction:  # also of what a big model answered in its place
+            corrections[given.task_id] = given.correction
     return FeedbackScores(scores, ranges.read_ranges(), end, corrections)

@@ -179,11 +179,14 @@ class JournalScan:
         correction = self._feedback.corrections.get(logged.task_id) if "correction" in self._policy.sources else None
         if correction is not None:
             self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "correction", correction))
-        elif logged.reference_score is not None and "reference" in self._policy.sources:
-            passes = logged.reference_score >= FULL_MARKS
-            self._found.demonstrations.add(
-                bytes(logged.input), DemonstrationPlace(position, "reference") if passes else None
-            )
+            return
+        has_reference = logged.reference_score is not None and "reference" in self._policy.sources
+        if has_reference and (logged.reference_score or 0.0) >= FULL_MARKS:
+            self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "reference"))
+        elif (text := _answer_of_big(logged)) is not None and "big_model" in self._policy.sources:
+            self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "big_model", text))
+        elif has_reference:
+            self._found.demonstrations.add(bytes(logged.input), None)
 
     def _line_reason(self, logged: SelectionRow) -> Reason | None:
         if logged.agent_id != self._policy.agent_id and _role_of(logged, self._policy.agent_id) is None:
@@ -295,6 +298,12 @@ def _scores(taught: Sequence[float | None], reasons: Sequence[Reason | None]) ->
 
 def _programs(samples: Sequence[LoggedSampleFacts], reasons: Sequence[Reason | None]) -> tuple[str | None, ...]:
     return tuple(sample.program for sample, reason in zip(samples, reasons, strict=True) if reason is None)
+
+
+def _answer_of_big(logged: SelectionRow) -> str | None:
+    """Return the big model's answer, where it scored no less than the small model's best."""
+    big = logged.cascade.big if logged.cascade else None
+    return big.response if big is not None and big.teaches else None
 
 
 def _role_of(logged: SelectionRow, agent_id: str) -> str | None:

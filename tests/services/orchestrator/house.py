@@ -47,9 +47,8 @@ class House:
         self.settings = OrchestratorSettings(
             logs_dir=folder,
             adapters_dir=folder / "adapters",
-            agents=("small", "other"),
             samples=2,
-            **{"experiment_min_age_s": 0.0} | settings,
+            **{"agents": ("small", "other"), "experiment_min_age_s": 0.0} | settings,
         )
         keys = self.settings.decision_keys_dir
         keys.mkdir(parents=True, exist_ok=True)

@@ -42,6 +42,8 @@ class LearningHouse(House):
         self.asked_again: list[Response] = []
         """What the scorer was asked once more, for a second verdict."""
         self.gives_second_verdicts = True
+        self.asked: dict[str, Any] = {}
+        """Further fields of users' tasks."""
         self.answers = 2
         """To each task."""
         self.scorer = SCORER
@@ -174,7 +176,7 @@ class LearningHouse(House):
             wave = 20
             for _ in range(wave):
                 self.submitted += 1
-                await self.submit(Task(task_id=f"task-{self.submitted}", input="x", task_type="kind"))
+                await self.submit(Task(task_id=f"task-{self.submitted}", input="x", task_type="kind", **self.asked))
             await until(lambda: len(self.bus.deliveries_published("results")) >= self.submitted)
             if self.events:
                 await self.report()

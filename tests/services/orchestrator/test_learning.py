@@ -18,6 +18,7 @@ from ratchet.experiments.replay import plan_of, replayed
 from ratchet.files.folder_lock import locked
 from schemas import Result, Task, TrainRequest
 from schemas.messages.reward import ScorerIdentity
+from schemas.messages.task import AnswerFormat
 from schemas.records.adapter_card import DataRange, DataWindow
 from schemas.records.decision import DecisionDraft, Freeze, Promote, Unfreeze, Validate
 from tests.ratchet.adapters.hostile_adapters import (
@@ -255,6 +256,18 @@ async def test_a_candidate_answers_what_users_asked_before_any_user_gets_its_ans
         taken_over = plan_of(house.adapters.experiment).replayed
         assert taken_over is not None
         assert (taken_over.prompts, taken_over.types) == (len(asked["v1.0.2"]), {"kind": len(asked["v1.0.2"])})
+
+
+async def test_a_candidate_is_asked_in_the_form_that_users_asked_for(tmp_path: Path) -> None:
+    form = AnswerFormat(type="json_schema", json_schema={"type": "object"})
+    async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.75}, **QUICK) as house:
+        house.asked = {"format": form}
+        await house.traffic(stop_when=lambda: house.submitted >= 40)
+        await house.reach(await house.trained(), "canary")
+        asked = [one for one in house.assigned() if one["task_id"].startswith("replay/")]
+
+    assert asked
+    assert all(AnswerFormat.model_validate(one["format"]) == form for one in asked)
 
 
 async def test_limits_for_life_are_measured_beside_v1_0_0_on_the_same_prompts(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import {
   eValue,
   moment,
   NONE,
+  percent,
   plural,
   rate,
   score,
@@ -160,6 +161,7 @@ function Agent({ agent, scores, quality }) {
       ${agent.unaudited && html`<p class="banner">${sentence(agent.unaudited)}</p>`}
       ${agent.experiment_id && html`<${Running} agent=${agent} />`}
       ${agent.watch && html`<${Watch} agent=${agent} />`}
+      ${agent.cascade && html`<${Cascade} cascade=${agent.cascade} />`}
       <${Learning} learning=${agent.learning} />
       <${Versions} scores=${own} served=${served} primary=${agent.primary} />
       <${Samples} samples=${agent.samples} />
@@ -195,6 +197,21 @@ function Watch({ agent: { watch, since_base: since } }) {
       html`<p class="muted">Since v1.0.0: score ${signed(since.score)}, ${since.length.toFixed(2)} times the length,
       ${` ${since.latency.toFixed(2)}`} times the latency.</p>`
     }
+  </div>`;
+}
+
+/** The share that the small model answers in place of a big one, what that saves, and the proof for more. */
+function Cascade({ cascade: { big, share, next_share: next, frozen, share_answered: answered, saved, evidence: of } }) {
+  return html`<div>
+    May answer <b>${percent(share)}</b> in place of ${big}${frozen && html` <${Pill} state="frozen" />`}
+    <span class="muted"> · ${answered === null ? "none" : percent(answered)} answered so far${
+      saved !== null && html`, ${compact(saved)} saved against ${big} alone`
+    } · ${plural(of.units, "unit")}</span>
+    ${
+      next !== null &&
+      html`<${Evidence} label="for ${percent(next)}" value=${of.not_worse} of=${of.raise_at} shade="good" />`
+    }
+    <${Evidence} label="harm of the cascade" value=${of.worse} of=${of.fall_at} shade="bad" />
   </div>`;
 }
 

@@ -11,12 +11,12 @@ import pytest
 
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, fleet_topology
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, START_OFFSETS
-from ratchet.service.errors import NotFound
+from ratchet.service.errors import FleetError, NotFound
 from schemas.messages.feedback import Feedback
 from services.cli.feedback import is_known, new_feedback, publish_feedback
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.options import FleetOptions
-from services.cli.terminal import CommandError, UsageError
+from services.cli.terminal import UsageError
 from tests.services.cli.result.test_logged_task import sample, write
 from tests.services.cli.started import started
 
@@ -79,5 +79,5 @@ def test_it_lies_in_the_queue_when_the_command_returns(amqp_url: str, namespace:
 
 @pytest.mark.broker
 def test_where_no_fleet_ever_was_it_says_so(amqp_url: str, namespace: str) -> None:
-    with pytest.raises(CommandError, match="ratchet up"):
+    with pytest.raises(FleetError, match="ratchet up"):
         publish_feedback(access(amqp_url, namespace), new_feedback({"task_id": "t1", "score": 1.0}))

@@ -146,3 +146,21 @@ def test_programs_have_a_runner_that_is_told_where_each_replica_of_an_agent_is()
         plan(agents=(), external_agents=("small",), programs=str(file))
     with pytest.raises(SettingsError, match="can't be read"):
         plan(programs="/no/such.toml")
+
+
+def test_a_bigger_model_is_an_agent_of_its_own_that_answers_in_place_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RATCHET_CASCADE", raising=False)
+    planned = plan(agents=("small", "coder"), model="models/small", big="models/judge", port_base=9000)
+    settings = {one.name: one.environment for one in planned.services}
+
+    assert planned.environment["RATCHET_AGENTS"] == "small,coder,big"
+    assert planned.environment["RATCHET_CASCADE"] == "small=big"
+    assert settings["agent-big"]["RATCHET_AGENT_MODEL"] == "models/judge"
+    assert "RATCHET_AGENT_MODEL" not in settings["agent-small"]
+    assert settings["trainer"]["RATCHET_TRAINER_MODEL"] == "small=models/small,coder=models/small"
+
+    behind_a_url = {one.name: one.environment for one in plan(big="https://models.example/v1").services}["agent-big"]
+    assert behind_a_url["RATCHET_AGENT_ENGINE"] == "openai"
+    assert behind_a_url["RATCHET_BIG_MODEL"] == "https://models.example/v1"

@@ -78,6 +78,7 @@ def test_each_row_with_an_id_in_its_path_says_how_far_a_tenant_reaches() -> None
             f"POST /v1/adapters/{{agent_id}}/{move}"
             for move in ("promote", "rollback", "freeze", "unfreeze", "reanchor")
         ),
+        *(f"POST /v1/cascades/{{agent_id}}/{move}" for move in ("freeze", "unfreeze", "share")),
     }
     for service in NAMES:
         for row in rules_of(service):

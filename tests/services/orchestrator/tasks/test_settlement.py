@@ -244,6 +244,7 @@ def test_what_a_line_says_of_its_task_is_what_the_task_says() -> None:
         "tools": (looking,),
         "needs_token_texts": True,
         "needs_usage": True,
+        "local_only": True,
         "programs": ("aider",),
         "workspace": Workspace(files={}),
     }

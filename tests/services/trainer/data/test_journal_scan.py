@@ -21,6 +21,7 @@ from ratchet.service.errors import JournalError
 from schemas.messages.response import Segment
 from schemas.messages.reward import NOT_MENTIONED, ScorerIdentity
 from schemas.messages.work import Arm, Sampling
+from schemas.records.cascade import BigAnswer, Routing
 from schemas.records.interaction import Interaction
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.data.filters import DataPolicy
@@ -32,6 +33,33 @@ from tests.services.trainer.making_logs import AT, group, line, write_log
 
 POLICY = DataPolicy(agent_id="small", versions={"v1.0.0": None})
 GOOD = group("good", (0.0, 1.0))
+
+
+def routed(*, teaches: bool, response: str = "by the big model") -> dict[str, Any]:
+    big = BigAnswer(
+        task_id="cascade/t", agent_id="big", adapter_version="v1.0.0", response=response, score=1.0, teaches=teaches
+    )
+    routing = Routing(order=0, score=0.5, to="big", is_unit=False, is_audited=False, served="big", big=big)
+    return {"cascade": routing}
+
+
+def test_the_answer_of_a_big_model_is_a_demonstration_where_it_scored_no_less(tmp_path: Path) -> None:
+    lines = [
+        line("better", 0, input="a", **routed(teaches=True)),
+        line("better", 1, input="a"),
+        *group("worse", (1.0, 0.0), input="b", **routed(teaches=False)),
+        *group("referenced", (1.0, 0.0), input="c", reference="c", reference_score=1.0, **routed(teaches=True)),
+        *group("no reference of it", (1.0, 0.0), input="d", reference_score=0.2, **routed(teaches=True)),
+    ]
+    policy = replace(POLICY, sources=frozenset({"reference", "big_model"}))
+    found = JournalScan(write_log(tmp_path, lines), policy).read(0, None).demonstrations
+
+    assert [(place.source, place.text) for place in found.places] == [
+        ("big_model", "by the big model"),
+        ("reference", None),
+        ("big_model", "by the big model"),
+    ]
+    assert JournalScan(tmp_path, POLICY).read(0, None).demonstrations.places == []
 
 
 def selected(logs: Path, policy: DataPolicy = POLICY, since: int = 0, until: int | None = None) -> Selection:

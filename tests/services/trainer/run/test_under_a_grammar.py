@@ -12,14 +12,17 @@ import pytest
 
 from ratchet.grammars.grammar import grammar_for
 from ratchet.models.loading import content_sha256, load_language_model
+from ratchet.runs.store import RunStore
 from schemas.messages.grammar import SpanGrammar
 from schemas.messages.response import Sample, Segment
 from schemas.messages.task import AnswerFormat
+from schemas.messages.train_request import TrainRequest
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.transformers_engine import TransformersEngine
 from services.trainer.settings import TrainerSettings
 from tests.services.trainer.making_logs import line, write_log
+from tests.services.trainer.run.test_resume import KNOBS, STEPS, killed_at_each_step
 from tests.services.trainer.run.test_training_run import folder, train
 
 FORM = AnswerFormat(
@@ -124,6 +127,19 @@ def test_without_the_mask_the_same_answers_are_refused(
 
     assert outcome.status == "refused"
     assert float(outcome.metrics["gap"]) > 0.5  # type: ignore[arg-type]
+
+
+def test_killed_and_taken_up_again_it_replays_the_same_masks(
+    settings: TrainerSettings, base_model: Path, groups: list[Generation], tmp_path: Path
+) -> None:
+    of_grammar = settings.model_copy(update={"logs_dir": write_log(tmp_path / "logs", lines_of(base_model, groups))})
+    calm = train(of_grammar, "calm", hyperparameters=KNOBS, seed=11)
+    asked = TrainRequest(request_id="often-killed", agent_id="small", hyperparameters=KNOBS, seed=11)
+    job = RunStore(settings.adapters_dir).record(asked)
+
+    assert killed_at_each_step(of_grammar, job) == ["killed"] * len(STEPS) + ["trained"]
+    assert job.outcome is not None
+    assert job.outcome.adapter_sha256 == calm.adapter_sha256
 
 
 def test_a_learner_that_replays_no_grammars_says_so(

@@ -1,0 +1,119 @@
+"""The cost of a cascade: what was spent on each of the two models, today on the big one, and what all would have cost.
+
+In the currency of the prices. The big model alone is taken to cost its mean price on every task. Totals survive a kill
+but for the last half second, and do not survive the loss of the index: the log has the tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+import msgspec
+
+from ratchet.logs.best_answer import usage_of
+from schemas.messages.result import TaskUsage
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
+
+PER = 1_000_000
+"""Tokens that a price is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrice:
+    """The price of a million tokens."""
+
+    prompt: float = 0.0
+    sampled: float = 0.0
+
+    @classmethod
+    def read(cls, text: str) -> TokenPrice:
+        """From `2.50/10`. Raises ValueError."""
+        prompt, _, sampled = text.partition("/")
+        return cls(float(prompt), float(sampled))
+
+    def of(self, usage: TaskUsage) -> float:
+        return (usage.prompt_tokens * self.prompt + usage.sampled_tokens * self.sampled) / PER
+
+
+@dataclass(slots=True)
+class Totals:
+    """Since the cascade began."""
+
+    by_small: int = 0
+    by_big: int = 0
+    """Tasks whose user got the big model's answer."""
+    in_place: int = 0
+    """Tasks that the small model answered only because the big one did not."""
+    asked: int = 0
+    """Answers of the big model, served or not."""
+    small_cost: float = 0.0
+    big_cost: float = 0.0
+    day: date | None = None
+    today: float = 0.0
+    """Spent on the big model on `day`."""
+
+
+@dataclass(slots=True)
+class Spending:
+    """One agent's. A task of the big model is reserved for at its most, then settled."""
+
+    small: TokenPrice
+    big: TokenPrice
+    cap: float = 0.0
+    """The most for the big model on one day (UTC); 0: no cap."""
+    totals: Totals = field(default_factory=Totals)
+    _reserved: dict[str, float] = field(default_factory=dict)
+
+    def take_up(self, note: bytes | None) -> None:
+        if note is not None:
+            self.totals = msgspec.json.decode(note, type=Totals)
+
+    def note(self) -> bytes:
+        return msgspec.json.encode(self.totals)
+
+    def has_room(self, work: Work, today: date) -> bool:
+        """Tell whether the big model may be asked the same, by the most that it can cost."""
+        return not self.cap or self.spent_on(today) + sum(self._reserved.values()) + self._most(work) <= self.cap
+
+    def spent_on(self, today: date) -> float:
+        return self.totals.today if self.totals.day == today else 0.0
+
+    def reserve(self, big_task_id: str, work: Work) -> None:
+        self._reserved[big_task_id] = self._most(work)
+
+    def settle(self, big_task_id: str, lines: Sequence[Interaction], today: date) -> None:
+        """The big model has answered, or not."""
+        most = self._reserved.pop(big_task_id, 0.0)
+        if lines[0].sample is None:
+            return
+        known = any(line.usage is not None or line.sampled_tokens is not None for line in lines)
+        cost = self.big.of(usage_of(lines)) if known else most
+        totals = self.totals
+        totals.asked += 1
+        totals.big_cost += cost
+        totals.day, totals.today = today, self.spent_on(today) + cost
+
+    def add_small(self, lines: Sequence[Interaction]) -> None:
+        if lines[0].sample is not None:
+            self.totals.small_cost += self.small.of(usage_of(lines))
+
+    def add_served(self, served: str | None, *, in_place: bool) -> None:
+        self.totals.by_small += served == "small"
+        self.totals.by_big += served == "big"
+        self.totals.in_place += in_place
+
+    @property
+    def big_alone(self) -> float | None:
+        """The cost of the big model alone, on every task; None before it was asked."""
+        totals = self.totals
+        if not totals.asked:
+            return None
+        return totals.big_cost / totals.asked * (totals.by_small + totals.by_big)
+
+    def _most(self, work: Work) -> float:
+        """No token of a prompt has less than a byte."""
+        usage = TaskUsage(prompt_tokens=len(work.encode()), sampled_tokens=work.sampling.max_tokens)
+        return self.big.of(usage)

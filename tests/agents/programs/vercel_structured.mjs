@@ -1,0 +1,21 @@
+// An object by Vercel's AI SDK: `node vercel_structured.mjs whole|stream`.
+import { createRequire } from "node:module";
+
+globalThis.AI_SDK_LOG_WARNINGS = false; // they would go to stdout
+const require = createRequire(import.meta.url);
+const { generateObject, jsonSchema, streamObject } = require("ai");
+const { createOpenAI } = require("@ai-sdk/openai");
+const box = {
+  type: "object",
+  properties: { colour: { type: "string" }, coins: { type: "integer" } },
+  required: ["colour", "coins"],
+  additionalProperties: false,
+};
+const given = {
+  model: createOpenAI().chat("any"),
+  schema: jsonSchema(box),
+  prompt: "What is in the red box?",
+  maxRetries: 0,
+};
+const found = process.argv[2] === "stream" ? await streamObject(given).object : (await generateObject(given)).object;
+process.stdout.write(JSON.stringify(found));
