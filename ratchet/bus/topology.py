@@ -200,7 +200,7 @@ def fleet_topology(
             ("runner",),
             ("orchestrator",),
             "What programs ask people.",
-            0.01,
+            0.005,
             single_active_consumer=True,
         ),
     )
@@ -229,7 +229,7 @@ def fleet_topology(
             ("orchestrator",),
             ("users",),
             "Answers: the newest million, for 7 days.",
-            0.075,
+            0.07,
             ttl_ms=7 * DAY_MS,
             drop_oldest=True,
             dead_letters=False,
