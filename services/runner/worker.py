@@ -351,9 +351,13 @@ class RunnerWorker:
                 self._stepped_at = time.monotonic() + within_s
                 await asyncio.wait(looking, timeout=max(0.0, within_s))
                 self._stepped_at = time.monotonic()
+            steps = await asyncio.to_thread(lambda: [self._steps(work, key, number) for number in missing])
             with self._cancellations.ending(work.task_id, lambda: stop.call_off(TASK_CANCELLED)):
                 ran = await asyncio.gather(
-                    *(self._one(work, key, number, model, tree, stop, moments) for number in missing),
+                    *(
+                        self._one(work, key, number, model, tree, stop, moments, its)
+                        for number, its in zip(missing, steps, strict=True)
+                    ),
                     return_exceptions=True,
                 )
             await asyncio.gather(*looking)  # there is nothing left to call off
@@ -373,21 +377,28 @@ class RunnerWorker:
         return [done[number] for number in range(work.sampling.n)]
 
     async def _one(
-        self, work: Work, key: str, number: int, model: Model, tree: Tree | None, stop: EarlyStop, moments: Moments
+        self,
+        work: Work,
+        key: str,
+        number: int,
+        model: Model,
+        tree: Tree | None,
+        stop: EarlyStop,
+        moments: Moments,
+        steps: KeptSteps,
     ) -> Sample | Question:
-        """Return the sample, or the question that it waits for, which is published then."""
+        """Return the sample, or the question that it waits for, which is published then. Closes the steps."""
         names = self._names(work)
         name = names[number % len(names)]
         limits = self._programs[name].limits
         budget = Budget(limits.calls, limits.tokens)
         stop.begin(budget)
         kept = None
-        steps = await asyncio.to_thread(self._kept.steps, key, number)
         try:
-            for given in work.approvals or ():
-                if given.sample == number:
-                    steps.answer(given.approval_id, given.decision, given.text)
-            sample = await asyncio.to_thread(self._ended_by_person, key, number, steps)
+            sample = None
+            if (newest := steps.last_answer) is not None and (newest[0].ends or newest[1].decision == "expired"):
+                standing = await asyncio.to_thread(self._kept.standing, key, number)
+                sample = standing and ended_by_person(standing, *newest)
             if sample is None and (question := steps.open_question) is not None:
                 await self._ask(work, key, number, name, question)
                 return question
@@ -422,13 +433,13 @@ class RunnerWorker:
             await stop.ended(budget, kept)
         return sample
 
-    def _ended_by_person(self, key: str, number: int, steps: KeptSteps) -> Sample | None:
-        """Return the sample that a person's answer ended, or the lack of one; None where its program goes on."""
-        newest = steps.last_answer
-        if newest is None or not (newest[0].ends or newest[1].decision == "expired"):
-            return None
-        standing = self._kept.standing(key, number)
-        return standing and ended_by_person(standing, *newest)
+    def _steps(self, work: Work, key: str, number: int) -> KeptSteps:
+        """Open the steps of a rollout, and note what people answered it. Raises JournalError."""
+        steps = self._kept.steps(key, number)
+        for given in work.approvals or ():
+            if given.sample == number:
+                steps.answer(given.approval_id, given.decision, given.text)
+        return steps
 
     async def _ask(self, work: Work, key: str, number: int, name: str, question: Question) -> None:
         """Return when the orchestrator's queue has the question; it knows one that comes again."""
