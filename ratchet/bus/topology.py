@@ -113,6 +113,7 @@ DRAFT_RESPONSES = "responses.draft"
 KEPT_RESPONSES = "responses.kept"
 REWARDS = "rewards"
 RESULTS = "results"
+APPROVALS = "approvals"
 AUDITS = "audits"
 AUDIT_SCORES = "audits.scores"
 FEEDBACK = "feedback"
@@ -158,13 +159,15 @@ def fleet_topology(
     external_scorer: bool = False,
     auditor: bool = False,
     manager: bool = False,
+    programs: bool = False,
     broker_disk: int = BROKER_DISK,
 ) -> Topology:
     """The queues of a fleet with these agents, on a broker with so many bytes of disk.
 
     With an `external_scorer`, one of another make that may answer with draft-shaped Rewards, the orchestrator gets its
     own copy of each Response, to complete those Rewards with. With an `auditor`, a second scorer, there are its queues;
-    with a `manager`, a queue for the programs of registered agents for each agent whose model they use.
+    with a `manager`, a queue for the programs of registered agents for each agent whose model they use. With
+    `programs`, there is one for what they ask people.
     """
     queue = partial(Queue, disk=broker_disk)
     work = tuple(
@@ -209,6 +212,17 @@ def fleet_topology(
             single_active_consumer=True,
         ),
     )
+    approvals = (
+        queue(
+            APPROVALS,
+            "approval_request.v1",
+            ("runner",),
+            ("orchestrator",),
+            "What programs ask people.",
+            0.005,
+            single_active_consumer=True,
+        ),
+    )
     queues = (
         queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", 0.08, single_active_consumer=True),
         *work,
@@ -227,6 +241,7 @@ def fleet_topology(
         ),
         *(kept if external_scorer else ()),
         *(audits if auditor else ()),
+        *(approvals if programs else ()),
         queue(REWARDS, "reward.v1", ("scorer",), ("orchestrator",), "Scores.", 0.08, single_active_consumer=True),
         queue(
             RESULTS,
@@ -234,7 +249,7 @@ def fleet_topology(
             ("orchestrator",),
             ("users",),
             "Answers: the newest million, for 7 days.",
-            0.075,
+            0.07,
             ttl_ms=7 * DAY_MS,
             drop_oldest=True,
             dead_letters=False,
@@ -300,5 +315,6 @@ def topology_of(settings: FleetSettings) -> Topology:
         external_scorer=settings.external_scorer,
         auditor=bool(settings.auditor),
         manager=settings.manager_url is not None,
+        programs=settings.programs is not None,
         broker_disk=int(settings.broker_disk_gb * 10**9),
     )

@@ -125,6 +125,11 @@ class Program(_Declared):
     )
     data: dict[str, str] = Field(default_factory=dict, description="Texts that it sees as files, by their path.")
     limits: ProgramLimits = ProgramLimits()
+    approval: Literal["before-finish", "on-change", "never"] = Field(
+        "never",
+        description="Whether a person has to approve a result before it is scored: each, or those that changed the "
+        "workspace. A program may ask people besides.",
+    )
 
     @field_validator("environment")
     @classmethod

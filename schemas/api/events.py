@@ -11,9 +11,19 @@ from schemas.api.rollouts import FleetRollout
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import Record, Score, Timestamp
 from schemas.messages.result import ResultStatus
+from schemas.messages.work import Decision
 
 EventKind = Literal[
-    "task.settled", "decision", "experiment", "queues", "adapter", "training", "rollout", "agent", "gap"
+    "task.settled",
+    "decision",
+    "experiment",
+    "queues",
+    "adapter",
+    "training",
+    "rollout",
+    "agent",
+    "approval",
+    "gap",
 ]
 
 
@@ -106,6 +116,18 @@ class TrainingMoved(Record):
 
 class RolloutMoved(FleetRollout):
     """`rollout`: a program's rollout has begun, called the model, or ended."""
+
+
+class ApprovalMoved(Record):
+    """`approval`: a program asked a person, or its question has an answer."""
+
+    approval_id: str
+    task_id: str
+    agent_id: str
+    sample: int
+    question: str
+    decision: Decision | None
+    given_by: str | None
 
 
 class Gap(Record):

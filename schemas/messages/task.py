@@ -179,6 +179,12 @@ class Task(Message):
     kept_apart: Literal[True] | None = Field(
         None, exclude_if=absent, description="It teaches nothing, and no experiment counts it."
     )
+    approval: Literal["before-finish", "on-change", "never"] | None = Field(
+        None,
+        exclude_if=absent,
+        description="Whether a person has to approve a program's result before it is scored: each, or those that "
+        "changed the workspace; as the program is declared if absent.",
+    )
     task_type: Identifier | None = Field(None, description="Stratum: tasks of one type are compared with each other.")
     session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")
     priority: Annotated[int, Field(ge=0, le=9), NO_BOOLEAN] = Field(

@@ -54,7 +54,9 @@ def documents() -> dict[str, str]:
     """File name relative to `schemas/generated/` → its text, newline at the end."""
     models = (*MESSAGES, *RECORDS)
     found = {f"json/{model.TYPE}.schema.json": _text(json_schema(model)) for model in models}
-    found["asyncapi.json"] = _text(asyncapi(fleet_topology((EXAMPLE_AGENT,), external_scorer=True, auditor=True)))
+    found["asyncapi.json"] = _text(
+        asyncapi(fleet_topology((EXAMPLE_AGENT,), external_scorer=True, auditor=True, programs=True))
+    )
     return found
 
 

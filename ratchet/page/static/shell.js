@@ -8,6 +8,7 @@ import { link, place } from "./core/router.js";
 import { useStore } from "./core/store.js";
 import { shown, switchTheme } from "./core/theme.js";
 import { KeySheet, useKeys } from "./keys.js";
+import { ApprovalBanner } from "./parts/approvals.js";
 import { Heading } from "./parts/frame.js";
 import { Empty } from "./parts/states.js";
 import { TokenEntry } from "./parts/token_entry.js";
@@ -72,6 +73,7 @@ function Content({ here, status }) {
   const trouble = status.data?.trouble;
   return html`
     ${trouble && html`<${NotReady} trouble=${trouble} />`}
+    <${ApprovalBanner} />
     <${View} here=${here} status=${status} />`;
 }
 

@@ -166,6 +166,7 @@ class FleetAccess:
                 agents,
                 external_scorer=settings.external_scorer or bool(record and record.options.no_scorer),
                 auditor=bool(record.options.auditor if record else settings.auditor),
+                programs=bool(record.options.programs if record else settings.programs),
             ),
             logs_dir=record.logs_dir if record and "RATCHET_LOGS_DIR" not in os.environ else settings.logs_dir,
             record=record,

@@ -119,8 +119,9 @@ def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeo
 
 def _topology(options: FleetOptions) -> Topology:
     given = {"agents": options.fleet_agents, "external_scorer": options.no_scorer, "auditor": options.auditor}
-    manager = {"manager_url": _manager_url(options)} if options.manager else {}
-    return topology_of(FleetSettings.read(**given, **manager))
+    given |= {"programs": options.programs} if options.programs else {}
+    given |= {"manager_url": _manager_url(options)} if options.manager else {}
+    return topology_of(FleetSettings.read(**given))
 
 
 def _manager_url(options: FleetOptions) -> str:

@@ -24,6 +24,7 @@ from ratchet.http.server.limits import too_many
 from schemas.api.events import (
     AdapterMoved,
     AgentMoved,
+    ApprovalMoved,
     DecisionMade,
     EventKind,
     ExperimentMoved,
@@ -83,6 +84,7 @@ DATA: dict[EventKind, type[BaseModel]] = {
     "training": TrainingMoved,
     "rollout": RolloutMoved,
     "agent": AgentMoved,
+    "approval": ApprovalMoved,
     "gap": Gap,
 }
 STREAM: dict[int | str, dict[str, Any]] = {

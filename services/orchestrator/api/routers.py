@@ -80,14 +80,14 @@ class OrchestratorApi:
             settings.amqp_url.get_secret_value(), settings.namespace, logs_dir=settings.logs_dir
         )
         self._programs = ProgramBook(settings.logs_dir)
-        self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
-        self.rollouts = RolloutsNow(self._hub, monotonic)
+        self.hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
+        self.rollouts = RolloutsNow(self.hub, monotonic)
         self._runs = TrainingRuns(
             settings.adapters_dir,
             threads,
             lambda: [run for promoter in promoters.values() for run in promoter.training.runs],
         )
-        self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
+        self.watcher = Watcher(self.hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
         self.quality = ServedQuality()
         self.overview = Overview(
             ledger,
@@ -143,10 +143,10 @@ class OrchestratorApi:
             log_router(settings.logs_dir, threads),
             manager_router(settings.manager_url),
             status_router(self.overview),
-            events_router(self._hub),
-            socket_router(self._hub),
+            events_router(self.hub),
+            socket_router(self.hub),
         ]
 
     def close(self) -> None:
         """Let the listeners to events go."""
-        self._hub.close()
+        self.hub.close()
