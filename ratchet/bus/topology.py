@@ -178,7 +178,7 @@ def fleet_topology(
             (work_queue(agent, priority=9), f"The same, priority {HIGH_PRIORITY} and above: served first."),
         )
     )
-    programs = tuple(
+    registered = tuple(
         queue(
             work_queue(agent, registered=True),
             "work.v1",
@@ -226,7 +226,7 @@ def fleet_topology(
     queues = (
         queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", 0.08, single_active_consumer=True),
         *work,
-        *(programs if manager else ()),
+        *(registered if manager else ()),
         queue(
             RESPONSES, "response.v1", ("agents", "orchestrator"), ("scorer",), "Answers that wait for a score.", 0.08
         ),
@@ -315,6 +315,6 @@ def topology_of(settings: FleetSettings) -> Topology:
         external_scorer=settings.external_scorer,
         auditor=bool(settings.auditor),
         manager=settings.manager_url is not None,
-        programs=settings.programs is not None,
+        programs=settings.has_runner,
         broker_disk=int(settings.broker_disk_gb * 10**9),
     )

@@ -226,6 +226,11 @@ class FleetSettings(BaseSettings):
         return url
 
     @property
+    def has_runner(self) -> bool:
+        """Whether programs answer tasks: those of a file, or those that are registered with a manager."""
+        return self.programs is not None or self.manager_url is not None
+
+    @property
     def decision_keys_dir(self) -> Path:
         return self.decision_keys or self.adapters_dir.parent / "decision-keys"
 

@@ -446,7 +446,7 @@ class Orchestrator:
             samples.take_up(self.ledger.index.note(f"samples/{agent_id}"))
         self._count_open_works()
         await self._api.watcher.start()
-        if self._settings.programs is not None or self._settings.manager_url is not None:
+        if self._settings.has_runner:
             await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.receive_broadcast)
         metrics.is_active.set(1)
         self._objectives.show_budgets()
@@ -485,7 +485,7 @@ class Orchestrator:
             Subscription(ADAPTERS, self._trained, 1),
             Subscription(ADAPTER_REPORTS, self._reported, prefetch),
             *kept,
-            *([Subscription(APPROVALS, self._approvals.handle, prefetch)] if self._settings.programs else []),
+            *([Subscription(APPROVALS, self._approvals.handle, prefetch)] if self._settings.has_runner else []),
             *([Subscription(AUDIT_SCORES, self._audits.handle, prefetch)] if self._settings.auditor else []),
         ]
 
