@@ -17,9 +17,8 @@ from ratchet.bus.topology import work_queue
 from ratchet.http.access.roles import Caller
 from ratchet.logs.names import APPROVALS
 from ratchet.rollouts.kept_steps import MOST_QUESTIONS
-from ratchet.rollouts.work import time_within
 from ratchet.service import failpoint
-from ratchet.service.deadline_time import DeadlineTime
+from ratchet.service.deadline_time import DeadlineTime, time_within
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.approvals import Approval
