@@ -156,10 +156,10 @@ async def measure(
 ) -> tuple[PeoplesBooks, Rig]:
     """All of it, once. `folder` is one that every user may pass."""
     end, pace, began, books = end or EarlyEnd(), Pace(plan.tasks), time.monotonic(), PeoplesBooks()
-    relay, given = Relay(), {"samples": plan.samples, "turns": QUESTIONS, "program": PROGRAM}
+    relay, samples = Relay(), plan.samples
     async with (
         relay.serving() as agents,
-        rollouts(broker, folder, plan.seed, agents=agents, **given) as rig,
+        rollouts(broker, folder, plan.seed, samples=samples, turns=QUESTIONS, program=PROGRAM, agents=agents) as rig,
     ):
         person = Person(rig, books, plan.samples)
         publishing = asyncio.create_task(rig.publish(plan.tasks, end))
