@@ -156,10 +156,10 @@ async def measure(
 ) -> tuple[PeoplesBooks, Rig]:
     """All of it, once. `folder` is one that every user may pass."""
     end, pace, began, books = end or EarlyEnd(), Pace(plan.tasks), time.monotonic(), PeoplesBooks()
-    relay, given = Relay(), {"samples": plan.samples, "turns": QUESTIONS, "program": PROGRAM}
+    relay, samples = Relay(), plan.samples
     async with (
         relay.serving() as agents,
-        rollouts(broker, folder, plan.seed, agents=agents, **given) as rig,
+        rollouts(broker, folder, plan.seed, samples=samples, turns=QUESTIONS, program=PROGRAM, agents=agents) as rig,
     ):
         person = Person(rig, books, plan.samples)
         publishing = asyncio.create_task(rig.publish(plan.tasks, end))
@@ -209,9 +209,10 @@ class Person:
     async def _answer(self, http: httpx.AsyncClient, approval_id: str) -> None:
         url = f"{self._url(ORCHESTRATOR)}/v1/approvals/{approval_id}"
         first = await http.post(url, json={"decision": "approve", "text": "yes"})
-        if first.is_success and approval_id not in self._answered:
-            self._answered.add(approval_id)
-            self._books.accepted += 1
+        if not first.is_success:
+            return
+        self._books.accepted += approval_id not in self._answered
+        self._answered.add(approval_id)
         second = await http.post(url, json={"decision": "reject", "text": "no"})
         self._books.refused[second.status_code] += 1
 

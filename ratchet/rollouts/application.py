@@ -215,7 +215,8 @@ async def ask_person(request: Request, rollout: RecordedRollout) -> Response:
 
 async def begin_tool_call(request: Request, rollout: RecordedRollout) -> Response:
     """Answer with what a call of a tool brought before, or with the name under which its answer is to be kept."""
-    key = tool_key(await _bytes(request))
+    async with rollout.reading:
+        key = tool_key(await _bytes(request))
     kept = await rollout.take_tool_call(key)
     if kept is None:
         return JSONResponse({"call": key})
@@ -228,9 +229,10 @@ async def end_tool_call(request: Request, rollout: RecordedRollout) -> Response:
     if steps is None:
         raise Refused(404, "nothing is kept here of calls of tools")
     try:
-        raw = await _bytes(request, MOST_CHANGES)
-        kept = await off_loop(lambda: _ended_call.decode(raw), is_large=len(raw) > SMALL_BODY)
-        steps.add(ToolCalled(request.path_params["key"], kept.answer, kept.changes))
+        async with rollout.reading:
+            raw = await _bytes(request, MOST_CHANGES)
+            kept = await off_loop(lambda: _ended_call.decode(raw), is_large=len(raw) > SMALL_BODY)
+            steps.add(ToolCalled(request.path_params["key"], kept.answer, kept.changes))
     except Refused as error:
         steps.stop_keeping(str(error))
         raise

@@ -28,6 +28,7 @@ log = Log("runner")
 
 MOST_BYTES = 64 * 1024 * 1024
 """The most that one rollout's steps take. One that has more is not run again from them."""
+MOST_QUESTIONS = 100
 HELD_S = 2.0
 """A call that the steps don't know waits so long for calls beside it to use the steps up."""
 
@@ -210,6 +211,8 @@ class KeptSteps:
         """
         key = key_of("question", question, *options)
         found = await self.take(Question, key) or self._take_waiting(key)
+        if found is None and len(self._questions) >= MOST_QUESTIONS:
+            raise NotKept(f"this rollout has asked {MOST_QUESTIONS} questions, as many as it may")
         if found is None:
             number = f"{self.times_anew}/{len(self._questions)}"
             found = Question(key, key_of(self._name, number)[:24], question, tuple(options), ends)

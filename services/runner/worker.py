@@ -29,10 +29,9 @@ from ratchet.rollouts.cancellations import TASK_CANCELLED, Cancellations
 from ratchet.rollouts.kept_steps import Answered, KeptSteps, Question
 from ratchet.rollouts.recording import RolloutOrder, Rollouts, why_ended
 from ratchet.rollouts.rollout import Budget
-from ratchet.rollouts.work import time_within
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
-from ratchet.service.deadline_time import DeadlineTime
+from ratchet.service.deadline_time import DeadlineTime, time_within
 from ratchet.service.errors import EngineError, RatchetError, Reject, Retry, SettingsError, one_line
 from ratchet.service.process_name import process_name
 from ratchet.service.telemetry import Log, task_in_hand

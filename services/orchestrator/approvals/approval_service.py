@@ -16,9 +16,9 @@ from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import work_queue
 from ratchet.http.access.roles import Caller
 from ratchet.logs.names import APPROVALS
-from ratchet.rollouts.work import time_within
+from ratchet.rollouts.kept_steps import MOST_QUESTIONS
 from ratchet.service import failpoint
-from ratchet.service.deadline_time import DeadlineTime
+from ratchet.service.deadline_time import DeadlineTime, time_within
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.approvals import Approval
@@ -32,8 +32,6 @@ from services.orchestrator.observation.event_hub import EventHub
 
 log = Log("approvals")
 
-MOST_QUESTIONS = 100
-"""The most that one rollout may ask."""
 NEWEST = 1_000
 OPEN = (
     "AS asked WHERE key NOT LIKE '%/decided' AND key NOT LIKE '%/resumed' AND NOT EXISTS "
