@@ -138,6 +138,7 @@ def expect(agent_id: str) -> None:
         trainings.labels(agent_id, how)
     for status in get_args(ResultStatus):
         tasks_closed.labels(agent_id, status)
+    tasks_admitted.labels(agent_id)
     for objective in get_args(Objective):
         objective_tasks.labels(agent_id, objective)
         objective_missed.labels(agent_id, objective)
