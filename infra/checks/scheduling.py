@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 
 from infra.checks.cluster import ROLE, Cluster, Pods
@@ -55,7 +55,7 @@ def the_quota_lets_the_fleet_run(cluster: Cluster) -> Iterator[str]:
     if (hard := quotas[0].content["spec"]["hard"]) != asked:
         yield f"the quota is {hard}; the stack says {asked}"
         return
-    needed: Counter[str] = Counter()
+    needed: defaultdict[str, float] = defaultdict(float)
     for pods in cluster.pods:
         count = _fewest(cluster, pods)
         needed["pods"] += count

@@ -540,7 +540,8 @@ class RunnerWorker:
             sample = await self._rollouts.run(RolloutOrder(work, number, name, model, start, seconds, budget, steps))
             if (question := asks_at_end(work.approval or program.approval, sample, steps)) is not None:
                 answer = await steps.ask(question, ("approve", "reject"), ends=True)
-                sample = sample if answer is None else ended_by_person(sample, steps.last_answer[0], answer)
+                if answer is not None and steps.last_answer is not None:
+                    sample = ended_by_person(sample, steps.last_answer[0], answer)
         finally:
             del self._steps_until[step]
             self._stepped_at = time.monotonic()
