@@ -282,9 +282,10 @@ def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proce
         settings,
         accounts,
         keys,
-        environment | ({"RATCHET_TRAINER_ONCE": "true"} if by_request else {}),
+        environment
+        | ({"RATCHET_TRAINER_ONCE": "true"} if by_request else {"RATCHET_TRAINER_RUNS_AT_ONCE": str(wanted.max_jobs)}),
         kind=Kind.JOB_PER_MESSAGE if by_request else Kind.SERVICE,
-        scale=Scale(0, 1, Backlog(("training",), 1)) if by_request else Scale(1, 1),
+        scale=Scale(0, wanted.max_jobs, Backlog(("training",), 1)) if by_request else Scale(1, 1),
         surge=False,
         drain_s=180,
         deadline_s=wanted.deadline_s if by_request else None,

@@ -235,6 +235,9 @@ class Trainer(_Model):
     resources: Resources = Resources(cpu="2", memory="8Gi")
     fsdp: bool = Field(False, description="Spread the base model over the GPUs, where one can't hold it.")
     deadline_s: int = Field(12 * 3600, ge=60, description="Seconds after which a training job is ended.")
+    max_jobs: int = Field(
+        1, ge=1, le=64, description="Trainings at once, of an agent always one: jobs with KEDA, else processes."
+    )
 
 
 class Objectives(_Model):

@@ -60,6 +60,10 @@ feedback_score = Histogram(
 stage_seconds = LoopHistogram(
     "ratchet_stage_seconds", "Seconds a user's task spent in a stage.", ["stage"], buckets=LATENCY_BUCKETS
 )
+approvals = LoopCounter(
+    "ratchet_approvals_total", "Answers to what programs asked people; expired: nobody answered in time.", ["decision"]
+)
+open_approvals = Gauge("ratchet_open_approvals", "Questions of programs that wait for a person.")
 open_tasks = Gauge("ratchet_open_tasks", "Tasks admitted and not yet closed.")
 oldest_open_task = Gauge("ratchet_oldest_open_task_seconds", "Age of the oldest open task; 0 if none is open.")
 is_active = Gauge("ratchet_orchestrator_active", "1 where this orchestrator works, 0 where it is the standby.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.models.known import KNOWN
+from workbench.sandbox.bubblewrap import missing_programs
 
 SMALL_MODEL = "models/small"
 JUDGE_MODEL = "models/judge"
@@ -75,6 +76,12 @@ class FleetOptions:
     @property
     def with_trainer(self) -> bool:
         return self.trainer and self.has_model and bool(self.agents)
+
+    @property
+    def with_runner(self) -> bool:
+        """Tell whether a runner is started: for the programs of the file, or for agents registered with the manager,
+        where this machine has sandboxes."""
+        return bool(self.programs) or (self.manager and bool(self.agents) and not missing_programs())
 
     @property
     def has_model(self) -> bool:

@@ -108,7 +108,7 @@ def plan_fleet(
 def private_users(options: FleetOptions, namespace: str) -> tuple[Account, ...]:
     """Users of least rights, for a private broker of a fleet whose API asks for tokens."""
     tenants = FleetSettings.read().tenants
-    return accounts(_topology(options), options.fleet_agents, namespace, runner=bool(options.programs), tenants=tenants)
+    return accounts(_topology(options), options.fleet_agents, namespace, runner=options.with_runner, tenants=tenants)
 
 
 def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeout_s: float) -> None:
@@ -119,7 +119,13 @@ def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeo
 
 def _topology(options: FleetOptions) -> Topology:
     given = {"agents": options.fleet_agents, "external_scorer": options.no_scorer, "auditor": options.auditor}
+    given |= {"programs": options.programs} if options.programs else {}
+    given |= {"manager_url": _manager_url(options)} if options.manager else {}
     return topology_of(FleetSettings.read(**given))
+
+
+def _manager_url(options: FleetOptions) -> str:
+    return f"http://127.0.0.1:{options.port_base + PROCESSES['manager'].local_port}"
 
 
 def _account_of(program: Program) -> str:
@@ -141,6 +147,7 @@ def variables(options: FleetOptions) -> dict[str, str]:
         "RATCHET_AUDITOR": options.auditor,
         "RATCHET_EXTERNAL_SCORER": str(options.no_scorer).lower(),
     }
+    told |= {"RATCHET_MANAGER_URL": _manager_url(options)} if options.manager else {}
     told |= {"RATCHET_PROGRAMS": str(Path(options.programs).absolute())} if options.programs else {}
     if options.big and "RATCHET_CASCADE" not in os.environ:
         told["RATCHET_CASCADE"] = f"{options.agents[0]}={BIG_AGENT}"
@@ -208,7 +215,7 @@ def _services(options: FleetOptions) -> list[Program]:
         *agents,
         *([] if options.no_scorer else [_service("scorer", options, {})]),
         *([_service("auditor", options, {"RATCHET_SCORER_AUDITS": "true"})] if options.auditor else []),
-        *([_service("runner", options, _runner_addresses(options, agents))] if options.programs else []),
+        *([_service("runner", options, _runner_addresses(options, agents))] if options.with_runner else []),
         *([_service("trainer", options, trained)] if options.with_trainer else []),
         *([_service("manager", options, {})] if options.manager else []),
     ]

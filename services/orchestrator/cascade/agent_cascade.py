@@ -103,6 +103,7 @@ class AgentCascade:
     def routes(self, work: Work) -> bool:
         """Tell whether the big model may answer this task in the small one's place."""
         elsewhere = work.local_only or work.adapter_version is not None or work.work_to is not None
+        elsewhere = elsewhere or work.registered_agent is not None  # its program was asked
         return self.trial is not None and not elsewhere and not is_own(work.arm.experiment_id)
 
     @property
