@@ -248,7 +248,7 @@ class Orchestrator:
         self._settler = Settler(
             self.ledger,
             results,
-            self._closed,
+            self._note_closed,
             clock=clock,
             max_logged_bytes=settings.max_logged_bytes,
             agents=settings.agents,
@@ -463,8 +463,8 @@ class Orchestrator:
             Subscription(TASKS, self._intake.handle, prefetch),
             Subscription(DRAFT_RESPONSES, self._completion.complete, prefetch),
             Subscription(FEEDBACK, self._feedback.handle, prefetch),
-            Subscription(ADAPTERS, self._trained, 1),
-            Subscription(ADAPTER_REPORTS, self._reported, prefetch),
+            Subscription(ADAPTERS, self._handle_trained, 1),
+            Subscription(ADAPTER_REPORTS, self._handle_report, prefetch),
             *kept,
             *([Subscription(AUDIT_SCORES, self._audits.handle, prefetch)] if self._settings.auditor else []),
         ]
@@ -497,7 +497,7 @@ class Orchestrator:
     def _note_verdict(self, verdict: AuditedTask) -> None:
         self._cascades.note_verdict(verdict)
 
-    def _closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
+    def _note_closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
         self._own_tasks.closed(work.task_id, lines)
         self._news.add(work.agent_id, lines)
         self._waits.notify_closed(work.task_id)
@@ -513,12 +513,12 @@ class Orchestrator:
             self._audits.consider(work, lines)
         self._cascades.note_closed(work, lines)
 
-    async def _trained(self, delivery: Delivery) -> None:
+    async def _handle_trained(self, delivery: Delivery) -> None:
         trained = decode_delivery(AdapterTrained, delivery)
         await self._of_agent(self._promoters, trained.agent_id).trained(trained)
         self._api.watcher.publish_training_end(trained)
 
-    async def _reported(self, delivery: Delivery) -> None:
+    async def _handle_report(self, delivery: Delivery) -> None:
         report = decode_delivery(AdapterReport, delivery)
         self._of_agent(self._replicas, report.agent_id).record(report, monotonic())
 
