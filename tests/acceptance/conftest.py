@@ -30,7 +30,7 @@ def start_fleet(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def started(stack: ExitStack, amqp_url: str, folder: Path, **options: object) -> Fleet:
     """Ready; stopped, and its queues deleted, when the stack unwinds."""
-    fleet = Fleet(folder, amqp_url, namespace=f"f{uuid.uuid4().hex[:8]}.", **options)  # type: ignore[arg-type]
+    fleet = Fleet(folder, amqp_url, namespace=f"f{uuid.uuid4().hex[:8]}.", forked=True, **options)  # type: ignore[arg-type]
     stack.callback(delete_queues, fleet)
     stack.callback(fleet.stop)
     return fleet.start()
