@@ -137,12 +137,12 @@ class Loop:
         publish_train_request(self._status.access, request)
         known = before.adapters.versions.keys()
 
-        def ended(now: AdapterStatus) -> bool:
+        def is_over(now: AdapterStatus) -> bool:
             self._show_training(request.request_id)
-            return bool(_new(now, known)) or _failed(now, before)
+            return bool(_new(now, known)) or _has_failed(now, before)
 
         with self._tell.waiting("the trainer learns from the log", key=0):
-            adapter_status = self._wait(ended, "a new adapter", self._plan.training_s)
+            adapter_status = self._wait(is_over, "a new adapter", self._plan.training_s)
         if not (versions := _new(adapter_status, known)):
             raise CommandError(f"the trainer made no adapter of {request.request_id}: {self._trainer_log()} says why")
         return versions[0]
@@ -170,7 +170,7 @@ class Loop:
         promoted = False
         swap_before, looks_left = latest.swap_s, LOOKS_AFTER_PROMOTION
 
-        def settled() -> bool:
+        def is_settled() -> bool:
             nonlocal latest, promoted, looks_left
             latest = self._status()
             if not promoted and latest.adapters.primary == version:
@@ -183,7 +183,7 @@ class Loop:
             return latest.state(version) != ON_TRIAL and not swapping
 
         with self._tell.waiting(f"users ask, and {version} gets a share"):
-            tasks = self._users.ask_until(settled, most=self._plan.most, judging=True)
+            tasks = self._users.ask_until(is_settled, most=self._plan.most, judging=True)
         return tasks, self._wait(lambda now: now.state(version) != ON_TRIAL, f"a verdict on {version}")
 
     @staticmethod
@@ -224,7 +224,7 @@ def _new(adapter_status: AdapterStatus, known: object) -> list[str]:
     return [version for version in adapter_status.adapters.versions if version not in known]  # type: ignore[operator]
 
 
-def _failed(now: AdapterStatus, before: AdapterStatus) -> bool:
+def _has_failed(now: AdapterStatus, before: AdapterStatus) -> bool:
     """A run ended without an adapter."""
     return any(now.trainings.get(how, 0) > before.trainings.get(how, 0) for how in ("refused", "failed"))
 

@@ -72,7 +72,7 @@ class Tree:
         return Tree({**self.files, **{path: TreeFile(content) for path, content in files.items()}})
 
 
-def shown(path: str) -> str:
+def printable(path: str) -> str:
     """The path as people and JSON can have it: bytes that are no UTF-8 become escapes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
@@ -81,11 +81,11 @@ def check_path(path: str) -> str:
     """Raises WorkspaceError for what is no plain path below a folder, or lies in a repository's own."""
     for part in path.split("/"):
         if part in ("", ".", "..") or part.lower() == ".git" or "\0" in part:
-            raise WorkspaceError(f"{shown(path)!r} is no path of a file in a workspace")
+            raise WorkspaceError(f"{printable(path)!r} is no path of a file in a workspace")
     return path
 
 
-def checked(files: Mapping[str, TreeFile], bounds: Bounds) -> Tree:
+def check_tree(files: Mapping[str, TreeFile], bounds: Bounds) -> Tree:
     """Raises WorkspaceError for too many or too large files, and for a path that is a file and a folder."""
     if len(files) > bounds.files:
         raise WorkspaceError(f"the workspace has {len(files):,} files, and may have {bounds.files:,}")
@@ -97,7 +97,7 @@ def checked(files: Mapping[str, TreeFile], bounds: Bounds) -> Tree:
         at = path.find("/")
         while at != -1:
             if path[:at] in files:
-                raise WorkspaceError(f"{shown(path[:at])!r} is a file, or a link, and a folder")
+                raise WorkspaceError(f"{printable(path[:at])!r} is a file, or a link, and a folder")
             at = path.find("/", at + 1)
     return tree
 
@@ -372,5 +372,5 @@ def read_folder(asked: str, allowed: Sequence[Path], bounds: Bounds) -> Tree:
         os.close(folder)
     if left.left_out:
         name, why = next(iter(left.left_out.items()))
-        raise WorkspaceError(f"the folder {asked!r} is no workspace: {shown(name)}: {why}")
-    return checked(left.files, bounds)
+        raise WorkspaceError(f"the folder {asked!r} is no workspace: {printable(name)}: {why}")
+    return check_tree(left.files, bounds)

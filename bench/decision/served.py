@@ -21,7 +21,7 @@ from bench.decision.twin import PROMOTE, ROLL_BACK, Means, Twin, Units, Wealth
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.effect import CAUTION
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.lifetime import limited
+from ratchet.experiments.lifetime import limit_plan
 from ratchet.experiments.metrics import SERVED_WEIGHT
 from ratchet.experiments.served import Z95
 from ratchet.experiments.unit import Audit, Enrolment, Outcome
@@ -126,7 +126,7 @@ def plan_for(world: World, *, is_judged_again: bool = True) -> ExperimentPlan:
         "min_age_s": 0.0,
     }
     changed |= {} if is_judged_again else {"served": None}
-    return limited(POLICY.canary.model_copy(update=changed), nth=1, since_base=UNCHANGED)
+    return limit_plan(POLICY.canary.model_copy(update=changed), nth=1, since_base=UNCHANGED)
 
 
 @dataclass(frozen=True)

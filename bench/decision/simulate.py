@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bench.decision.rivals import Arms, GrowthBook, Rival, TTest
 from bench.decision.streams import Floats, Scenario, Streams, in_arrival_order, streams
 from bench.decision.twin import CONTINUE, DAY_S, PROMOTE, ROLL_BACK, Twin, Units
-from ratchet.experiments.lifetime import limited
+from ratchet.experiments.lifetime import limit_plan
 from schemas.records.evidence import CANARY_RAMP, AuditRule, Change, ExperimentPlan, RampStep
 from services.orchestrator.promotion.experiment_transitions import plan_of_programs
 from services.orchestrator.settings import OrchestratorSettings
@@ -51,7 +51,7 @@ def plan_for(
         "min_age_s": scenario.days * DAY_S,
         "served": canary.served if judged_again else None,
     }
-    return limited(canary.model_copy(update=changed), nth=nth, since_base=since_base)
+    return limit_plan(canary.model_copy(update=changed), nth=nth, since_base=since_base)
 
 
 def simulate(

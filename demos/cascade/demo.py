@@ -29,7 +29,7 @@ from ratchet.experiments.gain import Gain, gain
 from ratchet.files.atomic_file import replace_file
 from ratchet.logs.best_answer import result_of, usage_of
 from ratchet.logs.cascaded import big_task_of
-from ratchet.logs.groups import grouped
+from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from schemas.messages.base import DecodeError
@@ -123,7 +123,7 @@ def read_served(logs_dir: Path) -> list[Served]:
             big_costs[one.task_id] = cost_of([one])
         elif one.agent_id == AGENT:
             small.append(one)
-    groups = [group for group in grouped(iter(small)) if group[0].cascade is not None]
+    groups = [group for group in group_by_task(iter(small)) if group[0].cascade is not None]
     found = [served for group in groups if (served := _one_served(group, big_costs)) is not None]
     return sorted(found, key=lambda one: one.order)
 

@@ -197,13 +197,13 @@ def _again(items: Sequence[T], rng: random.Random) -> Iterator[T]:
 
 
 def _order(template: str, part: Part, rng: random.Random) -> RealTask:
-    def drawn(items: tuple[T, ...]) -> T:
+    def draw(items: tuple[T, ...]) -> T:
         chosen: T = rng.choice(part_of(items, part))
         return chosen
 
-    name = f"{drawn(FIRST_NAMES)} {drawn(SURNAMES)}"
-    item = f"{drawn(KINDS)} {drawn(GOODS)}"
-    cents = drawn(PRICES)
+    name = f"{draw(FIRST_NAMES)} {draw(SURNAMES)}"
+    item = f"{draw(KINDS)} {draw(GOODS)}"
+    cents = draw(PRICES)
     price = f"{cents // 100}.{cents % 100:02}"
     pieces = rng.choice([n for n in part_of(PIECES, part) if n <= IN_WORDS or "{words}" not in template])
     words = NUMBERS[pieces - 2] if pieces <= IN_WORDS else ""
@@ -226,11 +226,11 @@ def plural(item: str) -> str:
 def _date(template: str, part: Part, rng: random.Random) -> RealTask:
     form = rng.choice(DATE_FORMS[part])
     day = FIRST_DAY + timedelta(rng.choice(part_of(DAYS, part)))
-    text = template.format(date=written(day, form))
+    text = template.format(date=write_day(day, form))
     return RealTask("date", template, (form, day.isoformat()), _sentence(text), f'{{"date": "{day}"}}')
 
 
-def written(day: date, form: str) -> str:
+def write_day(day: date, form: str) -> str:
     month, weekday = MONTHS[day.month - 1], WEEKDAYS[day.weekday()]
     return form.format(
         d=day.day,

@@ -66,7 +66,7 @@ class SortDemo(Demo[SortTask]):
 
     def figures(self, measured: Mapping[str, Measured[SortTask]], turns: Sequence[DemoTurn], adapters: Path) -> Figures:
         before, after = measured["before"], measured["after"]
-        samples = self._scored(before), self._scored(after)
+        samples = self._scores_by_task(before), self._scores_by_task(after)
         return Figures(
             first=report_held_out(before),
             verifier=gain(self.right_answers(before), self.right_answers(after)),
@@ -75,7 +75,7 @@ class SortDemo(Demo[SortTask]):
             saved=samples_needed(*samples),
         )
 
-    def _scored(self, measured: Measured[SortTask]) -> dict[str, list[Answered]]:
+    def _scores_by_task(self, measured: Measured[SortTask]) -> dict[str, list[Answered]]:
         """Return by task the score of each sample, and whether it is right."""
         found: dict[str, list[Answered]] = {}
         for question, row in measured.samples():

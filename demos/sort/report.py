@@ -20,7 +20,7 @@ from demos.books import Measured
 from demos.story_view import counts_table
 from demos.toy.sort_task import SortTask
 from ratchet.logs.best_answer import best as best_of
-from ratchet.logs.groups import grouped
+from ratchet.logs.groups import group_by_task
 from ratchet.logs.rows import AnswerRow
 from services.cli.terminal import table
 from services.cli.watch.view import seconds
@@ -116,7 +116,7 @@ def percentile(values: Sequence[float], q: float) -> float:
 def _groups(measured: Measured[SortTask]) -> dict[str, list[AnswerRow]]:
     """Return the samples of each task, in their order, each once."""
     groups: dict[str, list[AnswerRow]] = {}
-    for group in grouped((row for _, row in measured.samples()), incomplete=True):
+    for group in group_by_task((row for _, row in measured.samples()), incomplete=True):
         groups.setdefault(group[0].task_id, group)
     return groups
 

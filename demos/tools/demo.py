@@ -116,10 +116,10 @@ class ToolsDemo(Demo[ToolTask]):
         return self._distinct("train", "golden", GOLDEN_TASKS)
 
     def learning(self) -> Iterator[ToolTask]:
-        return _drawn("train", f"users {self.seed}")
+        return _draw_tasks("train", f"users {self.seed}")
 
     def live(self) -> Iterator[ToolTask]:
-        return _drawn("train", f"live {self.seed}")
+        return _draw_tasks("train", f"live {self.seed}")
 
     def also_measured(self, held_out: Sequence[ToolTask]) -> dict[str, Sequence[ToolTask]]:
         """Return the same tasks with tools that bring nothing."""
@@ -127,7 +127,7 @@ class ToolsDemo(Demo[ToolTask]):
 
     def _distinct(self, part: Part, purpose: str, count: int) -> list[ToolTask]:
         drawn: dict[int, ToolTask] = {}
-        for task in _drawn(part, f"{purpose} {self.seed}"):
+        for task in _draw_tasks(part, f"{purpose} {self.seed}"):
             drawn[task.workspace] = task
             if len(drawn) == count:
                 break
@@ -166,7 +166,7 @@ class ToolsDemo(Demo[ToolTask]):
             yield "Its agent ended with this command: what you submit is answered by the model alone, without tools."
 
 
-def _drawn(part: Part, seed: str) -> Iterator[ToolTask]:
+def _draw_tasks(part: Part, seed: str) -> Iterator[ToolTask]:
     rng = random.Random(seed)
     while True:
         yield tool_task(rng, part)

@@ -1,7 +1,7 @@
 """The entries that compete for an agent's tasks: the table of moves between their states, aliases and outcomes. Pure.
 
 Versions of the adapter and programs are moved alike. A move may take several of these steps, so an agent is not checked
-in between: `checked` looks at the whole.
+in between: `check_invariants` looks at the whole.
 """
 
 from __future__ import annotations
@@ -111,6 +111,6 @@ def add_outcome(
     return put_entry(agent, entry.model_copy(update={"outcomes": (*entry.outcomes, outcome)}))
 
 
-def checked(agent: AgentAdapters) -> AgentAdapters:
+def check_invariants(agent: AgentAdapters) -> AgentAdapters:
     """Raises pydantic's ValidationError for an agent that breaks an invariant."""
     return AgentAdapters(**(dict(agent) | {"programs": AgentPrograms(**dict(agent.programs))}))

@@ -246,7 +246,7 @@ def chain_decision(before: Mark, draft: DecisionDraft, signer: Signer | None = N
     """The decision that follows the mark, and its line. Raises RegistryError for evidence that UTF-8 can't hold."""
     try:
         fields = draft.model_dump(mode="json") | {"schema_version": Decision.TYPE}
-        _, line = hash_chain.chained(before.link, fields, signed=signer.sign if signer else None)
+        _, line = hash_chain.chain_line(before.link, fields, signed=signer.sign if signer else None)
     except ValueError as error:
         raise RegistryError(f"the decision holds text that is no UTF-8, as from a damaged file name: {error}") from None
     return Decision.model_validate_json(line), line + b"\n"

@@ -29,7 +29,7 @@ from ratchet.adapters.manifest import (
 from ratchet.adapters.registry import RegistryStore
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder
-from ratchet.files.folder_lock import locked
+from ratchet.files.folder_lock import lock_folder
 from ratchet.service import failpoint
 from ratchet.service.errors import AdapterError
 from schemas.records.adapter_card import AdapterCard, AdapterManifest, ManifestFile
@@ -54,7 +54,7 @@ def publish_adapter(
             files = {name: _write(temporary / name, source) for name, source in source_files.items()}
             files[CARD_NAME] = _write(temporary / CARD_NAME, card.encode())
             failpoint.reach("adapter-copied")
-            with locked(home):
+            with lock_folder(home):
                 if earlier := _published_by(card, adapters_dir, agent_id):
                     return earlier
                 manifest = AdapterManifest(
@@ -102,7 +102,7 @@ def _check_names(source_files: Mapping[str, Path | bytes]) -> None:
 @contextmanager
 def _temporary_folder(home: Path) -> Iterator[Path]:
     """A folder that a lock on it keeps from being swept away; gone after the block, unless it was renamed."""
-    with locked(home):
+    with lock_folder(home):
         _sweep(home)
         temporary = home / f"{TEMPORARY}{uuid4().hex[:12]}"
         temporary.mkdir()

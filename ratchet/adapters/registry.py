@@ -20,7 +20,7 @@ from ratchet.adapters.draw_secrets import DrawSecrets
 from ratchet.adapters.registry_moves import apply
 from ratchet.adapters.signatures import LedgerHead, Signer, Signing
 from ratchet.files.atomic_file import replace_file
-from ratchet.files.folder_lock import LOCK_TIMEOUT_S, locked
+from ratchet.files.folder_lock import LOCK_TIMEOUT_S, lock_folder
 from ratchet.service.errors import NotAllowed, RegistryConflict, RegistryError
 from ratchet.service.settings import FleetSettings
 from ratchet.service.telemetry import Log
@@ -164,7 +164,7 @@ class RegistryStore:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        with locked(self.folder, self._lock_timeout_s):
+        with lock_folder(self.folder, self._lock_timeout_s):
             self._check()
             yield
 

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from pydantic import ValidationError
 
-from ratchet.adapters.contest import checked, entry_of, put_entry, set_state
+from ratchet.adapters.contest import check_invariants, entry_of, put_entry, set_state
 from ratchet.adapters.traffic_moves import conclude, promote, roll_back, settle, start_experiment, try_program
 from ratchet.service.errors import NotAllowed
 from schemas.messages.work import BASE_VERSION
@@ -57,7 +57,7 @@ def apply(registry: Registry, decision: Decision) -> Registry:
     """The registry after the decision. Raises NotAllowed, with a sentence, if its rules forbid the move."""
     agent_id = decision.agent_id
     try:
-        after = checked(_apply_move(registry.agent(agent_id), decision))
+        after = check_invariants(_apply_move(registry.agent(agent_id), decision))
     except NotAllowed as error:
         raise NotAllowed(f"agent {agent_id}: {error}") from None
     except ValidationError as error:

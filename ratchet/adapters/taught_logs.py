@@ -13,7 +13,7 @@ from pathlib import Path
 from ratchet.adapters.manifest import read_card
 from ratchet.logs.names import FEEDBACK, INTERACTIONS, SEALS
 from ratchet.logs.reader import Line, LogReader, end_of_log
-from ratchet.logs.seals import NOTHING, SealBook, extended, is_tombstone, read_seals
+from ratchet.logs.seals import NOTHING, SealBook, extend_chain, is_tombstone, read_seals
 from ratchet.logs.segments import Position, read_start_offsets, sealed_segments
 from ratchet.service.errors import AdapterError, JournalError
 from schemas.records.adapter_card import DataRange
@@ -48,7 +48,7 @@ class Stretch:
 
     def add(self, line: Line) -> None:
         if self.chain is not None:
-            self._chain = extended(self._chain, [line.data])
+            self._chain = extend_chain(self._chain, [line.data])
         else:
             self._sum.update(line.data + b"\n")
         if line.position == (self.start if self._at < 0 else self._at):

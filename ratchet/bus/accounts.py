@@ -156,7 +156,7 @@ class _Rules:
 
     def operator(self) -> Account:
         """Sends dead letters back to wherever they failed, so it may write to any queue by name."""
-        consumed, produced = self._queues({"operator"}), self._produced({"operator"})
+        consumed, produced = self._queues({"operator"}), self._queues_of_producers({"operator"})
         write = f"{self._one_of((EXCHANGE,))}|^{re.escape(DEFAULT_EXCHANGE)}$"
         topics = (TopicPermission(self._wire(EXCHANGE), self._one_of(produced), NOTHING),)
         return Account("operator", NOTHING, write, self._one_of(consumed), topics, ("monitoring",))
@@ -165,7 +165,7 @@ class _Rules:
         self, name: str, roles: set[str], *, writes: tuple[str, ...] = (), reads: tuple[str, ...] = ()
     ) -> Account:
         """Consumes its queues, publishes to those it produces for, and sends what failed up the retry ladder."""
-        consumed, produced = self._queues(roles), self._produced(roles)
+        consumed, produced = self._queues(roles), self._queues_of_producers(roles)
         rungs = tuple(rung.name for rung in self._topology.rungs)
         retried = self._one_of(consumed)
         return Account(
@@ -182,7 +182,7 @@ class _Rules:
     def _queues(self, roles: set[str]) -> tuple[str, ...]:
         return tuple(queue.name for queue in self._topology.queues if roles & set(queue.consumers))
 
-    def _produced(self, roles: set[str]) -> tuple[str, ...]:
+    def _queues_of_producers(self, roles: set[str]) -> tuple[str, ...]:
         return tuple(queue.name for queue in self._topology.queues if roles & set(queue.producers))
 
     def _wire(self, name: str) -> str:

@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def gathered(source: AsyncGenerator[T, None]) -> AsyncGenerator[list[T], None]:
+async def in_batches(source: AsyncGenerator[T, None]) -> AsyncGenerator[list[T], None]:
     """One item at least each time. Raises what the source raises, behind all that came before.
 
     The source is read by a task of its own, and closed once this is.

@@ -185,7 +185,7 @@ def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant"):
         raise Refused(400, f"messages: a role is user or assistant, not {role!r}")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else _listed(content)
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else _list_of_blocks(content)
     for block in blocks:
         if block.get("type") == "tool_result":
             yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": _text(block.get("content"))}
@@ -200,12 +200,12 @@ def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _text(content: Any) -> str:
     if isinstance(content, str) or content is None:
         return content or ""
-    if other := next((part.get("type") for part in _listed(content) if part.get("type") != "text"), None):
+    if other := next((part.get("type") for part in _list_of_blocks(content) if part.get("type") != "text"), None):
         raise Refused(400, f"messages: a block is {other!r}; this model reads text only")
     return join_parts(str(part.get("text", "")) for part in content)
 
 
-def _listed(content: Any) -> list[Mapping[str, Any]]:
+def _list_of_blocks(content: Any) -> list[Mapping[str, Any]]:
     """Raises Refused for what is no list of blocks."""
     if not isinstance(content or [], list) or not all(isinstance(block, Mapping) for block in content or ()):
         raise Refused(400, "messages: a content is a text or a list of blocks")

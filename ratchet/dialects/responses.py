@@ -239,7 +239,7 @@ def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
     elif kind == "reasoning":
         if not _goes_on(messages, "content", "tool_calls", "reasoning_content"):
             messages.append({"role": "assistant"})
-        messages[-1]["reasoning_content"] = _joined(item.get("content") or ())
+        messages[-1]["reasoning_content"] = _join_parts(item.get("content") or ())
     elif kind == "function_call":
         if not _goes_on(messages):
             messages.append({"role": "assistant"})
@@ -255,7 +255,7 @@ def _goes_on(messages: list[dict[str, Any]], *without: str) -> bool:
     return bool(messages) and messages[-1]["role"] == "assistant" and not any(messages[-1].get(one) for one in without)
 
 
-def _joined(parts: Any) -> str:
+def _join_parts(parts: Any) -> str:
     if not isinstance(parts, list | tuple):
         raise Refused(400, "input: the content of an item of reasoning is a list", param="input")
     return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))

@@ -34,7 +34,7 @@ class ExperimentSnapshot:
     @property
     def decision(self) -> ExperimentDecision:
         """The decision as of then. The band costs some 30 µs a unit each time."""
-        return self.final or decided(self.plan, self.evidence, self.sequence, self.estimate.band)
+        return self.final or decide(self.plan, self.evidence, self.sequence, self.estimate.band)
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
@@ -42,7 +42,7 @@ class ExperimentSnapshot:
         return self.estimate.history
 
 
-def decided(plan: ExperimentPlan, evidence: Evidence, sequence: int | None, band: Band) -> ExperimentDecision:
+def decide(plan: ExperimentPlan, evidence: Evidence, sequence: int | None, band: Band) -> ExperimentDecision:
     verdict, reason = judge(plan, evidence)
     return ExperimentDecision(
         experiment_id=plan.experiment_id,
@@ -195,7 +195,7 @@ class Experiment:
             self._candidates_at_step = 0
 
     def _decide(self, evidence: Evidence) -> ExperimentDecision:
-        return decided(self.plan, evidence, self._sequence, self._metrics.band)
+        return decide(self.plan, evidence, self._sequence, self._metrics.band)
 
     def _latch(self, evidence: Evidence) -> ExperimentDecision:
         """Final. Nothing waits any more, so nothing is kept waiting."""

@@ -67,7 +67,7 @@ def measured_since_base(carried: Change, replay: ReplayRecord | None) -> Change:
     return replay.since_base.model_copy(update={"latency": carried.latency})
 
 
-def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> ExperimentPlan:
+def limit_plan(plan: ExperimentPlan, *, nth: int, since_base: Change) -> ExperimentPlan:
     """The fleet's plan for this candidate: its part of the errors, and what is left of the limits.
 
     A size that is proved beyond what is left is harm. A primary worse than v1.0.0 must be beaten by as much.

@@ -11,8 +11,8 @@ from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.refusals import is_refusal
 from ratchet.experiments.unit import Audit, Enrolment, Outcome, mean
-from ratchet.logs.best_answer import chosen
-from ratchet.logs.groups import grouped
+from ratchet.logs.best_answer import choose_answer
+from ratchet.logs.groups import group_by_task
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Work
@@ -53,7 +53,7 @@ def outcome_of(lines: Sequence[Interaction]) -> Outcome:
     return Outcome(
         succeeded=bool(scores),
         score=mean(scores),
-        served=chosen(answered).score if answered else None,
+        served=choose_answer(answered).score if answered else None,
         scored=len(scores) / len(lines),
         length=mean([float(tokens) for line in answered if (tokens := line.sampled_tokens) is not None]),
         latency_s=mean([line.latencies.total_s for line in answered]),
@@ -75,7 +75,7 @@ def audit_of(line: AuditedTask) -> Audit:
     """Every sample of the task counts: what the auditor did not score is missing."""
     scores = [score for score in line.scores if score is not None]
     samples = max(len(line.judged), 1)
-    auditors = (named(line.auditor),) if line.auditor and scores else ()
+    auditors = (name_of_scorer(line.auditor),) if line.auditor and scores else ()
     served = line.scores[line.served] if line.served is not None and line.scores else None
     return Audit(known=sum(scores) / samples, scored=len(scores) / samples, auditors=auditors, served=served)
 
@@ -84,10 +84,10 @@ def scorer_of(line: Interaction) -> str | None:
     """The identity of whoever gave the score: any change in it is a change of scorer."""
     if line.score is None:
         return None
-    return line.scoring_agent_id if line.scorer is None else named(line.scorer)
+    return line.scoring_agent_id if line.scorer is None else name_of_scorer(line.scorer)
 
 
-def named(scorer: ScorerIdentity) -> str:
+def name_of_scorer(scorer: ScorerIdentity) -> str:
     return "@".join(filter(None, (scorer.id, scorer.revision, scorer.rubric_sha256)))
 
 
@@ -99,7 +99,7 @@ def outcomes(interactions: Iterable[Interaction], experiment_id: str) -> Iterato
 
 def ended_tasks(interactions: Iterable[Interaction]) -> Iterator[tuple[Arm, Outcome]]:
     """Arm and outcome of every task whose lines are all there, whatever experiment it belongs to."""
-    return ((lines[0].arm, outcome_of(lines)) for lines in grouped(interactions))
+    return ((lines[0].arm, outcome_of(lines)) for lines in group_by_task(interactions))
 
 
 def replay(

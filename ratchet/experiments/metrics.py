@@ -304,11 +304,11 @@ class ExperimentMetrics:
             candidate=self._candidate.summary,
             primary=self._primary.summary,
             gain_score=self._score.gain.e,
-            gain_success=_joined(self._success.gain.e, replayed.success),
-            gain_bounds=_joined(self._bounds.gain.e, replayed.bounds) if self._bounds else None,
-            kept_length=_kept(self._length.kept, replayed.length),
+            gain_success=_join_e_values(self._success.gain.e, replayed.success),
+            gain_bounds=_join_e_values(self._bounds.gain.e, replayed.bounds) if self._bounds else None,
+            kept_length=_e_value_of_kept(self._length.kept, replayed.length),
             kept_latency=self._latency.kept,
-            kept_refused=_joined(self._refused.gain.e, replayed.refused) if self._refused else None,
+            kept_refused=_join_e_values(self._refused.gain.e, replayed.refused) if self._refused else None,
             change=self.change if self._refused is not None else None,
             harm_type=None if harm_type is None else min(harm_type, LARGEST),
             worst_type=worst_type,
@@ -326,7 +326,7 @@ class ExperimentMetrics:
             **(self._audit.evidence if self._audit is not None else NO_AUDIT),
             served_units=self._served.units if self._served else None,
             served_effect=self._served.effect if self._served else None,
-            gain_served=_joined(self._served.gain, replayed.served) if self._served else None,
+            gain_served=_join_e_values(self._served.gain, replayed.served) if self._served else None,
             harm_served=self._served.harm if self._served else None,
         )
 
@@ -396,10 +396,10 @@ def _size_test(
     return SizeTest(limit=limit, tolerance=factor_of(-tolerance), usual=usual)
 
 
-def _joined(live: float, replayed: float | None) -> float:
+def _join_e_values(live: float, replayed: float | None) -> float:
     """The e-value of both steps together: the mean of betting on the live test alone and on both."""
     return live if replayed is None else min(live * 0.5 * (1.0 + replayed), LARGEST)
 
 
-def _kept(live: float | None, replayed: float | None) -> float | None:
-    return None if live is None else _joined(live, replayed)
+def _e_value_of_kept(live: float | None, replayed: float | None) -> float | None:
+    return None if live is None else _join_e_values(live, replayed)

@@ -16,15 +16,15 @@ def judge(plan: ExperimentPlan, evidence: Evidence) -> tuple[Verdict, str]:
     missing = _missing(plan, evidence)
     if plan.kind == "canary" and not missing:
         return Verdict.PROMOTE, (
-            f"{_gained(plan)}: e-value {evidence.gain_score:.4g}; success kept: {evidence.gain_success:.4g}; "
+            f"{_describe_gain(plan)}: e-value {evidence.gain_score:.4g}; success kept: {evidence.gain_success:.4g}; "
             f"{_also(evidence)} at least {plan.promote_at:g} "
-            f"after {evidence.units} units, {evidence.candidate.units} of the candidate{_unjudged(evidence)}"
+            f"after {evidence.units} units, {evidence.candidate.units} of the candidate{_describe_rare_types(evidence)}"
         )
     if evidence.units >= plan.max_units:
-        return _spent(plan, evidence, missing)
+        return _judge_spent_budget(plan, evidence, missing)
     return Verdict.CONTINUE, "; ".join(
         missing
-    ) if plan.kind == "canary" else f"no harm proved, {_watched(plan, evidence)}"
+    ) if plan.kind == "canary" else f"no harm proved, {_describe_watch(plan, evidence)}"
 
 
 def _broken(plan: ExperimentPlan, evidence: Evidence) -> str | None:
@@ -75,11 +75,11 @@ def _type(name: str | None) -> str:
     return f"type {name!r}" if name else "type that has no name"
 
 
-def _gained(plan: ExperimentPlan) -> str:
+def _describe_gain(plan: ExperimentPlan) -> str:
     return "better in score" if plan.goal == "better" else f"shorter, and its loss of score is below {-plan.min_gain:g}"
 
 
-def _unjudged(evidence: Evidence) -> str:
+def _describe_rare_types(evidence: Evidence) -> str:
     if not evidence.rare_types:
         return ""
     return f"; too rare to be judged: {', '.join(_type(name) for name in evidence.rare_types)}"
@@ -134,13 +134,13 @@ def _also(evidence: Evidence) -> str:
     return f"with missing scores at their worst: {evidence.gain_bounds:.4g}; {limits}{audit}{served}all"
 
 
-def _spent(plan: ExperimentPlan, evidence: Evidence, missing: list[str]) -> tuple[Verdict, str]:
+def _judge_spent_budget(plan: ExperimentPlan, evidence: Evidence, missing: list[str]) -> tuple[Verdict, str]:
     if plan.kind != "canary":
-        return Verdict.STABLE, f"no harm proved, {_watched(plan, evidence)}"
+        return Verdict.STABLE, f"no harm proved, {_describe_watch(plan, evidence)}"
     return Verdict.INCONCLUSIVE, f"after {evidence.units} units, the whole budget, still missing: {'; '.join(missing)}"
 
 
-def _watched(plan: ExperimentPlan, evidence: Evidence) -> str:
+def _describe_watch(plan: ExperimentPlan, evidence: Evidence) -> str:
     return (
         f"{evidence.units} of {plan.max_units} units watched, harm e-value {evidence.harm:.3g} of {plan.roll_back_at:g}"
     )

@@ -105,7 +105,9 @@ def experiments(decisions: Iterable[Decision]) -> list[ExperimentRecord]:
     return list(fold.records.values())
 
 
-def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent_id: str | None) -> ExperimentRecord:
+def choose_record(
+    records: Sequence[ExperimentRecord], experiment_id: str | None, agent_id: str | None
+) -> ExperimentRecord:
     """The one of this id; else of the agent's (or anyone's) the running one, else the one that ended last.
 
     A watch without harm gives way to what made its version the primary. Raises NotFound.

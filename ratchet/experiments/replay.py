@@ -39,7 +39,7 @@ def plan_of(running: RunningExperiment) -> ExperimentPlan:
     return ExperimentPlan.model_validate(running.parameters.get("plan"))
 
 
-def replayed(running: RunningExperiment, logs_dir: Path) -> Experiment:
+def replay_experiment(running: RunningExperiment, logs_dir: Path) -> Experiment:
     """The experiment as the logs tell it, bit for bit as it was live. Lines that can't be read are passed over."""
     return replayed_together([running], logs_dir)[running.experiment_id]
 

@@ -91,7 +91,7 @@ class TypeVeto:
     @property
     def rare(self) -> tuple[str, ...]:
         """Types that were seen too seldom to be judged; at most eight are named."""
-        rare = (name for name, kind in self._types.items() if self._seen(name, kind) < self.enough)
+        rare = (name for name, kind in self._types.items() if self._times_seen(name, kind) < self.enough)
         return tuple(name for name, _ in zip(rare, range(NAMED), strict=False))
 
     @property
@@ -99,9 +99,9 @@ class TypeVeto:
         """A common type that must be seen more often before a promotion; None: there is none."""
         for name, kind in self._types.items():
             common = kind.candidate + kind.primary >= COMMON * self._units
-            if common and self._seen(name, kind) < self.enough:
+            if common and self._times_seen(name, kind) < self.enough:
                 return name
         return None
 
-    def _seen(self, name: str, kind: TypeTally) -> int:
+    def _times_seen(self, name: str, kind: TypeTally) -> int:
         return kind.fewest + self.replayed.get(name, 0)

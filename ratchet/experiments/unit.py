@@ -157,7 +157,7 @@ class OpenUnit:
             auditors=tuple(dict.fromkeys(name for audit in of_tasks for name in audit.auditors)),
         )
 
-    def _served(self) -> Audit:
+    def _mean_served(self) -> Audit:
         """Mean over its tasks. One without an answer served nobody, which is worth 0."""
         known, scored = 0.0, 0.0
         for sequence, outcome in self.tasks.items():
@@ -187,7 +187,7 @@ class OpenUnit:
             refused=mean([outcome.refused for outcome in outcomes if outcome.refused is not None]),
             scorers=tuple(dict.fromkeys(outcome.scorer for outcome in outcomes if outcome.scorer is not None)),
             audit=self._audit() if self.is_audited and self.by_auditor else None,
-            served=self._served() if self.is_audited else None,
+            served=self._mean_served() if self.is_audited else None,
             calls=mean([outcome.calls for outcome in outcomes if outcome.calls is not None]),
             turns=mean([outcome.turns for outcome in outcomes if outcome.turns is not None]),
         )
@@ -258,7 +258,7 @@ class UnitLine:
         self._clock = max(self._clock, at)
 
     def finished(self) -> Iterator[Unit]:
-        while self._line and self._line[0].ended and self._closed(self._line[0]):
+        while self._line and self._line[0].ended and self._is_closed(self._line[0]):
             unit = self._line.popleft()
             self._open_sessions.pop(unit.first.unit_id, None)
             self.open_candidates -= unit.first.assignment.is_candidate
@@ -280,7 +280,7 @@ class UnitLine:
         unit = self._open_sessions.get(enrolment.unit_id)
         if (
             unit is None
-            or self._closed(unit)
+            or self._is_closed(unit)
             or enrolment.assignment.is_candidate != unit.first.assignment.is_candidate
         ):
             return
@@ -292,7 +292,7 @@ class UnitLine:
         if unit.is_audited:
             self._to_audit[sequence] = unit
 
-    def _closed(self, unit: OpenUnit) -> bool:
+    def _is_closed(self, unit: OpenUnit) -> bool:
         if not unit.first.in_session or len(unit.tasks) >= self._session_tasks:
             return True
         return self._clock >= unit.first.at + self._window_s

@@ -51,7 +51,7 @@ def mounts(lines: Iterable[str]) -> Iterator[Mount]:
         place, _, system = line.partition(" - ")
         fields, kind = place.split(), system.split()
         if len(fields) > 5 and len(kind) > 2:
-            yield Mount(Path(_unescaped(fields[4])), kind[0], _unescaped(kind[1]), f"{fields[5]},{kind[2]}")
+            yield Mount(Path(_unescape(fields[4])), kind[0], _unescape(kind[1]), f"{fields[5]},{kind[2]}")
 
 
 def mount_of(folder: Path, found: Iterable[Mount]) -> Mount | None:
@@ -64,16 +64,16 @@ def mount_of(folder: Path, found: Iterable[Mount]) -> Mount | None:
 def wrong_for_index(mount: Mount) -> str | None:
     """Return why SQLite can't be relied on there."""
     if mount.type in NETWORK and not _is_sandbox(mount):
-        return f"{_named(mount)} is not a disk of this machine, and SQLite's write-ahead log works on no other"
+        return f"{_describe_mount(mount)} is not a disk of this machine, and SQLite's write-ahead log works on no other"
     return None
 
 
 def wrong_for_logs(mount: Mount) -> str | None:
     """Return why locks and renames can't be relied on there."""
     if mount.type in WITHOUT_PROMISES and not _is_sandbox(mount):
-        return f"{_named(mount)} keeps no promise of flock and rename between those who use it"
+        return f"{_describe_mount(mount)} keeps no promise of flock and rename between those who use it"
     if mount.type in NETWORK and (option := LOCAL_LOCKS.search(mount.options)):
-        return f"{_named(mount)} is mounted with {option[2]}: a lock taken here is not seen by another machine"
+        return f"{_describe_mount(mount)} is mounted with {option[2]}: a lock taken here is not seen by another machine"
     return None
 
 
@@ -127,9 +127,9 @@ def _is_sandbox(mount: Mount) -> bool:
     return mount.type == "9p" and "trans=fd" in mount.options and "drvfs" not in f"{mount.source},{mount.options}"
 
 
-def _named(mount: Mount) -> str:
+def _describe_mount(mount: Mount) -> str:
     return f"{mount.point} ({mount.type}{f', {mount.source}' if mount.source not in ('', 'none', mount.type) else ''})"
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)

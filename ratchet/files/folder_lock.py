@@ -91,7 +91,7 @@ class FolderLock:
 
 
 @contextmanager
-def locked(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+def lock_folder(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
     """Holds the folder's lock. Blocks; raises RegistryError, naming the other holder, after `timeout_s` seconds."""
     lock = FolderLock(folder)
     if not lock.acquire(timeout_s):

@@ -30,7 +30,7 @@ def content_sum(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical({key: value for key, value in fields.items() if key != "sha256"})).hexdigest()
 
 
-def chained(
+def chain_line(
     before: Link, fields: Mapping[str, Any], signed: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 ) -> tuple[Link, bytes]:
     """The line that follows, without its newline; `signed` adds a signature. Raises ValueError as `canonical` does."""

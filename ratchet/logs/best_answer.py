@@ -73,7 +73,7 @@ Line = TypeVar("Line", bound=Scored)
 AnswerLine = TypeVar("AnswerLine", bound=Answered)
 
 
-def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
+def choose_answer(lines: Sequence[AnswerLine]) -> AnswerLine:
     """Return the line whose answer the user gets, of those of one task, in the order of its samples."""
     select = lines[0].select
     if select is None:
@@ -91,9 +91,9 @@ def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
             return best(there)
 
 
-def ranked(lines: Sequence[AnswerLine]) -> list[AnswerLine]:
+def rank_answers(lines: Sequence[AnswerLine]) -> list[AnswerLine]:
     """The chosen one first, then the best of the others first."""
-    first = chosen(lines)
+    first = choose_answer(lines)
     return [first, *sorted((line for line in lines if line is not first), key=_rank)]
 
 
@@ -140,7 +140,7 @@ def result_of(lines: Sequence[Interaction]) -> Result:
     """Return the result of a task, from all its lines in the order of its samples."""
     routing, asked = lines[0].cascade, lines
     lines = served_lines(lines)
-    line = chosen(lines)
+    line = choose_answer(lines)
     given = line.select is not None and line.sample is not None
     nothing = came_to_nothing(lines)
     late = given and nothing is None and any(_came_too_late(one) for one in lines)

@@ -53,7 +53,7 @@ class Groups(Generic[Key, Line]):
         return ((key, [group[index] for index in sorted(group)]) for key, group in self._open.items())
 
 
-def grouped(rows: Iterable[Row], *, incomplete: bool = False) -> Iterator[list[Row]]:
+def group_by_task(rows: Iterable[Row], *, incomplete: bool = False) -> Iterator[list[Row]]:
     """Each task's, as soon as it is whole; with `incomplete`, in the end those that never were."""
     groups = Groups[str, Row]()
     for row in rows:

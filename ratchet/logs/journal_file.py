@@ -178,7 +178,7 @@ class JournalFile:
         try:
             file = self._file_type(self.path, create=create)
         except FileNotFoundError:
-            raise self._damaged() from None
+            raise self._damage_error() from None
         try:
             prepare(file)
         except BaseException:
@@ -190,13 +190,13 @@ class JournalFile:
         """Back to what was acknowledged; the cut also makes the kernel write the last page again."""
         size = self.end - self.start
         if file.size < size:
-            raise self._damaged()
+            raise self._damage_error()
         file.cut(size)
         file.sync()
         sync_folder(self.folder)
         file.forget_cache()
         if file.read(size - len(self._tail), len(self._tail)) != self._tail:
-            raise self._damaged()
+            raise self._damage_error()
 
     def _repair(self, file: AppendFile) -> None:
         """Cuts off a torn last line, into quarantine. Syncs first: a crash may have left whole lines unsynced."""
@@ -213,7 +213,7 @@ class JournalFile:
         self.end = self.start + size
         self._tail = file.read(max(0, size - TAIL_BYTES), TAIL_BYTES)
 
-    def _damaged(self) -> StorageUnavailable:
+    def _damage_error(self) -> StorageUnavailable:
         return StorageUnavailable(
             f"{self.path} no longer holds what was acknowledged: its first {self.end - self.start:,} bytes are damaged "
             f"or missing after an error. Check the disk (dmesg, fsck), restore the file from a copy, and restart"

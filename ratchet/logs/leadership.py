@@ -110,7 +110,7 @@ def this_boot() -> str:
     return ""
 
 
-def parsed(text: str) -> Lease | None:
+def parse_lease(text: str) -> Lease | None:
     """None for what an older version wrote: such a leader has no lease, and only its end frees the folder."""
     found = LEASE.match(text)
     return found and Lease(int(found["epoch"]), found["boot"], found["state"] == "released", int(found["count"]))
@@ -221,7 +221,7 @@ class Leadership:
     def _has_expired(self, known: tuple[tuple[int, int], str]) -> bool:
         now = self._seconds()
         passed, self._looked_at = now - self._looked_at, now
-        if known != self._seen or parsed(known[1]) is None:
+        if known != self._seen or parse_lease(known[1]) is None:
             self._seen, self._idle_s = known, 0.0
             return False
         self._idle_s += min(passed, LONGEST_LOOK_S)
@@ -230,7 +230,7 @@ class Leadership:
     def _claim(self, known: tuple[tuple[int, int], str], free: bool) -> bool:
         """Claim the lead by a file that takes the place of the one that was looked at; False where another's did."""
         file, text = known
-        before, newest = parsed(text), newest_epoch(self.folder)
+        before, newest = parse_lease(text), newest_epoch(self.folder)
         epoch = max(before.epoch if before else 0, newest) + 1
         mine = self.path.with_name(f"{self.path.name}.{socket.gethostname()}.{os.getpid()}")
         mine.unlink(missing_ok=True)

@@ -174,11 +174,13 @@ class LogReader:
 
     def lines(self) -> Iterator[Line]:
         """The good lines from `position` to the present end."""
-        return (line for line, _ in self._decoded(msgspec.json.Decoder(msgspec.Raw)))
+        return (line for line, _ in self._decode_lines(msgspec.json.Decoder(msgspec.Raw)))
 
     def records(self, type_: type[T]) -> Iterator[Record[T]]:
         """The same, decoded. A line that is JSON but not a `type_` is a bad line."""
-        return (Record(line.position, line.end, value) for line, value in self._decoded(msgspec.json.Decoder(type_)))
+        return (
+            Record(line.position, line.end, value) for line, value in self._decode_lines(msgspec.json.Decoder(type_))
+        )
 
     def whole_lines(self) -> Iterator[Line]:
         """All lines that end and are not too long, good or not."""
@@ -189,7 +191,7 @@ class LogReader:
             if source.end is None and is_active_from(self.folder, self.name, source.start):
                 return
 
-    def _decoded(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
+    def _decode_lines(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
         for line in self.whole_lines():
             if is_tombstone(line.data):
                 continue

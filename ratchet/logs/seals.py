@@ -87,7 +87,7 @@ def line_sum(line: bytes) -> bytes:
     return bytes.fromhex(erased[1].decode()) if erased else sha256(line).digest()
 
 
-def extended(chain: bytes, lines: Iterable[bytes]) -> bytes:
+def extend_chain(chain: bytes, lines: Iterable[bytes]) -> bytes:
     """The chain after these lines, given without their newlines."""
     for line in lines:
         of_line = line_sum(line) if line.startswith(_BEGINS) else sha256(line).digest()
@@ -147,12 +147,12 @@ class Sealer:
             self._file = os.open(self._folder / f"{self._name}.mark", os.O_RDWR | os.O_CREAT, 0o644)
             known = self._compare(before, start, end)
             self._chain = bytes.fromhex(before.chain) if before and known > start else NOTHING
-            self._chain = extended(self._chain, _lines_of(read, known - start, end - start))
+            self._chain = extend_chain(self._chain, _lines_of(read, known - start, end - start))
             self._write_mark(Mark(start, end, self._chain.hex()))
 
     def append(self, data: bytes, end: Position) -> None:
         """These whole lines are on disk, and end there."""
-        self._chain = extended(self._chain, data[:-1].split(b"\n"))
+        self._chain = extend_chain(self._chain, data[:-1].split(b"\n"))
         with self._forgiving():
             self._write_mark(Mark(self._mark.start, end, self._chain.hex()))
 
@@ -192,7 +192,7 @@ class Sealer:
             gone, strange = "were written and are gone", "were not noted as written: they teach nothing"
             what = gone if seal.kind == "cut" else strange
             log.warning("log-differs", f"{self._name}: bytes {seal.start:,} to {seal.end:,} {what}")
-        link, line = hash_chain.chained(self._link, msgspec.to_builtins(seal))
+        link, line = hash_chain.chain_line(self._link, msgspec.to_builtins(seal))
         append_line(self._path, line + b"\n", MOST_BYTES)
         self._link = link
 

@@ -72,7 +72,7 @@ class Segment:
     def open(self) -> BinaryIO:
         """Its content from the start; a compressed one is decompressed as it is read. Raises FileNotFoundError."""
         if self.compressed:
-            return _decompressed(self.path.open("rb", BUFFER_BYTES))
+            return _decompress(self.path.open("rb", BUFFER_BYTES))
         return cast(BinaryIO, BufferedReader(_Sealed(self.path, self.size), BUFFER_BYTES))
 
 
@@ -88,7 +88,7 @@ class _Sealed(FileIO):
         return super().readinto(view[: max(0, self._size - self.tell())]) or 0
 
 
-def _decompressed(file: BinaryIO) -> BinaryIO:
+def _decompress(file: BinaryIO) -> BinaryIO:
     stream = zstandard.ZstdDecompressor().stream_reader(file, read_size=BUFFER_BYTES, closefd=True)
     return BufferedReader(cast(RawIOBase, stream), BUFFER_BYTES)
 
@@ -210,7 +210,7 @@ def _same_content(plain: Segment, compressed: Path) -> bool:
     """True if both read the same and as many bytes as the segment's name says."""
     remaining = plain.size
     try:
-        with plain.open() as one, _decompressed(compressed.open("rb")) as two:
+        with plain.open() as one, _decompress(compressed.open("rb")) as two:
             while block := one.read(BUFFER_BYTES):
                 remaining -= len(block)
                 if two.read(len(block)) != block:

@@ -86,7 +86,7 @@ def open_source(folder: Path, name: str, position: Position) -> Source | None:
             continue
         source = _open_active(folder, name, end)
         if is_active_from(folder, name, end):
-            return _positioned(source, active_path(folder, name), position, end)
+            return _check_position(source, active_path(folder, name), position, end)
         if source is not None:
             source.stream.close()
     refuse_removed(folder, name, position)
@@ -127,7 +127,7 @@ def _open_sealed(segments: list[Segment], position: Position) -> Source | None:
     return None
 
 
-def _positioned(source: Source | None, path: Path, position: Position, end: Position) -> Source | None:
+def _check_position(source: Source | None, path: Path, position: Position, end: Position) -> Source | None:
     if source is None and position > end:
         raise _no_line_at(position, path)
     return source and source.at(position)

@@ -95,13 +95,13 @@ def taken_out(line: Interaction) -> tuple[Interaction, bytes | None]:
     return line.model_copy(update={"segments": None, "trajectory": reference}), content
 
 
-def filled(logs_dir: Path, line: Interaction) -> Interaction:
+def fill_segments(logs_dir: Path, line: Interaction) -> Interaction:
     """With its segments, wherever they lie. Blocks; raises TrajectoryUnreadable."""
     reference = line.trajectory
     if reference is None or line.segments is not None:
         return line
     try:
-        content = Content.model_validate_json(_expanded(logs_dir, reference.sha256, reference.size))
+        content = Content.model_validate_json(_expand(logs_dir, reference.sha256, reference.size))
     except ValueError as error:
         raise TrajectoryUnreadable(reference.sha256, f"it holds no segments ({error.__class__.__name__})") from None
     return line.model_copy(update={"segments": content.segments})
@@ -110,7 +110,7 @@ def filled(logs_dir: Path, line: Interaction) -> Interaction:
 def segments_at(logs_dir: Path, reference: ReferenceRow) -> list[SegmentRow]:
     """Return the segments as the trainer reads them. Blocks; raises TrajectoryUnreadable."""
     try:
-        return msgspec.json.decode(_expanded(logs_dir, reference.sha256, reference.size), type=_ContentRow).segments
+        return msgspec.json.decode(_expand(logs_dir, reference.sha256, reference.size), type=_ContentRow).segments
     except (msgspec.DecodeError, RecursionError) as error:
         raise TrajectoryUnreadable(reference.sha256, f"it holds no segments ({error})") from None
 
@@ -119,7 +119,7 @@ def path_of(logs_dir: Path, sha256: str) -> Path:
     return logs_dir / FOLDER / f"{sha256}.zst"
 
 
-def _expanded(logs_dir: Path, sha256: str, size: int) -> bytes:
+def _expand(logs_dir: Path, sha256: str, size: int) -> bytes:
     """Never more than a byte beyond `size`, whatever the file expands to."""
     if not _NAME.fullmatch(sha256) or not 0 <= size <= MOST_BYTES:
         raise TrajectoryUnreadable(sha256, "its line is wrong about it")
@@ -186,14 +186,14 @@ class TrajectoryFolder:
         Raises DiskFull, JournalError.
         """
         try:
-            found = {path: match for path in self._left() if (match := _UNLOGGED.fullmatch(path.name))}
+            found = {path: match for path in self._files_left() if (match := _UNLOGGED.fullmatch(path.name))}
             since = min((int(match[2]) for match in found.values()), default=0)
             named = set(references(self._logs_dir, since)) if found else set[str]()
             orphans = {match[1] for match in found.values()} - named
             with self._fence.changing():
                 for sha256 in orphans:
                     path_of(self._logs_dir, sha256).unlink(missing_ok=True)
-                for path in self._left():
+                for path in self._files_left():
                     path.unlink(missing_ok=True)
         except OSError as error:
             raise explain(error, self._folder) from error
@@ -201,7 +201,7 @@ class TrajectoryFolder:
             log.info("swept", "trajectories whose lines were never written are removed", count=len(orphans))
         return sorted(orphans)
 
-    def _left(self) -> list[Path]:
+    def _files_left(self) -> list[Path]:
         return list(self._unlogged.iterdir()) if self._unlogged.is_dir() else []
 
     def _mark(self, sha256: str, position: Position) -> Path:

@@ -67,7 +67,7 @@ def vote_of(line: Voting) -> Vote:
     tests = _hidden_tests(line.criteria)
     if line.artifact is None or (tests is None and (line.reference is not None or line.criteria is not None)):
         return Vote(meaning(line.response or ""), not (line.response or "").strip())
-    changed = _changed(line.artifact.patch, tests or {})
+    changed = _changes_that_count(line.artifact.patch, tests or {})
     return Vote(repr((changed, sorted(line.artifact.files.items()))), not changed and not line.artifact.files)
 
 
@@ -88,7 +88,7 @@ def _hidden_tests(criteria: str | None) -> dict[str, Any] | None:
     return tests if isinstance(tests, dict) else None
 
 
-def _changed(patch: str, tests: Mapping[str, Any]) -> list[str]:
+def _changes_that_count(patch: str, tests: Mapping[str, Any]) -> list[str]:
     """The parts of the patch that count, a file each."""
     seen = [section for section in _sections(patch) if not _is_overruled(_path_of(section), tests)]
     known = [section for section in seen if not _is_added(section)]
@@ -133,7 +133,7 @@ HIDDEN_MARKS = "\u0344\u0f73\u0f75\u0f81"
 def meaning(text: str) -> str:
     """Equal for answers that say the same."""
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refused, parse_float=_number)
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_number)
         return f"json {json.dumps(value, sort_keys=True, separators=(',', ':'), allow_nan=False)}"
     except (ValueError, RecursionError):
         return f"text {_plain(text)}"
@@ -167,5 +167,5 @@ def _number(text: str) -> int | float:
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
-def _refused(text: str) -> Any:
+def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is no JSON")

@@ -111,13 +111,15 @@ class OpenAiClient:
 
     async def chat_reply(self, body: dict[str, Any]) -> ChatReply:
         """The completion, with what it cost where the server says so."""
-        return self._parsed(ChatReply, "chat completion", await self._generate(f"{self._api}/chat/completions", body))
+        return self._parse_reply(
+            ChatReply, "chat completion", await self._generate(f"{self._api}/chat/completions", body)
+        )
 
     async def complete(self, body: dict[str, Any]) -> TextCompletion:
-        return self._parsed(TextCompletion, "completion", await self._generate(f"{self._api}/completions", body))
+        return self._parse_reply(TextCompletion, "completion", await self._generate(f"{self._api}/completions", body))
 
     async def models(self) -> tuple[ServedModel, ...]:
-        return self._parsed(ServedModels, "list of models", await self._control("GET", f"{self._api}/models")).data
+        return self._parse_reply(ServedModels, "list of models", await self._control("GET", f"{self._api}/models")).data
 
     async def _generate(self, path: str, body: dict[str, Any]) -> httpx.Response:
         async with self._slots:
@@ -193,7 +195,7 @@ class OpenAiClient:
             return ServerUnavailable(f"{self._where(path)} can't be reached ({fault}): {advice}")
         return error_of(self._where(path), reply.status_code, reply.text, setting=self._setting)
 
-    def _parsed(self, model: type[Answer], name: str, reply: httpx.Response) -> Answer:
+    def _parse_reply(self, model: type[Answer], name: str, reply: httpx.Response) -> Answer:
         try:
             return model.model_validate_json(reply.content)
         except ValidationError:
@@ -223,7 +225,7 @@ class VllmClient(OpenAiClient):
             "messages": [message.model_dump() for message in messages],
             "add_generation_prompt": True,
         } | ({"tools": [tool.model_dump() for tool in tools]} if tools else {})
-        return self._parsed(Tokens, "list of tokens", await self._control("POST", "/tokenize", body)).tokens
+        return self._parse_reply(Tokens, "list of tokens", await self._control("POST", "/tokenize", body)).tokens
 
     async def load_adapter(self, name: str, path: str) -> None:
         await self._change_adapters("load", {"lora_name": name, "lora_path": path})

@@ -40,7 +40,7 @@ class StreamingTransport(httpx.AsyncBaseTransport):
         assert isinstance(request.stream, httpx.AsyncByteStream)
         body = b"".join([part async for part in request.stream])
         timeout = request.extensions.get("timeout", {})
-        connection = await self._connected(request.url, timeout.get("connect"))
+        connection = await self._connect(request.url, timeout.get("connect"))
         lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
         lines += [b"%s: %s" % header for header in request.headers.raw]
         try:
@@ -65,7 +65,7 @@ class StreamingTransport(httpx.AsyncBaseTransport):
         else:
             connection.close()
 
-    async def _connected(self, url: httpx.URL, within_s: float | None) -> _Connection:
+    async def _connect(self, url: httpx.URL, within_s: float | None) -> _Connection:
         secure = url.scheme == "https"
         origin = (url.scheme, url.host, url.port or (443 if secure else 80))
         idle = self._idle[origin]

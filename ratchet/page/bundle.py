@@ -37,26 +37,26 @@ def _write(module: Path, written: dict[Path, str]) -> str:
         return name
     exports: list[str] = []
 
-    def imported(found: re.Match[str]) -> str:
+    def write_import(found: re.Match[str]) -> str:
         source = _write((module.parent / found["path"]).resolve(), written)
         names = f"default: {found['default']}" if found["default"] else found["names"].replace(" as ", ": ")
         return f"const {{{names}}} = {source};"
 
-    def exported(found: re.Match[str]) -> str:
+    def write_export(found: re.Match[str]) -> str:
         source = _write((module.parent / found["path"]).resolve(), written) if found["path"] else None
         for one in filter(None, map(str.strip, found["names"].split(","))):
             inside, _, outside = one.partition(" as ")
             exports.append(f"{outside or inside}: {f'{source}.{inside}' if source else inside}")
         return ""
 
-    def declared(found: re.Match[str]) -> str:
+    def note_declaration(found: re.Match[str]) -> str:
         exports.append(found["name"])
         return ""
 
-    text = IMPORT.sub(imported, module.read_text())
-    text = EXPORTS.sub(exported, text)
+    text = IMPORT.sub(write_import, module.read_text())
+    text = EXPORTS.sub(write_export, text)
     if module.suffix == ".js":  # in those of others they stand in comments
-        text = DECLARED.sub(declared, text)
+        text = DECLARED.sub(note_declaration, text)
     if DEFAULT.search(text):
         text = DEFAULT.sub("const by_default = ", text, count=1)
         exports.append("default: by_default")

@@ -314,7 +314,7 @@ def read_programs(file: Path | None, agents: tuple[str, ...], environments: Path
         return NONE
     read = _read(file, agents)
     by_agent = {agent: declared.programs for agent, declared in read.agents.items()}
-    declared = _declared(file, read)
+    declared = _programs_of_file(file, read)
     for name, program in declared.items():
         _require_there(file, name, program)
     where = Environments(environments)
@@ -327,13 +327,13 @@ def declared_programs(file: Path | None) -> dict[str, Program]:
     """Return programs by name, installed or not: those that agents of the file have, or those that are
     installed themselves. Raises SettingsError."""
     if file is None:
-        return {name: _installed(name, "what is installed") for name in sorted(INSTALLED.names)}
-    return _declared(file, _read(file, None))
+        return {name: _installed_program(name, "what is installed") for name in sorted(INSTALLED.names)}
+    return _programs_of_file(file, _read(file, None))
 
 
-def _declared(file: Path, read: _File) -> dict[str, Program]:
+def _programs_of_file(file: Path, read: _File) -> dict[str, Program]:
     named = dict.fromkeys(name for agent in read.agents.values() for name in agent.programs)
-    programs = {name: read.programs.get(name) or _installed(name, file, read.programs) for name in named}
+    programs = {name: read.programs.get(name) or _installed_program(name, file, read.programs) for name in named}
     return {name: program.relative_to(file.absolute().parent) for name, program in programs.items()}
 
 
@@ -361,7 +361,7 @@ def faults(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in faults[:5])
 
 
-def _installed(name: str, file: Path | str, beside: Collection[str] = ()) -> Program:
+def _installed_program(name: str, file: Path | str, beside: Collection[str] = ()) -> Program:
     if name not in (installed := INSTALLED.names):
         known = sorted({*beside, *installed})
         raise SettingsError(f"{file}: there is no program {name!r}; there are {', '.join(known) or 'none'}")

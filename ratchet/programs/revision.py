@@ -42,15 +42,15 @@ def revision_of(program: Program) -> str:
     declared = program.model_dump_json(exclude={"binds", "image"})
     total = hashlib.sha256(declared.encode())
     if program.image is not None:
-        total.update(_framed((sum_of(program.image) or "a folder").encode()))
+        total.update(_with_length((sum_of(program.image) or "a folder").encode()))
         if (root := own_folder(program.image)) is not None:
             for path in _of_image(root):
-                total.update(_framed(os.fsencode(path.relative_to(root))))
+                total.update(_with_length(os.fsencode(path.relative_to(root))))
                 total.update(_content_or_closed(path))
     for at, folder in sorted(program.binds.items()):
-        total.update(_framed(at.encode()))
+        total.update(_with_length(at.encode()))
         for path in _files(folder):
-            total.update(_framed(os.fsencode(path.relative_to(folder))))
+            total.update(_with_length(os.fsencode(path.relative_to(folder))))
             total.update(_content(path))
     return total.hexdigest()
 
@@ -86,14 +86,14 @@ def _content(path: Path) -> bytes:
     """Return of a file its sum and whether it may be run, of a link its target, of anything else what it is."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
-        return _framed(b"link " + os.fsencode(path.readlink()))
+        return _with_length(b"link " + os.fsencode(path.readlink()))
     if not stat.S_ISREG(mode):
-        return _framed(f"special {stat.S_IFMT(mode):o}".encode())
+        return _with_length(f"special {stat.S_IFMT(mode):o}".encode())
     of_file = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             of_file.update(chunk)
-    return _framed(b"run" if mode & 0o111 else b"read") + of_file.digest()
+    return _with_length(b"run" if mode & 0o111 else b"read") + of_file.digest()
 
 
 def _content_or_closed(path: Path) -> bytes:
@@ -101,8 +101,8 @@ def _content_or_closed(path: Path) -> bytes:
         return _content(path)
     except PermissionError:
         one = path.lstat()
-        return _framed(f"closed {one.st_mode:o} {one.st_size}".encode())
+        return _with_length(f"closed {one.st_mode:o} {one.st_size}".encode())
 
 
-def _framed(part: bytes) -> bytes:
+def _with_length(part: bytes) -> bytes:
     return len(part).to_bytes(8, "big") + part

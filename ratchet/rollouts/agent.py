@@ -161,7 +161,9 @@ class AgentTokens:
             before = len(sampled)
             try:
                 held = None if grammar is None else (grammar, len(sampled))
-                async with aclosing(self._asked([*prompt_ids, *sampled], most - len(sampled), stop, held)) as tokens:
+                async with aclosing(
+                    self._ask_agent([*prompt_ids, *sampled], most - len(sampled), stop, held)
+                ) as tokens:
                     async for token in tokens:
                         sampled.append(token.id)
                         failpoint.reach("call-sampled")
@@ -182,7 +184,7 @@ class AgentTokens:
             first_s, cap_s = FIRST_PAUSE_S, LONGEST_PAUSE_S
             await asyncio.sleep(pause_s(next(failures), first_s=first_s, cap_s=cap_s, random=random.random()))
 
-    async def _asked(
+    async def _ask_agent(
         self, prompt_ids: list[int], most: int, stop: Sequence[str], held: tuple[Grammar, int] | None
     ) -> AsyncGenerator[Token, None]:
         """`held`: a grammar, and how many ids at the end are the beginning of an answer under it."""
@@ -207,7 +209,7 @@ class AgentTokens:
                     raise _refusal(url, reply.status_code, said)
                 finished = False
                 async for line in lines(reply):  # to its end, so that the connection can be kept
-                    told = _told(line, url)
+                    told = _parse_tokens(line, url)
                     for token, logprob in zip(told.ids, told.logprobs, strict=True):
                         yield Token(token, logprob)
                     finished = told.finish_reason is not None
@@ -218,7 +220,7 @@ class AgentTokens:
         raise ServerUnavailable(f"the agent at {url} ended its answer in the middle")
 
 
-def _told(line: bytes, url: str) -> TokensTold:
+def _parse_tokens(line: bytes, url: str) -> TokensTold:
     try:
         told = TokensTold.model_validate_json(line)
         if told.error is None and len(told.ids) == len(told.logprobs):

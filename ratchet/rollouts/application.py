@@ -107,24 +107,24 @@ class Recorder:
 
     def application(self) -> Starlette:
         routes = [
-            *(Route(one.path, self._authorised(_answerer(one)), methods=["POST"]) for one in DIALECTS),
-            Route(COUNT, self._authorised(count_tokens), methods=["POST"]),
+            *(Route(one.path, self._authorise(_answerer(one)), methods=["POST"]) for one in DIALECTS),
+            Route(COUNT, self._authorise(count_tokens), methods=["POST"]),
             # Vercel's createAnthropic() takes ANTHROPIC_BASE_URL to end in /v1
-            Route(MESSAGES.path.removeprefix("/v1"), self._authorised(_answerer(MESSAGES)), methods=["POST"]),
-            Route(COUNT.removeprefix("/v1"), self._authorised(count_tokens), methods=["POST"]),
-            Route(ASK_PERSON, self._authorised(ask_person), methods=["POST"]),
-            Route(TOOL_CALLS, self._authorised(begin_tool_call), methods=["POST"]),
-            Route(f"{TOOL_CALLS}/{{key}}", self._authorised(end_tool_call), methods=["POST"]),
-            Route("/v1/models", self._authorised(list_models)),
-            Route("/v1/models/{model}", self._authorised(show_model)),
+            Route(MESSAGES.path.removeprefix("/v1"), self._authorise(_answerer(MESSAGES)), methods=["POST"]),
+            Route(COUNT.removeprefix("/v1"), self._authorise(count_tokens), methods=["POST"]),
+            Route(ASK_PERSON, self._authorise(ask_person), methods=["POST"]),
+            Route(TOOL_CALLS, self._authorise(begin_tool_call), methods=["POST"]),
+            Route(f"{TOOL_CALLS}/{{key}}", self._authorise(end_tool_call), methods=["POST"]),
+            Route("/v1/models", self._authorise(list_models)),
+            Route("/v1/models/{model}", self._authorise(show_model)),
         ]
-        handlers = {Refused: _refused, HTTPException: _no_route, Exception: _fault}
+        handlers = {Refused: _answer_refusal, HTTPException: _no_route, Exception: _fault}
         app = Starlette(routes=routes, exception_handlers=handlers)
         app.state.most_body = self._most_body
         return app
 
-    def _authorised(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        async def authorised(request: Request) -> Response:
+    def _authorise(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def handle_authorised(request: Request) -> Response:
             headers = request.headers
             scheme, _, token = headers.get("authorization", "").partition(" ")
             given = (token.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
@@ -138,7 +138,7 @@ class Recorder:
             except RecursionError:
                 raise Refused(400, "the body is nested too deep: no template can write it") from None
 
-        return authorised
+        return handle_authorised
 
 
 class _Server(uvicorn.Server):
@@ -304,11 +304,11 @@ async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Ans
         async with aclosing(answers):
             return [answer async for answer in answers][-1]
 
-    async def gone() -> None:
+    async def until_gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    work, leaving = asyncio.ensure_future(_or_refused(gather())), asyncio.ensure_future(gone())
+    work, leaving = asyncio.ensure_future(_or_refused(gather())), asyncio.ensure_future(until_gone())
     try:
         await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -322,7 +322,7 @@ async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Ans
         work.cancel()  # where this was cancelled itself: nobody waits for the answer
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _answer_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     return JSONResponse(_object(request, error.error), status_code=error.status)
 

@@ -213,7 +213,7 @@ async def labelled_stderr(label: str) -> AsyncIterator[int | None]:
     pipe = os.fdopen(reading, "rb", 0)  # the transport closes it
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), pipe)
-    copying = asyncio.create_task(_copied(stream, label))
+    copying = asyncio.create_task(_copy_lines(stream, label))
     try:
         yield writing
     finally:
@@ -223,7 +223,7 @@ async def labelled_stderr(label: str) -> AsyncIterator[int | None]:
         transport.close()
 
 
-async def _copied(stream: asyncio.StreamReader, label: str) -> None:
+async def _copy_lines(stream: asyncio.StreamReader, label: str) -> None:
     """A line that is longer than a block, or the last one without an end, is written as a line."""
     rest = b""
     while block := await stream.read(BLOCK_BYTES):

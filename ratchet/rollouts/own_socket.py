@@ -106,10 +106,10 @@ async def serving(recorder: Recorder, budget: Budget, most_requests: int) -> Asy
         for server in await asyncio.gather(*servers, return_exceptions=True):
             if not isinstance(server, BaseException):  # uvloop's is no asyncio.Server
                 server.close()
-        await _closed(state)
+        await _close_connections(state)
 
 
-async def _closed(state: ServerState) -> None:
+async def _close_connections(state: ServerState) -> None:
     """Connections that are idle at once, the rest after a moment."""
     for connection in list(state.connections):
         connection.shutdown()

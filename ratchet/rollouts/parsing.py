@@ -45,7 +45,7 @@ class PlainParser:
         return True
 
     def parse(self, text: str, *, whole: bool) -> Parsed:
-        reasoning, said = _reasoned(text, whole=whole)
+        reasoning, said = _split_reasoning(text, whole=whole)
         return Parsed(said if whole else _safe(said, (UNFINISHED,)), reasoning)
 
 
@@ -62,7 +62,7 @@ class HermesParser:
         return CALL in source
 
     def parse(self, text: str, *, whole: bool) -> Parsed:
-        reasoning, said = _reasoned(text, whole=whole)
+        reasoning, said = _split_reasoning(text, whole=whole)
         content, mark, rest = said.partition(CALL)
         if not mark:
             return Parsed(said if whole else _safe(said, (CALL, UNFINISHED)), reasoning)
@@ -119,7 +119,7 @@ def installed_parsers() -> Mapping[str, type[Parser]]:
     return {name: PARSERS.load(name) for name in sorted(PARSERS.names)}
 
 
-def _reasoned(text: str, *, whole: bool) -> tuple[str, str]:
+def _split_reasoning(text: str, *, whole: bool) -> tuple[str, str]:
     """Reasoning, and what came after it."""
     begun = text.lstrip()
     if begun.startswith(THINK):

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from ratchet.concurrency.gathered import gathered
+from ratchet.concurrency.gathered import in_batches
 from ratchet.concurrency.threads import off_loop
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.segments import RolePart
@@ -246,7 +246,7 @@ class RecordedRollout:
         call = await self._begin(asked)
         call.grammar = grammar
         known = self._answers.get(call.number)
-        async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
+        async with aclosing(self._replay(known) if known else self._sample(call, asked)) as growing:
             async for answer in growing:
                 yield answer
 
@@ -281,14 +281,14 @@ class RecordedRollout:
                 if value not in kept and len(kept) < MOST_OVERRULED:
                     kept.append(value)
 
-    async def _replayed(self, answer: Answer) -> AsyncGenerator[Answer, None]:
+    async def _replay(self, answer: Answer) -> AsyncGenerator[Answer, None]:
         async with answer.changed:
             await answer.changed.wait_for(lambda: answer.finish is not None or answer.failed)
         if answer.failed:
             raise ServerUnavailable("the call that this one repeats was aborted: ask again")
         yield answer
 
-    async def _sampled(self, call: Call, asked: ModelRequest) -> AsyncGenerator[Answer, None]:
+    async def _sample(self, call: Call, asked: ModelRequest) -> AsyncGenerator[Answer, None]:
         prompt = call.prompt_ids
         room = self._engine.context - len(prompt)
         if room < 1:
@@ -312,10 +312,10 @@ class RecordedRollout:
             source = kept.tokens() if kept else self._engine.sample(prompt, most, stop, call.grammar)
             coming = self._coming(answer, source)
             told = asked.streamed and not asked.stop
-            news: AsyncGenerator[object, None] = gathered(coming) if told else coming
+            news: AsyncGenerator[object, None] = in_batches(coming) if told else coming
             async with aclosing(news):
                 async for _ in news:
-                    if self._stopped(answer, decoding, asked):
+                    if self._has_stopped(answer, decoding, asked):
                         break
                     yield answer
             self._end(answer, asked)
@@ -377,7 +377,7 @@ class RecordedRollout:
                 if self.budget.says is not None:
                     break
 
-    def _stopped(self, answer: Answer, decoding: Decoding, asked: ModelRequest) -> bool:
+    def _has_stopped(self, answer: Answer, decoding: Decoding, asked: ModelRequest) -> bool:
         """Parse the answer as far as it goes, if it is told. Return whether a stop string was said by now."""
         if not (asked.stop or asked.streamed):
             return False

@@ -88,16 +88,16 @@ async def _tokens(told: AsyncIterator[bytes], where: str) -> AsyncGenerator[Toke
         try:
             chunk = TextChunk.model_validate_json(data)
         except ValidationError:
-            raise ServerUnavailable(f"{where} answered with no chunk of a completion: {_shown(data)}") from None
+            raise ServerUnavailable(f"{where} answered with no chunk of a completion: {_printable(data)}") from None
         for choice in chunk.choices:
             logprobs = choice.logprobs.token_logprobs if choice.logprobs else ()
             if choice.token_ids is None or len(logprobs) != len(choice.token_ids):
-                raise ServerUnavailable(f"{where} gives no ids with log-probabilities: is it vLLM? {_shown(data)}")
+                raise ServerUnavailable(f"{where} gives no ids with log-probabilities: is it vLLM? {_printable(data)}")
             for token, logprob in zip(choice.token_ids, logprobs, strict=True):
                 if logprob is None:
                     raise ServerUnavailable(f"{where} gave no log-probability for token {token}")
                 yield Token(token, logprob)
 
 
-def _shown(data: bytes) -> str:
+def _printable(data: bytes) -> str:
     return data[:200].decode(errors="replace")

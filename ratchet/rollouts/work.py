@@ -79,7 +79,7 @@ class RecordedWork:
     async def handle(self, delivery: Delivery) -> None:
         """Return when the Response is confirmed, which is the ack."""
         work = decode_delivery(Work, delivery)
-        if self._answered is None or (self._answered.done() and self._failed(self._answered)):
+        if self._answered is None or (self._answered.done() and self._has_failed(self._answered)):
             self._ended = 0
             self._answered = asyncio.create_task(self._answers.answer(work, delivery.body))
         await asyncio.shield(self._answered)
@@ -91,7 +91,7 @@ class RecordedWork:
             await asyncio.gather(self._answered, return_exceptions=True)
 
     @staticmethod
-    def _failed(done: asyncio.Task[None]) -> bool:
+    def _has_failed(done: asyncio.Task[None]) -> bool:
         return done.cancelled() or done.exception() is not None
 
     def _order_of(self, work: Work, number: int) -> RolloutOrder:

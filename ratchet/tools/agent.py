@@ -138,7 +138,7 @@ class ToolAgent:
             messages.append(said)
             if calls := said.get("tool_calls"):
                 for call in calls:
-                    name, content, ok = await self._called(call)
+                    name, content, ok = await self._call_tool(call)
                     reads = name not in OPERATIONS or OPERATIONS[name].effect in (Effect.READS, Effect.RUNS)
                     changed = changed or (ok and not reads)
                     messages.append({"role": "tool", "tool_call_id": str(call.get("id")), "content": content})
@@ -153,7 +153,7 @@ class ToolAgent:
             messages.append({"role": "user", "content": MEND.format(output=output)})
         raise AgentFailed(f"{self._turns} turns were used up before it was done")
 
-    async def _called(self, call: Message) -> tuple[str, str, bool]:
+    async def _call_tool(self, call: Message) -> tuple[str, str, bool]:
         """Name, what the tool says, whether it did what it was asked."""
         function = call.get("function") or {}
         name = str(function.get("name"))
@@ -171,7 +171,7 @@ class ToolAgent:
         return "" if result.content["ok"] else str(result.content["output"])[-4000:]
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m ratchet.tools.agent", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("task", nargs="?", help="what is to be done; read from stdin if not given")
     parser.add_argument("--root", type=Path, default=Path(), help="the workspace; this folder if not given")
@@ -218,7 +218,7 @@ async def run(given: argparse.Namespace, settings: ModelSettings) -> str:
 def main() -> int:
     """Prints the answer; exit code 1, and why on stderr, where there is none."""
     try:
-        answer = asyncio.run(run(parsed(sys.argv[1:]), ModelSettings()))
+        answer = asyncio.run(run(parse_arguments(sys.argv[1:]), ModelSettings()))
     except FAULTS as error:
         sys.stderr.write(f"{error}\n")
         return 1

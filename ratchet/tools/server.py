@@ -39,10 +39,10 @@ class _Server(MCPServer[Any]):
         self._toolbox = toolbox
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: object = None) -> CallToolResult:
-        return await _called(self._toolbox, name, arguments)
+        return await _call_tool(self._toolbox, name, arguments)
 
 
-async def _called(toolbox: Toolbox, name: str, arguments: dict[str, Any]) -> CallToolResult:
+async def _call_tool(toolbox: Toolbox, name: str, arguments: dict[str, Any]) -> CallToolResult:
     result = await toolbox.call(name, arguments)
     content = [TextContent(type="text", text=result.text)]
     return CallToolResult(content=content, structured_content=result.content, is_error=not result.ok)
@@ -61,7 +61,7 @@ def build_server(toolbox: Toolbox) -> MCPServer[Any]:
 
 def _tool(toolbox: Toolbox, operation: Operation) -> Tool:
     async def run(arguments: dict[str, Any]) -> CallToolResult:
-        return await _called(toolbox, operation.name, arguments)
+        return await _call_tool(toolbox, operation.name, arguments)
 
     return Tool(
         fn=run,

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
-from ratchet.concurrency.gathered import gathered
+from ratchet.concurrency.gathered import in_batches
 from ratchet.http.operation import OPERATOR, RUNNER, operation
 from ratchet.http.problem import Problem
 from ratchet.http.work import while_connected
@@ -86,7 +86,7 @@ async def _lines(first: TokensTold, rest: AsyncGenerator[TokensTold, None]) -> A
     async with aclosing(rest):
         yield _line(first)
         try:
-            async with aclosing(gathered(rest)) as many:
+            async with aclosing(in_batches(rest)) as many:
                 async for told in many:
                     yield _line(_join_tokens(told))
         except EngineError as error:

@@ -31,7 +31,7 @@ def verify(folder: Folder = None, json: AsJson = False) -> None:
     That the newest lines were cut off no chain can tell: compare the last sha256 with the one you noted, or with the
     line `audit-opened` of the service's log.
     """
-    found = [verified(one) for one in audits_in(folder or FleetSettings.read().audit_dir)]
+    found = [verify_folder(one) for one in audits_in(folder or FleetSettings.read().audit_dir)]
     if json:
         print_json(found)
         return
@@ -65,7 +65,7 @@ def audits_in(folder: Path) -> list[Path]:
     return found
 
 
-def verified(folder: Path) -> dict[str, Any]:
+def verify_folder(folder: Path) -> dict[str, Any]:
     """Raises JournalError naming the first line that was touched."""
     lines, last = 0, NOTHING_BEFORE
     for _, fields in read_audit(folder):

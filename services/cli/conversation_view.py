@@ -12,7 +12,7 @@ from ratchet.logs.lessons import teaches_nothing
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.rows import SampleRow
-from ratchet.logs.trajectories import TrajectoryUnreadable, filled
+from ratchet.logs.trajectories import TrajectoryUnreadable, fill_segments
 from schemas.messages.base import DecodeError
 from schemas.messages.response import Segment, Turn
 from schemas.records.interaction import Interaction
@@ -38,7 +38,7 @@ def render_task(lines: Sequence[Interaction], folder: Path) -> Iterator[Text]:
     for logged in lines:
         yield _head(logged)
         try:
-            line = filled(folder, logged)
+            line = fill_segments(folder, logged)
         except TrajectoryUnreadable as error:
             yield Text(f"{INDENT}{error}", style="yellow")
             line = logged

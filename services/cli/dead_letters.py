@@ -141,7 +141,7 @@ def dismiss(
     wanted = _selection(letter_ids or [], queue, matching, everything=all_)
     service = _service(FleetAccess.here(), unroutable)
     if not yes and not wanted.ids:
-        _ask(meant(service.listing(), wanted, "unroutable message" if unroutable else "dead letter"))
+        _ask(describe_selection(service.listing(), wanted, "unroutable message" if unroutable else "dead letter"))
     gone = service.dismiss(wanted, operator(), reason)
     missing = sorted(wanted.ids.difference(gone))
     if json:
@@ -192,7 +192,7 @@ def _selection(letter_ids: list[str], queue: str | None, matching: str | None, *
     return Selection(frozenset(letter_ids), queue, matching)
 
 
-def meant(looked: Listing, wanted: Selection, what: str) -> str:
+def describe_selection(looked: Listing, wanted: Selection, what: str) -> str:
     count = sum(map(wanted, looked.letters))
     return f"{'' if looked.is_whole else 'at least '}{count:,} {what}{'' if count == 1 else 's'}"
 

@@ -40,7 +40,7 @@ def label(
         if report or json:
             _report(call_api(client, "GET", "/v1/agreement"), as_json=json)
         else:
-            count = ask_for_labels(client, _typed, pairs=pairs, agent=agent)
+            count = ask_for_labels(client, _ask, pairs=pairs, agent=agent)
             say(f"{count} labelled. `ratchet label --report` shows how far scorer and auditor agree with people.")
 
 
@@ -91,7 +91,7 @@ def _show(found: Mapping[str, Any]) -> None:
         out.print(answer["text"], markup=False)
 
 
-def _typed(question: str) -> str:
+def _ask(question: str) -> str:
     try:
         return input(f"\n{question}: ")
     except EOFError:

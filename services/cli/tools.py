@@ -72,7 +72,7 @@ def call(
     yes: Consent = False,
 ) -> None:
     """Call one operation and print its answer as JSON. Exit code 1, and why, if it failed or was refused."""
-    result = asyncio.run(_called(_toolbox(root, policy, audit, anchor, yes=yes), name, arguments))
+    result = asyncio.run(_call_tool(_toolbox(root, policy, audit, anchor, yes=yes), name, arguments))
     print_json(result.content)
     if not result.ok:
         raise CommandError(str(result.content["says"]))
@@ -133,7 +133,7 @@ def _toolbox(root: Path, policy: Path | None, audit: Path | None, anchor: Path |
     return Toolbox(root, _policy(policy), ToolAudit(audit or audit_folder(root), anchor), ask=consents)
 
 
-async def _called(toolbox: Toolbox, name: str, arguments: str) -> ToolResult:
+async def _call_tool(toolbox: Toolbox, name: str, arguments: str) -> ToolResult:
     try:
         return await toolbox.call(name, arguments)
     finally:

@@ -148,12 +148,12 @@ def expect(agent_id: str) -> None:
 
 
 @cache
-def admitted(agent_id: str) -> Count:
+def counter_of_admitted(agent_id: str) -> Count:
     return tasks_admitted.labels(agent_id)
 
 
 def count_closed(agent_id: str, status: str, *, own: bool) -> None:
-    closed(agent_id, status).inc()
+    counter_of_closed(agent_id, status).inc()
     if own:
         own_tasks_closed.labels(agent_id, status).inc()
 
@@ -164,7 +164,7 @@ def count_objective(agent_id: str, objective: Objective, *, missed: bool) -> Non
 
 
 @cache
-def closed(agent_id: str, status: str) -> Count:
+def counter_of_closed(agent_id: str, status: str) -> Count:
     return tasks_closed.labels(agent_id, status)
 
 

@@ -256,7 +256,7 @@ class Orchestrator:
         self._settler = Settler(
             self.ledger,
             results,
-            self._closed,
+            self._note_closed,
             clock=clock,
             max_logged_bytes=settings.max_logged_bytes,
             agents=settings.agents,
@@ -482,8 +482,8 @@ class Orchestrator:
             Subscription(TASKS, self._intake.handle, prefetch),
             Subscription(DRAFT_RESPONSES, self._completion.complete, prefetch),
             Subscription(FEEDBACK, self._feedback.handle, prefetch),
-            Subscription(ADAPTERS, self._trained, 1),
-            Subscription(ADAPTER_REPORTS, self._reported, prefetch),
+            Subscription(ADAPTERS, self._handle_trained, 1),
+            Subscription(ADAPTER_REPORTS, self._handle_report, prefetch),
             *kept,
             *([Subscription(APPROVALS, self._approvals.handle, prefetch)] if self._settings.has_runner else []),
             *([Subscription(AUDIT_SCORES, self._audits.handle, prefetch)] if self._settings.auditor else []),
@@ -518,7 +518,7 @@ class Orchestrator:
     def _note_verdict(self, verdict: AuditedTask) -> None:
         self._cascades.note_verdict(verdict)
 
-    def _closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
+    def _note_closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
         self._own_tasks.closed(work.task_id, lines)
         if not is_own(work.arm.experiment_id):
             self._objectives.count(work.agent_id, result.status, lines[0].latencies.total_s)
@@ -536,12 +536,12 @@ class Orchestrator:
             self._audits.consider(work, lines)
         self._cascades.note_closed(work, lines)
 
-    async def _trained(self, delivery: Delivery) -> None:
+    async def _handle_trained(self, delivery: Delivery) -> None:
         trained = decode_delivery(AdapterTrained, delivery)
         await self._of_agent(self._promoters, trained.agent_id).trained(trained)
         self._api.watcher.publish_training_end(trained)
 
-    async def _reported(self, delivery: Delivery) -> None:
+    async def _handle_report(self, delivery: Delivery) -> None:
         report = decode_delivery(AdapterReport, delivery)
         self._of_agent(self._replicas, report.agent_id).record(report, monotonic())
 

@@ -90,7 +90,7 @@ class EarlyStop:
         try:
             reply = await self._http.post(
                 f"{self._url}/v1/score",
-                content=_asked(self._work, sample).model_dump_json(exclude_none=True),
+                content=_score_request(self._work, sample).model_dump_json(exclude_none=True),
                 headers={"Content-Type": "application/json"},
                 timeout=min(ASKED_S, max(0.0, self._left_s())),
             )
@@ -103,7 +103,7 @@ class EarlyStop:
         return passes(score.score, self._work.pass_score)
 
 
-def _asked(work: Work, sample: Sample) -> ScoreRequest:
+def _score_request(work: Work, sample: Sample) -> ScoreRequest:
     return ScoreRequest(
         input=work.input,
         responses=(sample.text,),

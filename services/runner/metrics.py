@@ -47,14 +47,14 @@ answered, failed, expired, cancelled = (
 
 
 @cache
-def _ended(program: str, status: str) -> Count:
+def _counter_of_ends(program: str, status: str) -> Count:
     """Looking labels up costs more than counting."""
     return rollouts.labels(program, status)
 
 
 def observe(program: str, sample: Sample, seconds: float) -> None:
     """Count one rollout."""
-    _ended(program, sample.status or "finished").inc()
+    _counter_of_ends(program, sample.status or "finished").inc()
     rollout_seconds.labels(program).observe(seconds)
     if sample.usage is not None:
         tokens.labels(program).inc(sample.usage.sampled_tokens)

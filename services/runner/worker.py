@@ -100,7 +100,7 @@ class RunnerWorker:
         self._answers = Answers(bus, ANSWERS_KEPT_BYTES)
         self._cancellations = Cancellations()
         self._revisions = Revisions(programs)
-        self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared)
+        self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared_programs)
         self._rollouts = Rollouts(self._http, self._progress.note)
         self._registered: Registered | None = None
         self._sandbox: Sandbox | None = None
@@ -126,7 +126,7 @@ class RunnerWorker:
         running = [one.progress() for one in self._rollouts.underway]
         return running, self._slots.waiting, self._settings.sandbox_runs_at_once
 
-    async def _declared(self) -> tuple[DeclaredProgram, ...]:
+    async def _declared_programs(self) -> tuple[DeclaredProgram, ...]:
         await asyncio.to_thread(self._revisions.look_at_all)
         return self._revisions.declared
 
@@ -139,7 +139,7 @@ class RunnerWorker:
         self._workspaces = Workspaces(self._settings, sandbox)
         for name in self._programs.names:
             await self._try(sandbox, name, self._programs[name])
-        await self._declared()
+        await self._declared_programs()
         await self._cancellations.listen(self._bus, self._programs.by_agent)
         for agent in self._programs.by_agent:
             await self._first_seen(agent)
@@ -290,11 +290,11 @@ class RunnerWorker:
         """Return a Response whose samples are lost: by us, not by the program that is compared."""
         name = str(work.arm.program)
         log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)
-        lost = [self._lost(work, number, name, says) for number in range(work.sampling.n)]
+        lost = [self._lost_sample(work, number, name, says) for number in range(work.sampling.n)]
         nothing = GenerationLatencies(queue_s=0.0, generate_s=0.0)
         return response_of(work, lost, source=SOURCE, latencies=nothing)
 
-    def _lost(self, work: Work, number: int, name: str, says: str) -> Sample:
+    def _lost_sample(self, work: Work, number: int, name: str, says: str) -> Sample:
         """One that was never begun."""
         self._progress.note(without_turn(work, number, name, "lost", says))
         return Sample(text="", status="lost", program=name, says=why_ended("lost", says))
@@ -516,7 +516,7 @@ class RunnerWorker:
                 metrics.wait_seconds.observe(time.monotonic() - waited)
                 if (says := await self._another(work)) is not None:  # it may have changed while others had their turn
                     log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)
-                    return self._lost(work, number, name, says)
+                    return self._lost_sample(work, number, name, says)
                 return await self._run(work, number, name, model, tree, budget, steps)
         except NoTurn:
             if budget.called_off:
@@ -524,7 +524,7 @@ class RunnerWorker:
                 self._progress.note(without_turn(work, number, name, "cancelled", says))
                 return Sample(text="", status="cancelled", program=name, says=says)
             log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
-            return self._lost(work, number, name, NO_TURN)
+            return self._lost_sample(work, number, name, NO_TURN)
 
     async def _run(
         self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget, steps: KeptSteps

@@ -17,7 +17,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score
 from workbench.sandbox.job import Job, Result, SandboxError
 from workbench.sandbox.sandbox import Sandbox
-from workbench.trees import Bounds, Tree, checked
+from workbench.trees import Bounds, Tree, check_tree
 from workbench.workspaces.errors import PatchRefused, WorkspaceError, WorkspaceUnavailable
 from workbench.workspaces.workspaces import Workspaces
 
@@ -135,7 +135,7 @@ class Ground:
         if before is not NOTHING and (patch := patch_in(answer.text)) is not None:
             return await self._workspaces.patched(before, patch)
         try:
-            return checked(before.with_files(files_in(answer.text, place)).files, MOST)
+            return check_tree(before.with_files(files_in(answer.text, place)).files, MOST)
         except WorkspaceError as error:
             raise OwnFault(str(error)) from error
 

@@ -49,7 +49,7 @@ def _chained(path: Path) -> Iterator[bytes]:
     link = Link()
     for line in _lines(path):
         _, fields = hash_chain.follow(link, line)
-        link, written = hash_chain.chained(link, fields)
+        link, written = hash_chain.chain_line(link, fields)
         yield written
 
 

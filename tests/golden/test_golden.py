@@ -10,8 +10,8 @@ import pytest
 from ratchet.adapters.decisions import DecisionLedger, Mark, chain_decision
 from ratchet.adapters.signatures import Signing
 from ratchet.experiments.records import experiments
-from ratchet.experiments.replay import replayed
-from ratchet.logs.best_answer import chosen
+from ratchet.experiments.replay import replay_experiment
+from ratchet.logs.best_answer import choose_answer
 from schemas import Task
 from schemas.records.decision import DecisionDraft
 from tests.golden.logged import LINES, REWRITERS, rewritten
@@ -50,7 +50,7 @@ def test_a_verdict_is_decided_again_from_the_logs_and_every_decision_is_signed_a
     ledger = DecisionLedger(fleet.folder / "adapters", signing)
     decisions = [line.decision for line in ledger.read()]
     verdicts = {
-        record.ended.sequence: replayed(record.running, fleet.folder).decision.model_dump(mode="json")
+        record.ended.sequence: replay_experiment(record.running, fleet.folder).decision.model_dump(mode="json")
         for record in experiments(decisions)
         if record.ended
     }
@@ -77,5 +77,5 @@ async def test_todays_orchestrator_takes_the_fleet_over(fleet: House) -> None:
     finally:
         await fleet.close()
 
-    assert result.response == chosen(lines).response
+    assert result.response == choose_answer(lines).response
     assert adapters.primary == "v1.0.1"

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from workbench.sandbox.half_started import pid_namespace, process_id
 from workbench.sandbox.limits import Limits
-from workbench.sandbox.process_tree import started
+from workbench.sandbox.process_tree import start_time
 
 NEEDED = ("memory", "pids")
 COUNTED = "cpuacct"
@@ -82,7 +82,7 @@ class Cgroups:
             for path in folder.glob(f"{PREFIX}*"):
                 if not _is_owned(path):
                     with suppress(OSError):
-                        _emptied(path)
+                        _kill_and_remove(path)
                         removed += 1
         return removed
 
@@ -101,7 +101,7 @@ def _is_owned(path: Path) -> bool:
             return bool(_members(path)) or time.time() - path.stat().st_mtime < FORGOTTEN_AFTER_S
         return True
     with suppress(OSError):
-        began = started(int(number))
+        began = start_time(int(number))
         return len(rest) < 2 or rest[0] == began  # an older release names no start
     return False
 
@@ -206,7 +206,7 @@ class _Version2:
     def remove(self) -> None:
         with suppress(OSError):
             (self._path / "cgroup.kill").write_text("1")
-        _emptied(self._path)
+        _kill_and_remove(self._path)
 
 
 class _Version1:
@@ -244,10 +244,10 @@ class _Version1:
 
     def remove(self) -> None:
         for path in self._paths:
-            _emptied(path)
+            _kill_and_remove(path)
 
 
-def _emptied(path: Path) -> None:
+def _kill_and_remove(path: Path) -> None:
     """Killed and removed. What was killed leaves its group a moment after it is gone. Raises OSError."""
     end = time.monotonic() + EMPTY_WITHIN_S
     while True:

@@ -13,7 +13,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from workbench.sandbox.process_tree import started
+from workbench.sandbox.process_tree import start_time
 
 PREFIX = "ratchet-run-of-"
 PROGRAM = b"bwrap"
@@ -27,7 +27,7 @@ def owner() -> str:
 
 def process_id() -> str:
     """Return this process's id, told from any other that has its number later, or in another namespace."""
-    return f"{os.getpid()}-{_started(os.getpid())}-{pid_namespace()}"
+    return f"{os.getpid()}-{_start_time(os.getpid())}-{pid_namespace()}"
 
 
 def sweep() -> list[int]:
@@ -49,7 +49,7 @@ def _owner(command: list[bytes]) -> str | None:
 def _is_there(of: str) -> bool:
     """Also where that can't be told from here."""
     number, began, namespace = [*of.removeprefix(PREFIX).split("-", 2), "", ""][:3]
-    return namespace != pid_namespace() or (number.isdigit() and _started(int(number)) == began)
+    return namespace != pid_namespace() or (number.isdigit() and _start_time(int(number)) == began)
 
 
 def pid_namespace() -> str:
@@ -59,7 +59,7 @@ def pid_namespace() -> str:
     return ""
 
 
-def _started(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     with suppress(OSError):
-        return started(pid)
+        return start_time(pid)
     return None

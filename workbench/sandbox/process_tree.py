@@ -69,7 +69,7 @@ def held_by_sockets(pid: int) -> int:
     return held
 
 
-def started(pid: int) -> str:
+def start_time(pid: int) -> str:
     """When it began, in ticks since the machine did. Raises OSError where there is no such process."""
     return _fields(pid)[STARTED_FIELD]
 

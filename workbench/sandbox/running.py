@@ -76,7 +76,7 @@ def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop
     with ExitStack() as stack:
         group = stack.enter_context(_group(cgroups, job)) if cgroups else None
         channel = stack.enter_context(Channel(job)) if job.listeners else None
-        started = stack.enter_context(_started(job, filters, group, own_proc, channel))
+        started = stack.enter_context(_start(job, filters, group, own_proc, channel))
         if not started.wait_until_ready(stop):
             return Result(End.CANCELLED, "it was called off before it began")
         if group is not None:
@@ -135,7 +135,7 @@ def _writable(first: int, stack: ExitStack) -> list[int]:
 
 
 @contextmanager
-def _started(
+def _start(
     job: Job, filters: Sequence[bytes], group: RunGroup | None, own_proc: bool, channel: Channel | None
 ) -> Iterator[_Run]:
     """Gone, with all that belongs to it, when this is left."""
@@ -293,17 +293,17 @@ class _Run:
             elif (now := time.monotonic()) >= until:
                 end = End.WALL_TIME
             elif now >= next_sample:
-                end = self._sampled(folders)
+                end = self._measure(folders)
                 next_sample = now + SAMPLE_S
         self._wall_s = time.monotonic() - self._released_at
         if end is not End.EXITED:
-            self._sampled(folders)
+            self._measure(folders)
             self.kill()
         self._await_death()
         self._drain()
         return end
 
-    def _sampled(self, folders: Sequence[int]) -> End | None:
+    def _measure(self, folders: Sequence[int]) -> End | None:
         try:
             used = usage(self.first)
         except ValueError:  # a process that can't be measured is over its limit

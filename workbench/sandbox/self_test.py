@@ -20,7 +20,7 @@ from typing import Any
 
 from workbench.sandbox.job import End, Job, Result, SandboxRefused
 from workbench.sandbox.limits import MIB, Limits
-from workbench.sandbox.process_tree import started
+from workbench.sandbox.process_tree import start_time
 
 WORK_OUTSIDE = frozenset({"network", "abstract_socket", "files", "write", "environment", "processes", "descriptors"})
 LIMITS = Limits(wall_s=20.0, cpu_s=10.0, memory_bytes=256 * MIB, processes=8, workspace_bytes=4 * MIB)
@@ -93,7 +93,7 @@ def _target(stack: ExitStack) -> Mapping[str, Any]:
         "file": str(folder / "file"),
         "secret": secret,
         "pid": os.getpid(),
-        "started": started(os.getpid()),
+        "started": start_time(os.getpid()),
         "descriptor": leaked,
     }
 

@@ -155,13 +155,13 @@ async def _read(at: Workshop, database: str, do: str, **given: Any) -> Any:
 async def _change(at: Workshop, database: str, do: str, role: Role, **given: Any) -> Any:
     require_not_git(database)
 
-    def changed() -> Any:
+    def change() -> Any:
         if role == "schema" and at.tree.find(database) is None:
             answer, content = _carried_out(at, database, b"", do, role, given)
             at.tree.make_folder_of(database)
             at.tree.write(database, content)
             return answer
-        with _locked(at, database):
+        with _lock_database(at, database):
             raw = at.tree.read(database, at.policy.database.file_bytes)
             if raw[18:20] == bytes((WAL, WAL)):
                 raise ToolError(
@@ -171,11 +171,11 @@ async def _change(at: Workshop, database: str, do: str, role: Role, **given: Any
             at.tree.write(database, content)
             return answer
 
-    return await at.change(changed)
+    return await at.change(change)
 
 
 @contextmanager
-def _locked(at: Workshop, database: str) -> Iterator[None]:
+def _lock_database(at: Workshop, database: str) -> Iterator[None]:
     """SQLite's exclusive lock, on the file as it was opened beneath the workspace."""
     descriptor = at.tree.open(database, os.O_RDWR)
     try:

@@ -68,7 +68,7 @@ async def docker_logs(at: Workshop, container: Container, lines: Annotated[int, 
     seen = await _ours(at, container)
     query = {"stdout": "true", "stderr": "true", "tail": str(lines), "follow": "false"}
     raw = await _raw(at, "GET", f"/containers/{seen['Id']}/logs", query, most=at.policy.docker.log_bytes)
-    return {"container": container, "text": _said(raw, tty=bool((seen.get("Config") or {}).get("Tty")))}
+    return {"container": container, "text": _decode_output(raw, tty=bool((seen.get("Config") or {}).get("Tty")))}
 
 
 @DOCKER.operation(Effect.REACHES)
@@ -127,7 +127,7 @@ async def docker_control(
         at, "POST", f"/exec/{run}/start", body={"Detach": False, "Tty": False}, most=at.policy.docker.log_bytes
     )
     ended = await _json(at, "GET", f"/exec/{run}/json")
-    return {"container": container, "exit_code": ended.get("ExitCode"), "text": _said(raw, tty=False)}
+    return {"container": container, "exit_code": ended.get("ExitCode"), "text": _decode_output(raw, tty=False)}
 
 
 @DOCKER.operation(Effect.CHANGES)
@@ -375,7 +375,7 @@ def _text(seen: Mapping[str, Any], name: str) -> str:
     return str(seen.get(name) or "")[:300]
 
 
-def _said(raw: bytes, *, tty: bool) -> str:
+def _decode_output(raw: bytes, *, tty: bool) -> str:
     """Return what a container wrote. Without a terminal the engine sends frames: stream, length (4 bytes), content."""
     if tty:
         return raw.decode(errors="replace")

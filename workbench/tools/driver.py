@@ -64,7 +64,7 @@ def own_config(tree: str) -> None:
                 file.write(b"\t" + key.encode() + b' = "' + quoted + b'"\n')
 
 
-def seen(tree: str) -> dict[str, tuple[Any, ...]]:
+def scan_tree(tree: str) -> dict[str, tuple[Any, ...]]:
     """The kind of each path, and what tells whether it was changed."""
     found: dict[str, tuple[Any, ...]] = {}
     waiting = [""]
@@ -92,12 +92,12 @@ def main() -> None:
     unpack(order, stream)
     if order["git"]:
         own_config(tree)
-    before = seen(tree) if order["changes"] else {}
+    before = scan_tree(tree) if order["changes"] else {}
     run = subprocess.run(
         order["command"], cwd=tree, env={**os.environ, **order["environment"]}, stdin=subprocess.DEVNULL,
         capture_output=True, check=False,
     )  # fmt: skip
-    after = seen(tree) if order["changes"] else {}
+    after = scan_tree(tree) if order["changes"] else {}
     changed = [path for path, what in sorted(after.items()) if before.get(path) != what]
     removed = sorted(path for path in before if path not in after)
     entries, contents = [], []

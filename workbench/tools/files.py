@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from workbench.tools import patch as patches
-from workbench.tools.globs import compiled, matcher
+from workbench.tools.globs import compile_pattern, matcher
 from workbench.tools.operation import Answer, Count, Effect, Subject, Text, ToolError, WorkspacePath
 from workbench.tools.tree import Entry, Tree, is_git, require_not_git
 from workbench.tools.workshop import Workshop
@@ -55,7 +55,7 @@ async def file_list(at: Workshop, path: WorkspacePath = ".") -> Answer:
     entries = await at.look(at.tree.entries, path)
     if len(entries) > at.policy.limits.entries:
         raise ToolError("limit", f"{path} has {len(entries):,} entries: use file_find with a glob")
-    return {"path": path, "entries": [_shown(entry) for entry in entries]}
+    return {"path": path, "entries": [_entry_fields(entry) for entry in entries]}
 
 
 @FILES.operation(Effect.READS)
@@ -64,7 +64,7 @@ async def file_tree(
 ) -> Answer:
     """Show folders and files below a folder, indented, `depth` levels deep. Leaves out .git and installed packages."""
 
-    def drawn() -> list[str]:
+    def draw_tree() -> list[str]:
         lines = list[str]()
         for entry in sorted(at.tree.walk(path, at.policy.limits.entries, SKIPPED), key=lambda one: one.path.split("/")):
             level = _level(entry.path, at.tree.clean(path))
@@ -72,7 +72,7 @@ async def file_tree(
                 lines.append("  " * level + entry.path.rpartition("/")[2] + ("/" if entry.kind == "folder" else ""))
         return lines
 
-    lines = await at.look(drawn)
+    lines = await at.look(draw_tree)
     return {"path": path, "entries": len(lines), "text": "\n".join(lines)}
 
 
@@ -87,9 +87,9 @@ async def file_search(
     max_results: Annotated[int, Field(ge=1, le=1000)] = 100,
 ) -> Answer:
     """Search lines of text files for a text, or for an RE2 regular expression with `regex`."""
-    wanted, found = compiled(pattern, literal=not regex, ignore_case=ignore_case), matcher(glob)
+    wanted, found = compile_pattern(pattern, literal=not regex, ignore_case=ignore_case), matcher(glob)
 
-    def searched() -> tuple[list[dict[str, Any]], int, bool]:
+    def search_files() -> tuple[list[dict[str, Any]], int, bool]:
         hits: list[dict[str, Any]] = []
         files, room = 0, at.policy.limits.tree_bytes
         for entry in _files(at.tree, path, at.policy.limits.entries):
@@ -109,7 +109,7 @@ async def file_search(
                     hits.append({"path": entry.path, "line": number, "text": line[:300]})
         return hits, files, False
 
-    hits, files, more = await at.look(searched)
+    hits, files, more = await at.look(search_files)
     return {"hits": hits, "files_searched": files, "more": more}
 
 
@@ -123,10 +123,10 @@ async def file_find(
     """Find files by a glob: of their names, or of their whole paths where it has a slash."""
     fits = matcher(glob)
 
-    def found() -> list[str]:
+    def find_paths() -> list[str]:
         return [entry.path for entry in _files(at.tree, path, at.policy.limits.entries) if fits(entry.path)]
 
-    paths = await at.look(found)
+    paths = await at.look(find_paths)
     return {"paths": paths[:max_results], "more": len(paths) > max_results}
 
 
@@ -134,7 +134,7 @@ async def file_find(
 async def file_stat(at: Workshop, path: WorkspacePath) -> Answer:
     """Say what a path is: kind, size (bytes), mode, time of change; of a file its sha256, of a link its target."""
     entry = await at.look(at.tree.stat, path)
-    answer = {**_shown(entry), "mode": f"{entry.mode:04o}", "modified": round(entry.modified, 3)}
+    answer = {**_entry_fields(entry), "mode": f"{entry.mode:04o}", "modified": round(entry.modified, 3)}
     if entry.kind == "file" and entry.size <= at.policy.limits.file_bytes:
         answer["sha256"] = _sum(await at.look(at.tree.read, path, at.policy.limits.file_bytes))
     if entry.kind == "link":
@@ -154,13 +154,13 @@ async def file_write(
     """Write a whole file, making folders as needed; what it had is replaced, all at once."""
     raw = _bytes(content, path, at.policy.limits.file_bytes)
 
-    def written() -> None:
+    def write() -> None:
         if if_sha256 is not None and if_sha256 != (now := _now(at, path)):
             raise ToolError("conflict", f"{path} has changed (it is {now}): read it again before you write it")
         at.tree.make_folder_of(path)
         at.tree.write(path, raw)
 
-    await at.change(written)
+    await at.change(write)
     return {"path": path, "bytes": len(raw), "sha256": _sum(raw)}
 
 
@@ -181,7 +181,7 @@ async def file_replace(
     """Replace one text in a file by another. The old one must be there exactly once: give enough lines around it."""
     require_not_git(path)
 
-    def replaced() -> int:
+    def replace_text() -> int:
         text = _text(at.tree.read(path, at.policy.limits.file_bytes), path)
         if (count := text.count(old)) != 1:
             why = (
@@ -193,7 +193,7 @@ async def file_replace(
         at.tree.write(path, _bytes(text.replace(old, new), path, at.policy.limits.file_bytes))
         return text[: text.index(old)].count("\n") + 1
 
-    return {"path": path, "line": await at.change(replaced)}
+    return {"path": path, "line": await at.change(replace_text)}
 
 
 @FILES.operation(Effect.WRITES, private=("patch",))
@@ -207,7 +207,7 @@ async def file_patch(
             if name is not None:
                 require_not_git(name)
 
-    def applied() -> list[str]:
+    def apply_patch() -> list[str]:
         after: dict[str, bytes | None] = {}
         for one in files:
             name = one.before or one.after
@@ -216,7 +216,7 @@ async def file_patch(
             old = after[name] if name in after else _content(at.tree, name, most)
             if (old is None) != (one.before is None):
                 raise ToolError("conflict", f"{name} {'is not there' if old is None else 'is there already'}")
-            text = patches.applied(_text(old or b"", name), one)
+            text = patches.apply_to_text(_text(old or b"", name), one)
             if one.after is None and text:
                 raise ToolError("conflict", f"{name} would be removed, but has more in it than the patch says")
             after[name] = None
@@ -232,7 +232,7 @@ async def file_patch(
                 at.tree.write(name, content)
         return list(after)
 
-    return {"changed": await at.change(applied)}
+    return {"changed": await at.change(apply_patch)}
 
 
 @FILES.operation(Effect.WRITES)
@@ -240,11 +240,11 @@ async def file_move(at: Workshop, source: WorkspacePath, target: WorkspacePath) 
     """Move or rename a file or a folder, to a name that is not taken."""
     require_not_git(source, target)
 
-    def moved() -> None:
+    def move() -> None:
         at.tree.make_folder_of(target)
         at.tree.move(source, target)
 
-    await at.change(moved)
+    await at.change(move)
     return {"source": source, "target": target}
 
 
@@ -257,7 +257,7 @@ async def file_remove(
     """Remove a file, a link itself, or an empty folder; with `recursive` a folder and what is in it."""
     require_not_git(path)
 
-    def removed() -> int:
+    def remove() -> int:
         count = 1
         if recursive and at.tree.stat(path).kind == "folder":
             below = list(at.tree.walk(path, at.policy.limits.entries))
@@ -269,7 +269,7 @@ async def file_remove(
         at.tree.remove(path)
         return count
 
-    return {"path": path, "removed": await at.change(removed)}
+    return {"path": path, "removed": await at.change(remove)}
 
 
 @FILES.operation(Effect.WRITES)
@@ -319,7 +319,7 @@ def _files(tree: Tree, path: str, most: int) -> Iterator[Entry]:
     yield from (one for one in tree.walk(path, most, SKIPPED) if one.kind == "file")
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def _entry_fields(entry: Entry) -> dict[str, Any]:
     return {"path": entry.path, "kind": entry.kind, **({"bytes": entry.size} if entry.kind == "file" else {})}
 
 

@@ -12,7 +12,7 @@ from workbench.tools.operation import ToolError
 MEMORY = 8 * 1024 * 1024
 
 
-def compiled(pattern: str, *, literal: bool = False, ignore_case: bool = False) -> Any:
+def compile_pattern(pattern: str, *, literal: bool = False, ignore_case: bool = False) -> Any:
     """Raises ToolError with RE2's words."""
     options = re2.Options()
     options.log_errors = False
@@ -40,7 +40,7 @@ def matcher(glob: str) -> Callable[[str], bool]:
         else:
             found = {"*": "[^/]*", "?": "[^/]"}.get(glob[at])
             parts, at = [*parts, found if found else re2.escape(glob[at])], at + 1
-    pattern = compiled("".join(parts))
+    pattern = compile_pattern("".join(parts))
     if "/" in glob:
         return lambda path: pattern.fullmatch(path) is not None
     return lambda path: pattern.fullmatch(path.rpartition("/")[2]) is not None

@@ -47,46 +47,46 @@ REDIRECTS = (301, 302, 303, 307, 308)
 @HTTP.operation(Effect.REACHES, private=("headers",))
 async def http_get(at: Workshop, url: Url, headers: Headers = {}) -> Answer:  # noqa: B006
     """GET a text (HTML, JSON, …) from a public server. http_download is for what is not text."""
-    return _shown(await _asked(at, "GET", url, headers))
+    return _reply_fields(await _ask(at, "GET", url, headers))
 
 
 @HTTP.operation(Effect.REACHES, private=("headers",))
 async def http_head(at: Workshop, url: Url, headers: Headers = {}) -> Answer:  # noqa: B006
     """Ask for the status and the headers of a URL, without its content."""
-    return _shown(await _asked(at, "HEAD", url, headers))
+    return _reply_fields(await _ask(at, "HEAD", url, headers))
 
 
 @HTTP.operation(Effect.CHANGES, private=("headers", "body"))
 async def http_post(at: Workshop, url: Url, body: Any, headers: Headers = {}) -> Answer:  # noqa: B006
     """POST a JSON value to a public server."""
-    return _shown(await _asked(at, "POST", url, headers, _json(body)))
+    return _reply_fields(await _ask(at, "POST", url, headers, _json(body)))
 
 
 @HTTP.operation(Effect.CHANGES, private=("headers", "body"))
 async def http_put(at: Workshop, url: Url, body: Any, headers: Headers = {}) -> Answer:  # noqa: B006
     """PUT a JSON value to a public server."""
-    return _shown(await _asked(at, "PUT", url, headers, _json(body)))
+    return _reply_fields(await _ask(at, "PUT", url, headers, _json(body)))
 
 
 @HTTP.operation(Effect.CHANGES, private=("headers",))
 async def http_delete(at: Workshop, url: Url, headers: Headers = {}) -> Answer:  # noqa: B006
     """DELETE a URL of a public server."""
-    return _shown(await _asked(at, "DELETE", url, headers))
+    return _reply_fields(await _ask(at, "DELETE", url, headers))
 
 
 @HTTP.operation(Effect.REACHES, private=("headers",))
 async def http_download(at: Workshop, url: Url, path: WorkspacePath, headers: Headers = {}) -> Answer:  # noqa: B006
     """GET a URL into a file of the workspace, whatever it is."""
     require_not_git(path)
-    reply = await _asked(at, "GET", url, headers, most=at.policy.http.download_bytes, whole=True)
+    reply = await _ask(at, "GET", url, headers, most=at.policy.http.download_bytes, whole=True)
     if not 200 <= reply.status < 300:
         raise ToolError("failed", f"{reply.url} answered {reply.status}: nothing was written")
 
-    def written() -> None:
+    def write_download() -> None:
         at.tree.make_folder_of(path)
         at.tree.write(path, reply.body)
 
-    await at.change(written)
+    await at.change(write_download)
     return {"path": path, "bytes": len(reply.body), "url": reply.url, "type": reply.headers.get("content-type")}
 
 
@@ -99,7 +99,7 @@ class Reply:
     whole: bool
 
 
-async def _asked(
+async def _ask(
     at: Workshop,
     method: str,
     url: str,
@@ -117,23 +117,23 @@ async def _asked(
         raise ToolError("arguments", f"the header {own[0]} is not yours to set")
     try:
         async with asyncio.timeout(policy.seconds):
-            return await _followed(at, method, url, dict(headers), body, most or policy.answer_bytes, whole)
+            return await _follow(at, method, url, dict(headers), body, most or policy.answer_bytes, whole)
     except TimeoutError:
         raise ToolError("limit", f"{url[:200]} did not answer within {policy.seconds:g} s") from None
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, ssl.SSLError) as error:
         raise ToolError("failed", f"{url[:200]}: {type(error).__name__} {error}") from None
 
 
-async def _followed(
+async def _follow(
     at: Workshop, method: str, url: str, headers: dict[str, str], body: bytes, most: int, whole: bool
 ) -> Reply:
     policy = at.policy.http
-    target = checked(url, policy)
+    target = check_url(url, policy)
     for _ in range(policy.redirects + 1):
         async with _answer(at, method, target, headers, body) as (status, found, chunks):
             location = found.get("location")
             if status in REDIRECTS and location and method in ("GET", "HEAD"):
-                after = checked(str(_joined(target, location)), policy)
+                after = check_url(str(_join_url(target, location)), policy)
                 if (after.scheme, after.host, after.port) != (target.scheme, target.host, target.port):
                     headers = {name: value for name, value in headers.items() if name.lower() not in OF_ONE_SERVER}
                 target = after
@@ -181,7 +181,7 @@ async def _answer(
         yield reply.status, names, reply.aiter_stream()
 
 
-def checked(text: str, policy: Http) -> httpx.URL:
+def check_url(text: str, policy: Http) -> httpx.URL:
     """The URL, if its scheme, host and port are allowed. Raises ToolError. Its address is checked when it is known."""
     try:
         url = httpx.URL(text)
@@ -218,7 +218,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _joined(base: httpx.URL, location: str) -> httpx.URL:
+def _join_url(base: httpx.URL, location: str) -> httpx.URL:
     try:
         return base.join(location)
     except (httpx.InvalidURL, ValueError, UnicodeError):
@@ -238,7 +238,7 @@ def _json(body: Any) -> bytes:
         raise ToolError("arguments", f"the body is nothing that JSON can hold: {error}") from None
 
 
-def _shown(reply: Reply) -> Answer:
+def _reply_fields(reply: Reply) -> Answer:
     answer: Answer = {
         "url": reply.url,
         "status": reply.status,

@@ -94,7 +94,7 @@ class Operation:
     @property
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments, without pydantic's titles."""
-        schema: dict[str, Any] = _untitled(self.arguments.model_json_schema())
+        schema: dict[str, Any] = _without_titles(self.arguments.model_json_schema())
         return schema
 
 
@@ -129,14 +129,16 @@ def _model(function: Function) -> type[BaseModel]:
     return create_model(function.__name__, __config__=config, **fields)
 
 
-def _untitled(schema: Any) -> Any:
+def _without_titles(schema: Any) -> Any:
     """`properties` may have one that is called title; that one stays."""
     if isinstance(schema, list):
-        return [_untitled(one) for one in schema]
+        return [_without_titles(one) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
     kept = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
     return {
-        key: {name: _untitled(one) for name, one in value.items()} if key == "properties" else _untitled(value)
+        key: {name: _without_titles(one) for name, one in value.items()}
+        if key == "properties"
+        else _without_titles(value)
         for key, value in kept.items()
     }

@@ -96,7 +96,7 @@ def _name(line: str) -> str | None:
     return name[2:] if name.startswith(("a/", "b/")) else name
 
 
-def applied(text: str, file: FilePatch) -> str:
+def apply_to_text(text: str, file: FilePatch) -> str:
     """Raises ToolError saying which hunk does not fit, and what stands there."""
     lines, places, done, parts = _lines(text), _Places(text), 0, list[str]()
     for count, hunk in enumerate(file.hunks, 1):

@@ -158,7 +158,7 @@ _CARGO = re2.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored
 _CARGO_LIST = re2.compile(r"^(\S+): test$")
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     """Escape a name for the pattern of a runner that takes one."""
     return "".join(f"\\{one}" if one in r".*+?^${}()|[]\/" else one for one in name)
 
@@ -206,7 +206,7 @@ KINDS: Mapping[Runner, Kind] = {
             "node",
             "--test",
             "--test-reporter=tap",
-            *(f"--test-name-pattern=^{_escaped(n)}$" for n in names),
+            *(f"--test-name-pattern=^{_escape(n)}$" for n in names),
         ],
         ("node", "--test", "--test-reporter=tap"),
         read_tap,
@@ -214,7 +214,7 @@ KINDS: Mapping[Runner, Kind] = {
     "go": Kind(
         "go",
         ("go", "test", "-json", "-vet=off", "./..."),
-        lambda names: ["go", "test", "-json", "-vet=off", "-run", f"^({'|'.join(map(_escaped, names))})$", "./..."],
+        lambda names: ["go", "test", "-json", "-vet=off", "-run", f"^({'|'.join(map(_escape, names))})$", "./..."],
         ("go", "test", "-vet=off", "-list", ".", "./..."),
         read_go,
         {
@@ -270,7 +270,7 @@ async def test_list(at: Workshop, runner: Chosen = None) -> Answer:
         case _:
             names = kind.read(ran.stdout).names
     if not names:
-        raise ToolError("not_found", f"{chosen} finds no tests: {_shortened(ran)}")
+        raise ToolError("not_found", f"{chosen} finds no tests: {_shorten_output(ran)}")
     return {"runner": chosen, "tests": names}
 
 
@@ -321,7 +321,7 @@ async def test_timing(at: Workshop, runner: Chosen = None) -> Answer:
     ran = await _run(at, chosen, list(KINDS[chosen].every))
     outcome = KINDS[chosen].read(ran.stdout)
     if not outcome.seconds:
-        raise ToolError("not_found", f"{chosen} said no times: {_shortened(ran)}")
+        raise ToolError("not_found", f"{chosen} said no times: {_shorten_output(ran)}")
     slowest = sorted(outcome.seconds.items(), key=lambda one: -one[1])[:SLOWEST]
     return {
         "runner": chosen,
@@ -333,7 +333,7 @@ async def test_timing(at: Workshop, runner: Chosen = None) -> Answer:
 async def _runner(at: Workshop, wanted: Runner | None) -> Runner:
     """Raises ToolError where the project has no tests of that kind, or of several and none was named."""
 
-    def found() -> list[Runner]:
+    def find_runners() -> list[Runner]:
         walked = at.tree.walk(".", at.policy.limits.entries, NOT_PROJECT | {"node_modules"})
         paths = [entry.path for entry in walked if entry.kind == "file"]
         texts = {
@@ -343,7 +343,7 @@ async def _runner(at: Workshop, wanted: Runner | None) -> Runner:
         }
         return detect(paths, texts)
 
-    runners = await at.look(found)
+    runners = await at.look(find_runners)
     if "pytest" in runners and not at.policy.tests.mounts and _pytest_packages() is None:
         runners[runners.index("pytest")] = "unittest"
     if wanted == "unittest" and {"pytest", "unittest"} & set(runners):
@@ -398,11 +398,11 @@ async def _answer(at: Workshop, runner: Runner, command: list[str], *, keep: boo
         "failed": outcome.failed,
         "skipped": outcome.skipped,
         "exit_code": ran.code,
-        "output": _shortened(ran),
+        "output": _shorten_output(ran),
     }
 
 
-def _shortened(ran: Ran) -> str:
+def _shorten_output(ran: Ran) -> str:
     """Beginning and end of what was said: the end has the reasons."""
     text = "\n".join(part.strip() for part in (ran.stdout, ran.stderr) if part.strip())
     if len(text) <= HEAD + TAIL:

@@ -74,7 +74,7 @@ async def run_in_copy(at: Workshop, order: Order) -> Ran:
 
 async def _run(at: Workshop, order: Order) -> tuple[Ran, dict[str, Any], memoryview]:
     limits = at.policy.limits
-    entries, contents = await at.look(_packed, at.tree, order.keep, limits.entries, limits.tree_bytes)
+    entries, contents = await at.look(_pack, at.tree, order.keep, limits.entries, limits.tree_bytes)
     head = {
         "tree": TREE,
         "entries": entries,
@@ -113,7 +113,7 @@ def limits_for(tree_bytes: int, seconds: float, memory_bytes: int, processes: in
     )
 
 
-def _packed(tree: Tree, keep: Keep, most_entries: int, most_bytes: int) -> tuple[list[Sequence[Any]], bytes]:
+def _pack(tree: Tree, keep: Keep, most_entries: int, most_bytes: int) -> tuple[list[Sequence[Any]], bytes]:
     """Entries of the workspace, and their contents one behind the other."""
     entries: list[Sequence[Any]] = []
     contents = bytearray()

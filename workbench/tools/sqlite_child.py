@@ -51,7 +51,7 @@ class Refused(Exception):
 def tables(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     found = all_of(connection, "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
     return [
-        {"name": name, "kind": kind, "rows": all_of(connection, f"SELECT count(*) FROM {quoted(name)}")[0][0]}
+        {"name": name, "kind": kind, "rows": all_of(connection, f"SELECT count(*) FROM {quote_name(name)}")[0][0]}
         for name, kind in found
         if not name.lower().startswith(OWN_TABLES)
     ]
@@ -59,9 +59,9 @@ def tables(connection: sqlite3.Connection) -> list[dict[str, Any]]:
 
 def describe(connection: sqlite3.Connection, table: str) -> dict[str, Any]:
     sql = statement_of(connection, table)
-    columns = all_of(connection, f"PRAGMA table_info({quoted(table)})")
-    foreign = all_of(connection, f"PRAGMA foreign_key_list({quoted(table)})")
-    indexes = all_of(connection, f"PRAGMA index_list({quoted(table)})")
+    columns = all_of(connection, f"PRAGMA table_info({quote_name(table)})")
+    foreign = all_of(connection, f"PRAGMA foreign_key_list({quote_name(table)})")
+    indexes = all_of(connection, f"PRAGMA index_list({quote_name(table)})")
     return {
         "table": table,
         "columns": [
@@ -81,7 +81,7 @@ def query(connection: sqlite3.Connection, sql: str, parameters: list[Any], most:
     rows = cursor.fetchmany(most + 1)
     return {
         "columns": [column[0] for column in cursor.description],
-        "rows": [[shown(value) for value in row] for row in rows[:most]],
+        "rows": [[json_value(value) for value in row] for row in rows[:most]],
         "more": len(rows) > most,
     }
 
@@ -92,20 +92,20 @@ def explain(connection: sqlite3.Connection, sql: str, parameters: list[Any]) -> 
 
 def sample(connection: sqlite3.Connection, table: str, count: int) -> dict[str, Any]:
     statement_of(connection, table)
-    rows = all_of(connection, f"SELECT count(*) FROM {quoted(table)}")[0][0]
+    rows = all_of(connection, f"SELECT count(*) FROM {quote_name(table)}")[0][0]
     return {
         "table": table,
         "count": rows,
-        **query(connection, f"SELECT * FROM {quoted(table)} LIMIT {count}", [], count),
+        **query(connection, f"SELECT * FROM {quote_name(table)} LIMIT {count}", [], count),
     }
 
 
 def insert(connection: sqlite3.Connection, table: str, rows: list[dict[str, Any]]) -> int:
     statement_of(connection, table)
     for row in rows:
-        columns, marks = ", ".join(map(quoted, row)), ", ".join("?" for _ in row)
+        columns, marks = ", ".join(map(quote_name, row)), ", ".join("?" for _ in row)
         into = f"({columns}) VALUES ({marks})" if row else "DEFAULT VALUES"
-        all_of(connection, f"INSERT INTO {quoted(table)} {into}", list(row.values()))
+        all_of(connection, f"INSERT INTO {quote_name(table)} {into}", list(row.values()))
     return len(rows)
 
 
@@ -113,14 +113,14 @@ def update(
     connection: sqlite3.Connection, table: str, values: dict[str, Any], where: str, parameters: list[Any], most: int
 ) -> int:
     statement_of(connection, table)
-    sets = ", ".join(f"{quoted(name)} = ?" for name in values)
+    sets = ", ".join(f"{quote_name(name)} = ?" for name in values)
     given = [*values.values(), *parameters]
-    return changed(connection, f"UPDATE {quoted(table)} SET {sets} WHERE ({where}\n)", given, most)
+    return change(connection, f"UPDATE {quote_name(table)} SET {sets} WHERE ({where}\n)", given, most)
 
 
 def delete(connection: sqlite3.Connection, table: str, where: str, parameters: list[Any], most: int) -> int:
     statement_of(connection, table)
-    return changed(connection, f"DELETE FROM {quoted(table)} WHERE ({where}\n)", parameters, most)
+    return change(connection, f"DELETE FROM {quote_name(table)} WHERE ({where}\n)", parameters, most)
 
 
 def create(connection: sqlite3.Connection, sql: str) -> None:
@@ -206,7 +206,7 @@ def all_of(connection: sqlite3.Connection, sql: str, parameters: list[Any] | tup
     return connection.execute(sql, parameters).fetchall()
 
 
-def changed(connection: sqlite3.Connection, sql: str, parameters: list[Any], most: int) -> int:
+def change(connection: sqlite3.Connection, sql: str, parameters: list[Any], most: int) -> int:
     count = connection.execute(sql, parameters).rowcount
     if count > most:
         raise Refused("limit", f"that would change {count:,} rows, more than {most:,}: nothing was changed")
@@ -221,14 +221,14 @@ def statement_of(connection: sqlite3.Connection, table: str) -> str:
     return str(found[0][0])
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """An identifier, whatever it has in it."""
     if "\0" in name:
         raise Refused("arguments", "a name has no NUL in it")
     return '"' + name.replace('"', '""') + '"'
 
 
-def shown(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"blob": value[:64].hex(), "bytes": len(value)}
     if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")):

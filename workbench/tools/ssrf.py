@@ -58,7 +58,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             found = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:
             raise ToolError("failed", f"the name {host} can't be resolved: {error}") from None
-        addresses = [self._checked(host, one) for one in found]
+        addresses = [self._check_address(host, one) for one in found]
         if not addresses:
             raise ToolError("failed", f"the name {host} has no address")
         trouble: Exception | None = None
@@ -77,7 +77,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
 
-    def _checked(self, host: str, text: str) -> Address:
+    def _check_address(self, host: str, text: str) -> Address:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:

@@ -125,7 +125,7 @@ class Toolbox:
             given = _object(arguments)
             if operation is None:
                 raise ToolError("arguments", _unknown(name))
-            values = _validated(operation, given)
+            values = _validate(operation, given)
             await self._decide(operation, values)
         except ToolError as error:
             about = arguments if isinstance(arguments, str) else repr(arguments)
@@ -140,7 +140,7 @@ class Toolbox:
             )
             return ToolResult.failed(error)
         called = await self._audit.record(
-            {"event": "called", "tool": name, "arguments": shown(given, operation.private)}
+            {"event": "called", "tool": name, "arguments": audited_arguments(given, operation.private)}
         )
         begun = time.monotonic()
         result, how = await self._run(operation, values, called)
@@ -209,7 +209,7 @@ def _object(arguments: Any) -> dict[str, Any]:
     return read
 
 
-def _validated(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
+def _validate(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         model = operation.arguments.model_validate(given)
     except ValidationError as error:
@@ -227,12 +227,12 @@ def fingerprint(text: str | bytes) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(raw).hexdigest(), "bytes": len(raw)}
 
 
-def shown(arguments: Mapping[str, Any], private: frozenset[str]) -> dict[str, Any]:
+def audited_arguments(arguments: Mapping[str, Any], private: frozenset[str]) -> dict[str, Any]:
     """Arguments as the audit has them. What is private or long is there as a sum and a size."""
-    return {name: _shown(value, hide=name in private) for name, value in arguments.items()}
+    return {name: _audited_value(value, hide=name in private) for name, value in arguments.items()}
 
 
-def _shown(value: Any, *, hide: bool) -> Any:
+def _audited_value(value: Any, *, hide: bool) -> Any:
     try:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError):

@@ -86,7 +86,7 @@ class Tree:
                 return open_beneath(self._root, clean, flags)
             except OSError as error:
                 if error.errno != errno.EAGAIN:
-                    raise _explained(error, path) from None
+                    raise _explain_error(error, path) from None
         raise ToolError("conflict", f"{path} is being moved about: try again")
 
     @staticmethod
@@ -135,7 +135,7 @@ class Tree:
             try:
                 return _entry(self.clean(path), os.stat(name, dir_fd=folder, follow_symlinks=False))
             except OSError as error:
-                raise _explained(error, path) from None
+                raise _explain_error(error, path) from None
 
     def find(self, path: str) -> Entry | None:
         try:
@@ -196,7 +196,7 @@ class Tree:
             try:
                 return os.readlink(name, dir_fd=folder)
             except OSError as error:
-                raise _explained(error, path) from None
+                raise _explain_error(error, path) from None
 
     def write(self, path: str, content: bytes, *, mode: int | None = None, sync: bool = True) -> None:
         """Whole or not at all. A file keeps its mode; a link or a folder of that name is not replaced."""
@@ -218,7 +218,7 @@ class Tree:
                 if sync:
                     os.fsync(folder)
             except OSError as error:
-                raise _explained(error, path) from None
+                raise _explain_error(error, path) from None
             finally:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
@@ -237,7 +237,7 @@ class Tree:
                 os.fsync(descriptor)
             except OSError as error:
                 os.ftruncate(descriptor, found.st_size)
-                raise _explained(error, path) from None
+                raise _explain_error(error, path) from None
             return found.st_size + len(content)
 
     def make_folder(self, path: str) -> list[str]:
@@ -253,7 +253,7 @@ class Tree:
                 except FileExistsError:
                     os.close(self.open(here, os.O_RDONLY | os.O_DIRECTORY))
                 except OSError as error:
-                    raise _explained(error, path) from None
+                    raise _explain_error(error, path) from None
         return made
 
     def make_folder_of(self, path: str) -> None:
@@ -278,7 +278,7 @@ class Tree:
             except OSError as error:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
-                raise _explained(error, path) from None
+                raise _explain_error(error, path) from None
 
     def move(self, source: str, target: str) -> None:
         """To a name that is not taken."""
@@ -290,7 +290,7 @@ class Tree:
             error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
             if error.errno == errno.EEXIST:
                 raise ToolError("conflict", f"{target} is there already: remove it first, or choose another name")
-            raise _explained(error, f"{source} (to {target})")
+            raise _explain_error(error, f"{source} (to {target})")
 
     def remove(self, path: str) -> None:
         """A file, a link itself, or an empty folder."""
@@ -302,7 +302,7 @@ class Tree:
                 else:
                     os.unlink(name, dir_fd=folder)
             except OSError as error:
-                raise _explained(error, path) from None
+                raise _explain_error(error, path) from None
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -359,7 +359,7 @@ def _too_long(path: str, size: int, most: int) -> ToolError:
     return ToolError("limit", f"{path} has {size:,} bytes, more than {most:,}: read a part of it (file_read_lines)")
 
 
-def _explained(error: OSError, path: str) -> ToolError:
+def _explain_error(error: OSError, path: str) -> ToolError:
     match error.errno:
         case errno.ENOENT:
             return ToolError("not_found", f"{path} is not there: file_list and file_find show what is")

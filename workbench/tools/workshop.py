@@ -85,11 +85,11 @@ class Workshop:
     async def run(self, job: Job) -> Result:
         """Raises ToolError where this machine has no sandbox that holds."""
         try:
-            return await (await asyncio.to_thread(self._opened)).run(job)
+            return await (await asyncio.to_thread(self._open_sandbox)).run(job)
         except SandboxError as error:
             raise ToolError("ours", f"there is no sandbox for this: {error}") from None
 
-    def _opened(self) -> Runs:
+    def _open_sandbox(self) -> Runs:
         with self._opening:
             if self.sandbox is None:
                 is_around = self.policy.isolation == "around"

@@ -15,7 +15,7 @@ from itertools import count
 from posixpath import dirname, join, normpath
 
 from workbench.sandbox.job import TreeFile
-from workbench.trees import Bounds, Tree, check_path, checked, shown
+from workbench.trees import Bounds, Tree, check_path, check_tree, printable
 from workbench.workspaces.errors import WorkspaceError
 
 GZIP, ZIP = b"\x1f\x8b", b"PK"
@@ -27,13 +27,13 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError)
 
 
-def unpacked(archive: bytes, bounds: Bounds) -> Tree:
+def unpack_archive(archive: bytes, bounds: Bounds) -> Tree:
     """Raises WorkspaceError."""
     try:
         if archive.startswith(GZIP):
-            return checked(_of_tar(archive, bounds), bounds)
+            return check_tree(_of_tar(archive, bounds), bounds)
         if archive.startswith(ZIP):
-            return checked(_of_zip(archive, bounds), bounds)
+            return check_tree(_of_zip(archive, bounds), bounds)
     except BROKEN as error:
         raise WorkspaceError(f"the archive can't be unpacked: {error}") from error
     raise WorkspaceError("the archive is neither a .tar.gz nor a .zip")
@@ -83,7 +83,7 @@ def _of_member(tar: tarfile.TarFile, member: tarfile.TarInfo, found: dict[str, T
         return _link(member.name, member.linkname)
     if member.islnk() and (linked := found.get(_plain(member.linkname))) is not None:
         return linked
-    raise WorkspaceError(f"the archive holds {shown(member.name)!r}, which is no file, folder or link inside it")
+    raise WorkspaceError(f"the archive holds {printable(member.name)!r}, which is no file, folder or link inside it")
 
 
 def _of_zip(archive: bytes, bounds: Bounds) -> dict[str, TreeFile]:
@@ -95,7 +95,9 @@ def _of_zip(archive: bytes, bounds: Bounds) -> dict[str, TreeFile]:
             if entry.is_dir():
                 continue
             if entry.flag_bits & 1 or entry.compress_type not in METHODS:
-                raise WorkspaceError(f"{shown(entry.filename)!r} in the archive is encrypted, or packed in a rare way")
+                raise WorkspaceError(
+                    f"{printable(entry.filename)!r} in the archive is encrypted, or packed in a rare way"
+                )
             with packed.open(entry) as file:
                 content = file.read(room + 1)
             room -= len(content)
@@ -110,14 +112,16 @@ def _of_entry(entry: zipfile.ZipInfo, content: bytes) -> TreeFile:
     if stat.S_ISLNK(mode):
         return _link(entry.filename, content.decode("utf-8", "surrogateescape"))
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-        raise WorkspaceError(f"the archive holds {shown(entry.filename)!r}, which is no file, folder or link inside it")
+        raise WorkspaceError(
+            f"the archive holds {printable(entry.filename)!r}, which is no file, folder or link inside it"
+        )
     return TreeFile(content, executable=bool(mode & stat.S_IXUSR))
 
 
 def _link(name: str, target: str) -> TreeFile:
     place = normpath(join(dirname(_plain(name)), target))
     if target.startswith("/") or place == ".." or place.startswith("../"):
-        raise WorkspaceError(f"the link {shown(name)!r} leads out of the archive")
+        raise WorkspaceError(f"the link {printable(name)!r} leads out of the archive")
     return TreeFile(target.encode("utf-8", "surrogateescape"), is_link=True)
 
 

@@ -76,7 +76,7 @@ class TreeCache:
 
     def _make_room(self) -> None:
         """Removes what was not used for longest. The newest stays, whatever its size."""
-        known = sorted(_known(self._folder), reverse=True)
+        known = sorted(_entries(self._folder), reverse=True)
         room = self._most
         for number, (_, size, path) in enumerate(known):
             room -= size
@@ -90,7 +90,7 @@ class TreeCache:
                     path.unlink()
 
 
-def _known(folder: Path) -> Iterator[tuple[float, int, Path]]:
+def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
     for path in folder.glob(f"*{SUFFIX}"):
         with suppress(OSError):
             about = path.stat()

@@ -105,7 +105,7 @@ def _import_stream(changes: Iterable[Change]) -> tuple[bytes, int]:
         for when, file in enumerate((before, after)):
             if file is not None:
                 mode = b"120000" if file.is_link else b"100755" if file.executable else b"100644"
-                parts[f"{kind}{when}"] += (b"M %b inline %b\n" % (mode, quoted(path)), _data(bytes(file.content)))
+                parts[f"{kind}{when}"] += (b"M %b inline %b\n" % (mode, quote_path(path)), _data(bytes(file.content)))
     stream = b"".join(
         b"commit refs/heads/%b\ncommitter r <r> 0 +0000\ndata 0\n%b\n" % (name.encode(), b"".join(files))
         for name, files in parts.items()
@@ -126,7 +126,7 @@ def _is_text(file: TreeFile) -> bool:
     return b"\0" not in content
 
 
-def quoted(path: str) -> bytes:
+def quote_path(path: str) -> bytes:
     """Quote a path as git does, in C's way."""
     raw = path.encode("utf-8", "surrogateescape")
     plain = (b"\\%c" % one if one in b'"\\' else b"%c" % one if 32 <= one < 127 else b"\\%03o" % one for one in raw)

@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 
 from schemas.messages.workspace import GitSource
 from workbench.sandbox.job import End, Job, Result, TreeFile
-from workbench.trees import Bounds, Tree, check_path, checked, shown
+from workbench.trees import Bounds, Tree, check_path, check_tree, printable
 from workbench.workspaces import git_jobs
 from workbench.workspaces.download import Downloads
 from workbench.workspaces.errors import WorkspaceError
@@ -23,7 +23,7 @@ DEEPEST = 4
 async def tree_of_commit(source: GitSource, downloads: Downloads, run: Run, bounds: Bounds) -> Tree:
     """Raises WorkspaceError, WorkspaceUnavailable or SandboxError."""
     files = await _files(source.url, source.commit, downloads, run, bounds, DEEPEST if source.submodules else 0)
-    return checked(files, bounds)
+    return check_tree(files, bounds)
 
 
 async def _files(
@@ -42,12 +42,12 @@ async def _files(
     urls = await _urls(files, run, url)
     for path, at in submodules.items():
         if path not in urls:
-            raise WorkspaceError(f"the submodule {shown(path)!r} has no URL in .gitmodules")
+            raise WorkspaceError(f"the submodule {printable(path)!r} has no URL in .gitmodules")
         used = sum(len(file.content) for file in files.values())
         left = replace(bounds, bytes=max(0, bounds.bytes - used), files=max(0, bounds.files - len(files)))
         below = await _files(urls[path], at, downloads, run, left, deeper - 1)
         files |= {f"{path}/{name}": file for name, file in below.items()}
-        checked(files, bounds)
+        check_tree(files, bounds)
     return files
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from workbench.sandbox.job import Result, TreeFile
-from workbench.trees import Tree, shown
+from workbench.trees import Tree, printable
 from workbench.workspaces.errors import PatchRefused
 from workbench.workspaces.git_jobs import Change
 
@@ -36,7 +36,7 @@ class Changes:
 
 def changes(before: Tree, after: Mapping[str, TreeFile], left_out: Mapping[str, str]) -> Changes:
     """`left_out`: paths of which it is not known what they are now; they are taken to be as they were."""
-    changed, told = list[Change](), {shown(path): why for path, why in left_out.items()}
+    changed, told = list[Change](), {printable(path): why for path, why in left_out.items()}
     for path in sorted({*before.files, *after}):
         was, now = before.files.get(path), after.get(path)
         if was == now:
@@ -45,11 +45,11 @@ def changes(before: Tree, after: Mapping[str, TreeFile], left_out: Mapping[str, 
             if not _is_unknown(path, left_out):
                 changed.append((path, was, None))
         elif was is None and (folder := _made_by_tool(path, before)):
-            told[shown(folder)] = "made by a tool"
+            told[printable(folder)] = "made by a tool"
         elif now.is_link:
-            told[shown(path)] = "it is a link"
+            told[printable(path)] = "it is a link"
         elif was is None and any(map(GITS_OWN.fullmatch, BETWEEN_NAMES.split(path))):
-            told[shown(path)] = "git takes its name for .git"
+            told[printable(path)] = "git takes its name for .git"
         else:
             changed.append((path, was, now))
     return Changes(changed, told)
@@ -87,7 +87,7 @@ def that_fit(changed: Sequence[Change], most: int) -> Changes:
         if room >= 0:
             kept.add(path)
         else:
-            left_out[shown(path)] = f"the patch would have more than {most:,} bytes"
+            left_out[printable(path)] = f"the patch would have more than {most:,} bytes"
     return Changes([change for change in changed if change[0] in kept], left_out)
 
 
@@ -97,7 +97,7 @@ def _size(change: Change) -> int:
     return 2 * sum(len(file.content) for file in (was, now) if file is not None) + PER_FILE + 8 * len(path)
 
 
-def collected(
+def collect_files(
     wanted: Sequence[str], after: Mapping[str, TreeFile], left_out: Mapping[str, str], most: int
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Files that were wanted whole, of at most so many bytes together, and why others are not among them."""
@@ -118,7 +118,7 @@ def collected(
     return files, reasons
 
 
-def told(left_out: Mapping[str, str]) -> dict[str, str]:
+def shorten_reasons(left_out: Mapping[str, str]) -> dict[str, str]:
     """Return what is said of the whole, and of the first paths; of the rest how many they are."""
     first = sorted(left_out, key=lambda path: path != EVERYTHING)[:MOST_TOLD]
     kept = {path if len(path) <= MOST_CHARS else f"{path[:MOST_CHARS]}…": left_out[path] for path in first}
@@ -132,10 +132,10 @@ def tree_after(before: Tree, result: Result) -> Tree:
         raise PatchRefused(_one_line(f"the patch does not apply: {' / '.join(said[:3]) or result.says}"))
     if result.left_out:
         path, why = next(iter(result.left_out.items()))
-        raise PatchRefused(_one_line(f"the patch does not leave a workspace: {shown(path)}: {why}"))
+        raise PatchRefused(_one_line(f"the patch does not leave a workspace: {printable(path)}: {why}"))
     for path, file in result.tree.items():
         if file.is_link and before.files.get(path) != file:
-            raise PatchRefused(_one_line(f"the patch makes a link: {shown(path)}"))
+            raise PatchRefused(_one_line(f"the patch makes a link: {printable(path)}"))
     return Tree(result.tree)
 
 

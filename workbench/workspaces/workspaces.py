@@ -13,9 +13,9 @@ import httpx
 from schemas.messages.workspace import Artifact, Workspace
 from workbench.sandbox.job import End, Job, Result, SandboxError, TreeFile
 from workbench.sandbox.sandbox import Sandbox
-from workbench.trees import Bounds, Tree, checked, read_folder
+from workbench.trees import Bounds, Tree, check_tree, read_folder
 from workbench.workspaces import git_jobs, patching
-from workbench.workspaces.archive import unpacked
+from workbench.workspaces.archive import unpack_archive
 from workbench.workspaces.cache import TreeCache
 from workbench.workspaces.download import Downloads
 from workbench.workspaces.errors import WorkspaceError, WorkspaceUnavailable
@@ -60,7 +60,7 @@ class Workspaces:
         """
         if workspace.files is not None:
             files = {path: TreeFile(text.encode("utf-8", "replace")) for path, text in workspace.files.items()}
-            return checked(files, self._bounds)
+            return check_tree(files, self._bounds)
         if workspace.folder is not None:
             folders = self._settings.workspace_folders
             return await asyncio.to_thread(read_folder, workspace.folder, folders, self._bounds)
@@ -71,24 +71,24 @@ class Workspaces:
         async with self._reading.setdefault(source, asyncio.Lock()):
             found = await asyncio.to_thread(self._cache.get, source)
             if found is not None:
-                return checked(found.files, self._bounds)
+                return check_tree(found.files, self._bounds)
             try:
                 async with asyncio.timeout(self._settings.workspace_fetch_s):
-                    tree = await self._fetched(workspace)
+                    tree = await self._fetch(workspace)
             except TimeoutError:
                 raise WorkspaceUnavailable(
                     f"{fetched.url[:200]} was not read within {self._settings.workspace_fetch_s:g} s"
                 ) from None
             return await asyncio.to_thread(self._cache.put, source, tree)
 
-    async def _fetched(self, workspace: Workspace) -> Tree:
+    async def _fetch(self, workspace: Workspace) -> Tree:
         if workspace.git is not None:
             return await tree_of_commit(workspace.git, self._downloads, self._git, self._bounds)
         assert workspace.archive is not None
         content = await self._downloads.get(workspace.archive.url)
         if (found := hashlib.sha256(content).hexdigest()) != workspace.archive.sha256:
             raise WorkspaceError(f"{workspace.archive.url[:200]} has the sum {found}, not {workspace.archive.sha256}")
-        return await asyncio.to_thread(unpacked, content, self._bounds)
+        return await asyncio.to_thread(unpack_archive, content, self._bounds)
 
     async def _git(self, job: Job) -> Result:
         result = await self._sandbox.run(job)
@@ -108,8 +108,8 @@ class Workspaces:
             fitting = patching.that_fit(found.changed, self._most_patch)
             left_out |= fitting.left_out
             patch = await self._patch(fitting.changed)
-        files, reasons = patching.collected(wanted, after.tree, after.left_out, self._most_patch)
-        told = patching.told(left_out) | reasons
+        files, reasons = patching.collect_files(wanted, after.tree, after.left_out, self._most_patch)
+        told = patching.shorten_reasons(left_out) | reasons
         return Artifact(patch=patch or "", files=files, left_out=told, tree_sha256=before.sha256)
 
     async def _patch(self, changed: Sequence[git_jobs.Change]) -> str | None:

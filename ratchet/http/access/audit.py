@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ratchet.files.append_file import explain
 from ratchet.files.folder_lock import FolderLock
-from ratchet.files.hash_chain import Link, chained, follow
+from ratchet.files.hash_chain import Link, chain_line, follow
 from ratchet.logs.journal import Journal
 from ratchet.logs.reader import Line, LogReader, tail_position
 from ratchet.logs.retention.trim import keep_newest
@@ -128,7 +128,7 @@ class AuditLog:
             self._file = await asyncio.to_thread(self._open)
         link, lines = self._file.last, []
         for entry in entries:
-            link, line = chained(link, entry)
+            link, line = chain_line(link, entry)
             lines.append(line)
         begin = self._file.journal.begin
         await self._file.journal.append(lines)

@@ -50,9 +50,9 @@ def read(folder: Path, start: int, limit: int, *, per_file: int = PER_FILE) -> l
             file.seek(before * BYTES)
             data = file.read(min(limit, per_file - before) * BYTES)
     except OSError as error:
-        raise _lost(path, str(error)) from None
+        raise _unusable_error(path, str(error)) from None
     if (whole := len(data) // BYTES) == 0:
-        raise _lost(path, "it is too short")
+        raise _unusable_error(path, "it is too short")
     return list(struct.unpack(f"<{whole}q", data[: whole * BYTES]))
 
 
@@ -78,7 +78,7 @@ def _write(path: Path, offset: int, data: bytes) -> None:
         file = AppendFile(path)
         try:
             if file.size < offset:
-                raise _lost(path, f"it is {file.size} bytes long, not {offset}")
+                raise _unusable_error(path, f"it is {file.size} bytes long, not {offset}")
             file.cut(offset)
             file.append(data)
             file.sync()
@@ -88,7 +88,7 @@ def _write(path: Path, offset: int, data: bytes) -> None:
         raise explain(error, path) from error
 
 
-def _lost(path: Path, reason: str) -> JournalError:
+def _unusable_error(path: Path, reason: str) -> JournalError:
     return JournalError(
         f"{path} can't be used ({reason}): restore it from a copy of the logs folder; without one, set `ids` in "
         f"retention.json beside it to 0: the ids of removed tasks are then new again"

@@ -21,7 +21,7 @@ from ratchet.logs.segments import Position, Segment, read_start_offsets, sealed_
 
 def keep_newest(folder: Path, log: str, count: int) -> None:
     """Remove the sealed segments of a log but the newest `count`, at least one. Raises DiskFull, JournalError."""
-    segments = _compressed(folder, log)
+    segments = _compressed_segments(folder, log)
     if len(segments) > max(1, count):
         remove_before(folder, log, segments[-max(1, count)].start)
 
@@ -31,7 +31,7 @@ def trim_to_tasks(folder: Path, log: str, fence: Fence = UNFENCED) -> Position:
     starts = read_start_offsets(folder)
     oldest_task = time_at(folder, ASSIGNMENTS, starts.begin(ASSIGNMENTS)) if starts.sequence else None
     if oldest_task is not None:
-        for _, after in pairwise(_compressed(folder, log)):
+        for _, after in pairwise(_compressed_segments(folder, log)):
             given = time_at(folder, log, after.start)
             if given is None or given >= oldest_task:
                 break
@@ -60,7 +60,7 @@ def unlink_before(folder: Path, begins: Mapping[str, Position]) -> None:
         raise explain(error, folder) from error
 
 
-def _compressed(folder: Path, log: str) -> list[Segment]:
+def _compressed_segments(folder: Path, log: str) -> list[Segment]:
     """From the oldest on, up to the first that still has to be."""
     begin = read_start_offsets(folder).begin(log)
     left = (segment for segment in sealed_segments(folder, log) if segment.end > begin)

@@ -133,7 +133,7 @@ class ImageArchive:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[ImageArchive]:
+def open_image(path: Path) -> Iterator[ImageArchive]:
     """Raises BadImage; OSError where the file can't be read."""
     with path.open("rb") as file:
         if file.read(2) == GZIP:

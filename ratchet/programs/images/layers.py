@@ -37,7 +37,7 @@ OF_THE_DISK = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, err
 def lay(archive: ImageArchive, folder: Path, most_bytes: int) -> None:
     """`most_bytes`: of all its layers, unpacked. Raises BadImage; OSError where the disk takes no more."""
     removing, adding = Room(most_bytes, MOST_ENTRIES), Room(most_bytes, MOST_ENTRIES)
-    with _opened(folder) as root:
+    with _open_folder(folder) as root:
         for layer in archive.layers:
             with said_as_bad(), archive.unpacked(layer) as file:
                 for _, entry in entries(file, removing):
@@ -49,13 +49,13 @@ def lay(archive: ImageArchive, folder: Path, most_bytes: int) -> None:
 
 def make_folder(folder: Path, path: str) -> None:
     """Below it, as if it were the root. Raises BadImage."""
-    with _opened(folder) as root, _said_as_bad(path), _folder(root, _path(path), make=True):
+    with _open_folder(folder) as root, _said_as_bad(path), _folder(root, _path(path), make=True):
         pass
 
 
 def has_program(folder: Path, path: str) -> bool:
     """Tell whether there is one at `path` as seen from inside, behind whatever links."""
-    with _opened(folder) as root:
+    with _open_folder(folder) as root:
         try:
             found = open_resolved(root, path, os.O_PATH, 0, IN_ROOT | NO_MAGICLINKS)
         except OSError:
@@ -66,7 +66,7 @@ def has_program(folder: Path, path: str) -> bool:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[int]:
+def _open_folder(folder: Path) -> Iterator[int]:
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield root
@@ -80,7 +80,7 @@ def _take_away(root: int, entry: tarfile.TarInfo) -> None:
     if not name.startswith(WHITEOUT):
         return
     if (gone := name.removeprefix(WHITEOUT)) in ("", ".", ".."):
-        raise BadImage(f"{_shown(path)} takes no file away")
+        raise BadImage(f"{_printable(path)} takes no file away")
     with _said_as_bad(path), suppress(FileNotFoundError, NotADirectoryError), _folder(root, at) as opened:
         if name == OPAQUE:
             with os.scandir(opened) as found:
@@ -108,7 +108,7 @@ def _add(root: int, tar: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
         elif entry.islnk():
             _link(root, folder, name, path, _path(entry.linkname))
         else:
-            raise BadImage(f"{_shown(path)} is no file, folder or link: a device or a pipe is not made")
+            raise BadImage(f"{_printable(path)} is no file, folder or link: a device or a pipe is not made")
 
 
 @contextmanager
@@ -118,14 +118,14 @@ def _said_as_bad(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in OF_THE_DISK:
             raise
-        raise BadImage(f"{_shown(path)} can't be made: {error.strerror or error}") from error
+        raise BadImage(f"{_printable(path)} can't be made: {error.strerror or error}") from error
 
 
 def _path(name: str) -> str:
     """Return the path of an entry, from the root; empty for the root itself. Raises BadImage for a step back."""
     parts = PurePosixPath(name.lstrip("/")).parts
     if ".." in parts or len(parts) > DEEPEST or "\0" in name:
-        raise BadImage(f"{_shown(name)} is no path in an image")
+        raise BadImage(f"{_printable(name)} is no path in an image")
     return "/".join(parts)
 
 
@@ -206,7 +206,7 @@ def _link(root: int, folder: int, name: str, path: str, target: str) -> None:
     at, _, last = target.rpartition("/")
     with _folder(root, at) as there:
         if _kind(there, last) not in (stat.S_IFREG, stat.S_IFLNK):
-            raise BadImage(f"{_shown(path)} is a link to {_shown(target)}, which is no file of the image")
+            raise BadImage(f"{_printable(path)} is a link to {_printable(target)}, which is no file of the image")
         if _is_one(there, last, folder, name):
             return
         _remove(folder, name)
@@ -223,5 +223,5 @@ def _is_one(folder: int, name: str, other: int, of_other: str) -> bool:
     return (one.st_dev, one.st_ino) == (same.st_dev, same.st_ino)
 
 
-def _shown(path: str) -> str:
+def _printable(path: str) -> str:
     return ascii(path[:200])

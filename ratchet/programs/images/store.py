@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from ratchet.files.atomic_file import replace_file
-from ratchet.programs.images.archive import BadImage, ImageConfig, opened
+from ratchet.programs.images.archive import BadImage, ImageConfig, open_image
 from ratchet.programs.images.declared import Image
 from ratchet.programs.images.installing import SHOWN_CHARS, NotInstalled, Say, installing
 from ratchet.programs.images.layers import has_program, lay, make_folder
@@ -108,7 +108,7 @@ class Images:
             say(f"pulling {image.pull}")
             _pull(str(image.pull), archive)
         say(f"unpacking {image.named}")
-        with opened(archive) as read:
+        with open_image(archive) as read:
             lay(read, root, int(image.gigabytes * 1e9))
             config = _fitting(read.config, root)
         if image.pull:

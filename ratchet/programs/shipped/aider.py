@@ -48,7 +48,7 @@ def make_repository() -> list[str]:
     return [name for name in os.fsdecode(listed).split("\0") if name and Path(name).is_file()]
 
 
-def given(files: list[str], task: str) -> list[str]:
+def choose_files(files: list[str], task: str) -> list[str]:
     """Those that are named, by their path or what it ends in; else all where they are few and text."""
     words = {word.strip("`'\".,:;()") for word in task.split()}
     named = [name for name in files if words.intersection((name, Path(name).name))]
@@ -66,19 +66,19 @@ def is_text(name: str) -> bool:
     return True
 
 
-def kept() -> set[Path]:
+def files_of_aider() -> set[Path]:
     """Return the files that are about Aider."""
     return set(Path().glob(".aider*"))
 
 
 def forget(before: set[Path]) -> None:
-    for one in kept() - before:
+    for one in files_of_aider() - before:
         shutil.rmtree(one) if one.is_dir() else one.unlink()
 
 
 def main() -> int:
-    task, before = sys.argv[1], kept()
-    files = given(make_repository(), Path(task).read_text(encoding="utf-8", errors="replace"))
+    task, before = sys.argv[1], files_of_aider()
+    files = choose_files(make_repository(), Path(task).read_text(encoding="utf-8", errors="replace"))
     options = [option.format(task=task) for option in OPTIONS]
     ended = subprocess.run([sys.executable, "-m", "aider", *options, *files], check=False)
     forget(before)

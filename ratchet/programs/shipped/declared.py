@@ -20,7 +20,7 @@ LITELLM = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 def shell() -> dict[str, Any]:
     """Solves a task by shell commands, one an answer, until the model says something that is none."""
-    return {"command": ["python3", "-I", "-S", *_sent("shell")], **_files("shell"), "limits": _limits(300, 32)}
+    return {"command": ["python3", "-I", "-S", *_command_of("shell")], **_files("shell"), "limits": _limits(300, 32)}
 
 
 def tool_agent() -> dict[str, Any]:
@@ -35,7 +35,7 @@ def tool_agent() -> dict[str, Any]:
 def aider() -> dict[str, Any]:
     """Aider as it is, told the task once: on the files that the task names, or all of a small workspace."""
     return {
-        "command": ["python", *_sent("aider"), "{input}"],
+        "command": ["python", *_command_of("aider"), "{input}"],
         "task": "file",
         **_files("aider"),
         "requirements": AIDER,
@@ -47,7 +47,7 @@ def aider() -> dict[str, Any]:
 def mini_swe_agent() -> dict[str, Any]:
     """mini-swe-agent as it is, its commands in the text of answers, so that a model needs no tool calls for it."""
     return {
-        "command": ["python", *_sent("mini_swe_agent")],
+        "command": ["python", *_command_of("mini_swe_agent")],
         **_files("mini_swe_agent"),
         "requirements": MINI_SWE_AGENT,
         "environment": {"HOME": "/tmp", "MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors", **LITELLM},
@@ -58,7 +58,7 @@ def mini_swe_agent() -> dict[str, Any]:
 def coding_team() -> dict[str, Any]:
     """Four roles in a graph of LangGraph: generator, reviewer, executor, supervisor, on the tools of Ratchet."""
     return {
-        "command": ["python", *_sent("coding_team")],
+        "command": ["python", *_command_of("coding_team")],
         **_files("coding_team"),
         "tools": True,
         "requirements": CODING_TEAM,
@@ -66,7 +66,7 @@ def coding_team() -> dict[str, Any]:
     }
 
 
-def _sent(name: str) -> list[str]:
+def _command_of(name: str) -> list[str]:
     return [f"{AT}/{name}.py"]
 
 

@@ -22,7 +22,7 @@ COMMAND_S = 60
 SHOWN = 4_000
 
 
-def said(messages: list[dict[str, str]]) -> str:
+def ask_model(messages: list[dict[str, str]]) -> str:
     body = json.dumps({"model": "ratchet", "messages": messages}).encode()
     headers = {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{os.environ['OPENAI_BASE_URL']}/chat/completions", body, headers)
@@ -50,7 +50,7 @@ def ran(command: str) -> str:
 def main() -> None:
     messages = [{"role": "system", "content": RULES}, {"role": "user", "content": sys.stdin.read()}]
     for _ in range(MOST_TURNS):
-        answer = said(messages)
+        answer = ask_model(messages)
         command = COMMAND.search(answer)
         if command is None:
             break

@@ -88,7 +88,7 @@ def render_entry(
     shown.add_column(overflow="fold")
     for name, value in rows:
         if value:
-            shown.add_row(name, Text(_shown(value) if whole else _in_short(name, value, entry.version)))
+            shown.add_row(name, Text(_format_value(value) if whole else _in_short(name, value, entry.version)))
     return shown
 
 
@@ -97,7 +97,7 @@ def render_diff(diff: AdapterDiff, before: str, after: str) -> RenderableType:
         return Text(f"{before} and {after} do not differ.")
     fields = _table("", "field", before, after)
     for change in diff.fields:
-        fields.add_row(change.section, change.field, _shown(change.before), _shown(change.after))
+        fields.add_row(change.section, change.field, _format_value(change.before), _format_value(change.after))
     if diff.note:
         return Group(fields, Text(), Text(diff.note, "dim"))
     modules = _table("module", f"‖dW‖ {before}", f"‖dW‖ {after}", "‖change‖", "cosine", numbers_from=1)
@@ -166,7 +166,7 @@ def _module_row(module: ModuleChange) -> tuple[str, ...]:
     return module.module, *(f"{norm:.{DECIMALS}g}" for norm in norms), cosine
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "–"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -176,12 +176,12 @@ def _in_short(name: str, value: Any, version: str) -> str:
     if name == "hyperparameters":
         return f"{len(value)}: ratchet adapters show {version} --all"
     if not isinstance(value, dict):
-        return _shown(value)
-    return "  ".join(f"{key} {_rounded(one)}" for key, one in value.items())
+        return _format_value(value)
+    return "  ".join(f"{key} {_format_rounded(one)}" for key, one in value.items())
 
 
-def _rounded(value: Any) -> str:
-    return f"{value:.{DECIMALS}g}" if isinstance(value, float) else _shown(value)
+def _format_rounded(value: Any) -> str:
+    return f"{value:.{DECIMALS}g}" if isinstance(value, float) else _format_value(value)
 
 
 def _moment(moment: datetime | None) -> str:

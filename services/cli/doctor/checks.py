@@ -197,7 +197,7 @@ ACCESS_REFUSED = 403
 
 def broker_checks(url: str, namespace: str, topology: Topology, *, expected: bool) -> Iterator[Check]:
     """`expected`: a broker should answer at the URL now, because a fleet is up or the environment names it."""
-    yield _installed()
+    yield _check_rabbitmq()
     try:
         with open_connection(url) as connection:
             yield Check("broker", "ok", f"answers at {without_password(url)}")
@@ -229,7 +229,7 @@ def _waiting(depths: Sequence[QueueDepth], queue: str) -> int:
     return sum(depth.messages or 0 for depth in depths if depth.name == queue)
 
 
-def _installed() -> Check:
+def _check_rabbitmq() -> Check:
     folder = server_folder()
     if folder is None:
         return Check("rabbitmq", "warn", "not installed here", INSTALL_SENTENCE)

@@ -70,12 +70,12 @@ def eval(  # noqa: A001  (the command's name)
         say(f"{tasks.twice} lines of {set_} ask what another asks, and are left out")
     register_set(settings.adapters_dir, chosen, tasks.registration(now))
     leaks = _leaks(access.logs_dir, settings.adapters_dir, adapters, chosen, versions, tasks)
-    counted = TaskSet(tasks.name, tuple(one for one in tasks.tasks if not _leaked(leaks, one.sha256)))
+    counted = TaskSet(tasks.name, tuple(one for one in tasks.tasks if not _has_leaked(leaks, one.sha256)))
     if not counted.tasks:
         raise UsageError("each of these tasks lies in a window that a version was trained on: take others")
     asking = Asking(f"{set_.stem[:60]}-{now:%Y%m%dT%H%M%S}", chosen, samples, timeout)
     lines = _ask(access, asking, counted, versions)
-    evaluation = _evaluated(asking, tasks, counted, adapters, leaks, _worths(lines, scorer), now)
+    evaluation = _evaluate(asking, tasks, counted, adapters, leaks, _worths(lines, scorer), now)
     path = write_evaluation(settings.adapters_dir, evaluation, picture(evaluation))
     if json:
         print_json(evaluation.model_dump(mode="json") | {"path": str(path)})
@@ -111,7 +111,7 @@ def _leaks(
     return find_leaks(logs_dir, agent, windows, first)
 
 
-def _leaked(leaks: Mapping[str, Leaks], sha256: str) -> bool:
+def _has_leaked(leaks: Mapping[str, Leaks], sha256: str) -> bool:
     return any(sha256 in one.inputs for one in leaks.values())
 
 
@@ -148,7 +148,7 @@ def _ask(
     columns = (TextColumn("answered"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     said = set[str | None]()
 
-    def refused(result: Result) -> None:
+    def report_refusal(result: Result) -> None:
         if result.reason not in said:
             say(f"{result.task_id} was refused: {result.reason}")
         said.add(result.reason)
@@ -164,7 +164,7 @@ def _ask(
             {task_id: make for task_id, (_, make) in asked.items()},
             asking.stall_s,
             lambda: progress.advance(bar),
-            refused,
+            report_refusal,
         )
     return [(about, found[task_id]) for task_id, (about, _) in asked.items()]
 
@@ -187,7 +187,7 @@ def _worths(lines: Sequence[tuple[Asked, list[EvaluatedRow]]], scorer: str | Non
     return Worths(name, groups)
 
 
-def _evaluated(
+def _evaluate(
     asking: Asking,
     tasks: TaskSet,
     counted: TaskSet,

@@ -10,7 +10,7 @@ import typer
 from rich.live import Live
 
 from ratchet.adapters.decisions import DecisionLedger
-from ratchet.experiments.records import ExperimentRecord, chosen, experiments
+from ratchet.experiments.records import ExperimentRecord, choose_record, experiments
 from ratchet.experiments.view import ExperimentView, view_of
 from ratchet.service.settings import FleetSettings
 from services.cli.experiment.replay_check import check
@@ -48,10 +48,10 @@ def show(
 ) -> None:
     """Draw the effect with its anytime-valid band and the e-values; say the verdict, or what is missing for one."""
     logs_dir = FleetAccess.here().logs_dir
-    shown = chosen(_records(), experiment_id, agent).experiment_id
+    shown = choose_record(_records(), experiment_id, agent).experiment_id
 
     def read() -> ExperimentView:
-        return view_of(chosen(_records(), shown, None), logs_dir)
+        return view_of(choose_record(_records(), shown, None), logs_dir)
 
     if follow:
         _follow(read, interval, json)
@@ -66,7 +66,7 @@ def replay(
     experiment_id: Annotated[str, typer.Argument(help="Its id, as `list` shows it.")], json: AsJson = False
 ) -> None:
     """Decide an ended experiment again from the logs alone, and compare with the ledger. Exit code 1 if it differs."""
-    found = check(chosen(_records(), experiment_id, None), FleetAccess.here().logs_dir)
+    found = check(choose_record(_records(), experiment_id, None), FleetAccess.here().logs_dir)
     print_json(found.as_dict()) if json else out.print(render_check(found))
     if not found.holds:
         raise typer.Exit(ExitCode.FAILED)

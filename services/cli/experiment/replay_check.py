@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ratchet.adapters.draw_secrets import is_committed_to
 from ratchet.experiments.records import ExperimentRecord
-from ratchet.experiments.replay import draw_again, replayed
+from ratchet.experiments.replay import draw_again, replay_experiment
 from schemas.messages.base import explain
 from services.cli.terminal import CommandError
 
@@ -62,7 +62,7 @@ def check(record: ExperimentRecord, logs_dir: Path) -> ReplayCheck:
         )
     recorded = record.ended.evidence
     try:
-        again = replayed(record.running, logs_dir).decision
+        again = replay_experiment(record.running, logs_dir).decision
     except ValidationError as error:
         raise CommandError(
             f"{record.experiment_id} was run by another version of ratchet ({explain('plan', error)}): replay it there"

@@ -39,7 +39,7 @@ def effect_chart(history: Sequence[HistoryPoint], *, width: int = 80, height: in
     _across(rows, _row(0.0, -span, span, height), "┈")
     for column, point in enumerate(points):
         rows[_row(point.band.effect, -span, span, height)][column] = "●"
-    return _framed(rows, lambda row: f"{span - 2 * span * row / (height - 1):+.3f}", points, plain)
+    return _draw_frame(rows, lambda row: f"{span - 2 * span * row / (height - 1):+.3f}", points, plain)
 
 
 def evidence_chart(
@@ -61,7 +61,7 @@ def evidence_chart(
     for column, point in enumerate(points):
         rows[_row(_log10(point.harm), low, high, height)][column] = "▼"
         rows[_row(_log10(point.gain), low, high, height)][column] = "▲"
-    return _framed(rows, label, points, plain)
+    return _draw_frame(rows, label, points, plain)
 
 
 def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
@@ -92,7 +92,7 @@ def _across(rows: Rows, row: int, mark: str) -> None:
     rows[row] = [mark] * len(rows[row])
 
 
-def _framed(rows: Rows, label: Callable[[int], str], points: Sequence[HistoryPoint], plain: bool) -> str:
+def _draw_frame(rows: Rows, label: Callable[[int], str], points: Sequence[HistoryPoint], plain: bool) -> str:
     lines = [f"{label(row):>{LABEL}}│{''.join(cells)}" for row, cells in enumerate(rows)]
     lines.append(" " * LABEL + "└" + "─" * len(points))
     first, last = str(points[0].units), f"{points[-1].units} units"

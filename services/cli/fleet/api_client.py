@@ -38,7 +38,7 @@ class Addresses:
 
 def addresses_of(urls: Iterable[str], record: FleetRecord | None) -> Addresses:
     """`urls` as typed, such as `orchestrator=https://…` or `agent-small=…`. Raises UsageError for one that is none."""
-    named = dict(_typed(url) for url in urls) or _local(record)
+    named = dict(_parse_address(url) for url in urls) or _local(record)
     agents: dict[str, str] = {}
     for name, url in named.items():
         if name == AGENT or name.startswith(f"{AGENT}-"):
@@ -46,7 +46,7 @@ def addresses_of(urls: Iterable[str], record: FleetRecord | None) -> Addresses:
     return Addresses({name: url for name, url in named.items() if name in SINGLE}, agents)
 
 
-def _typed(url: str) -> tuple[str, str]:
+def _parse_address(url: str) -> tuple[str, str]:
     name, _, address = url.partition("=") if "=" in url.partition("://")[0] else ("orchestrator", "", url)
     if name not in SINGLE and name != AGENT and not name.startswith(f"{AGENT}-"):
         raise UsageError(f"--url {url}: there is no service {name!r}; write {', '.join(SINGLE)} or agent-<its id>")

@@ -52,7 +52,7 @@ class Waiting:
         while True:
             states = self.processes()
             progress = {program.name: self._reason(program, states) for program in self.programs}
-            self.show({name: self._said(reason) for name, reason in progress.items()})
+            self.show({name: self._reason_of(reason) for name, reason in progress.items()})
             if all(reason == "ready" for reason in progress.values()):
                 return
             self._give_up_on_hopeless(states, pids)
@@ -71,7 +71,7 @@ class Waiting:
         answer = readiness(program.http_port)
         return "ready" if answer.ready else answer.reason or "not ready"
 
-    def _said(self, reason: str) -> str:
+    def _reason_of(self, reason: str) -> str:
         return WAITS if self.broker_answers and reason.startswith(NO_CONNECTION) else reason
 
     def _give_up_on_hopeless(self, states: Mapping[str, ProcessState], pids: dict[str, set[int]]) -> None:

@@ -31,14 +31,14 @@ def comparison(found: ProgramsCompared) -> Group:
         by_scorer = [(scorer, list(rows)) for scorer, rows in groupby(of_agent, key=lambda one: one.scorer)]
         several = several or len(by_scorer) > 1
         for scorer, rows in by_scorer:
-            head = f"{agent}, scored by {_named(scorer, [one for one, _ in by_scorer])}"
+            head = f"{agent}, scored by {_name_of_scorer(scorer, [one for one, _ in by_scorer])}"
             shown += [*([Text()] if shown else []), Text(head, style="bold"), _table(rows), *_below(rows)]
     if several:
         shown += [Text(), Text(SEVERAL_SCORERS, style="dim")]
     return Group(*shown)
 
 
-def _named(scorer: ScorerIdentity | None, scorers: Sequence[ScorerIdentity | None]) -> str:
+def _name_of_scorer(scorer: ScorerIdentity | None, scorers: Sequence[ScorerIdentity | None]) -> str:
     """With its revision where there is another of the same name."""
     if scorer is None:
         return "nobody that gave a name"
@@ -99,7 +99,7 @@ def render_standing(found: ProgramsStanding) -> Group:
             f"{one.since:%Y-%m-%d %H:%M:%S}",
             one.replaced or "",
             (one.revision or "")[:8],
-            _ended(one),
+            _describe_outcomes(one),
         )
     return Group(_headline(found), shown)
 
@@ -118,5 +118,5 @@ def _headline(found: ProgramsStanding) -> Text:
     return text
 
 
-def _ended(one: ProgramView) -> str:
+def _describe_outcomes(one: ProgramView) -> str:
     return ", ".join(f"{outcome.kind} {outcome.verdict}" for outcome in one.outcomes)

@@ -103,8 +103,8 @@ class Report:
 def gather(logs_dir: Path, adapters_dir: Path, agents: Iterable[str] = ()) -> Report:
     """`agents` are on the page even where nothing is known of them. What can't be read is said, not raised."""
     troubles: list[str] = []
-    registry, decisions = _decided(adapters_dir, troubles)
-    scores = _scored(logs_dir, troubles)
+    registry, decisions = _read_decisions(adapters_dir, troubles)
+    scores = _read_log_scores(logs_dir, troubles)
     records = _experiments(decisions, troubles)
     names = [name for name in dict.fromkeys([*agents, *registry.agents, *scores.agents]) if _is_named(name, troubles)]
     tried = views_of([one for name in names for one in _of(name, records)[-MOST_EXPERIMENTS:]], logs_dir)
@@ -132,7 +132,7 @@ def _is_named(name: str, troubles: list[str]) -> bool:
     return True
 
 
-def _decided(adapters_dir: Path, troubles: list[str]) -> tuple[Registry, list[Decision]]:
+def _read_decisions(adapters_dir: Path, troubles: list[str]) -> tuple[Registry, list[Decision]]:
     store = RegistryStore(adapters_dir)
     try:
         return store.read(), [decision for decision, _ in store.ledger.read()]
@@ -141,7 +141,7 @@ def _decided(adapters_dir: Path, troubles: list[str]) -> tuple[Registry, list[De
         return Registry(), []
 
 
-def _scored(logs_dir: Path, troubles: list[str]) -> LogScores:
+def _read_log_scores(logs_dir: Path, troubles: list[str]) -> LogScores:
     try:
         scores = read_scores(logs_dir)
     except JournalError as error:

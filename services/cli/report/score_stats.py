@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.experiments.served import Mean, Quality
-from ratchet.logs.best_answer import chosen, is_censored
-from ratchet.logs.groups import grouped
+from ratchet.logs.best_answer import choose_answer, is_censored
+from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import ANCHORS, EVALUATION, INTERACTIONS, REPLAY_TASKS, RESCORED, is_own
 from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import ScoredAnswerRow
@@ -118,7 +118,7 @@ def read_scores(logs_dir: Path) -> LogScores:
         scores.bad_lines += 1
 
     rows = (record.value for record in LogReader(logs_dir, INTERACTIONS, on_bad=count).records(ScoredAnswerRow))
-    for group in grouped(rows, incomplete=True):
+    for group in group_by_task(rows, incomplete=True):
         scores.lines += len(group)
         _add(scores.agents.setdefault(group[0].agent_id, AgentScores()), group)
     return scores
@@ -137,7 +137,7 @@ def _add(agent: AgentScores, group: list[ScoredAnswerRow]) -> None:
         _count(agent.live, first.adapter_version, score)
         if first.adapter_version in agent.live:
             quality = agent.quality.setdefault(first.adapter_version, Quality())
-            quality.observe([row.score for row in group], [row.response for row in group], chosen(group).score)
+            quality.observe([row.score for row in group], [row.response for row in group], choose_answer(group).score)
     elif ANCHORS in experiment_id:
         _add_anchor(agent, f"{experiment_id}/{first.task_id.rpartition('/')[2]}", score)
     elif first.task_id.startswith(REPLAY_TASKS):

@@ -217,7 +217,7 @@ def submit_file(file: Path, fields: dict[str, Any], out: Path | None, how: Submi
     _say_all(overruled)
     try:
         tasks = noting_references(_tasks(file, fields, overruled), FleetFolder.here().record())
-        _submitted(tasks, out, how, total)
+        _submit(tasks, out, how, total)
     finally:
         if total is None:  # of what comes in on stdin it is known in the end
             _say_all(overruled)
@@ -228,7 +228,7 @@ def _say_all(sentences: Iterable[str]) -> None:
         say(sentence)
 
 
-def _submitted(tasks: Iterator[Task], out: Path | None, how: Submission, total: int | None) -> None:
+def _submit(tasks: Iterator[Task], out: Path | None, how: Submission, total: int | None) -> None:
     if not how.wait:
         say(f"{_publish(tasks, how)} tasks published")
         return

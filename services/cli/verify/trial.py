@@ -88,7 +88,7 @@ class Around:
 def answers_to(task: Task, answer: str | None, around: Around | None = None) -> list[tuple[Kind, str, str]]:
     """Kind, name and text of each answer that is tried. Raises UsageError for a task without hidden cases."""
     plan = _plan_of(task)
-    language, functions = _told(plan)
+    language, functions = _read_plan(plan)
     found: list[tuple[Kind, str, str]] = []
     if task.reference is not None:
         found.append(("oracle", "the reference", task.reference))
@@ -144,7 +144,7 @@ def _plan_of(task: Task) -> dict[str, Any]:
     )
 
 
-def _told(plan: Mapping[str, Any]) -> tuple[str, list[str]]:
+def _read_plan(plan: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Language, and the functions that cases call. What else the criteria hold is the scorer's to judge."""
     language, cases = plan.get("language", "python"), plan.get("cases") or ()
     functions = list(dict.fromkeys(case["function"] for case in cases if "function" in case))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ratchet.dialects.chat import DONE, FIRST_DELTA, begin_chunk, calls_delta, write_chunk, write_usage
 from ratchet.dialects.dialect import Parsed
-from ratchet.logs.best_answer import ranked
+from ratchet.logs.best_answer import rank_answers
 from ratchet.logs.tenants import own_id
 from ratchet.openai.chat import (
     ChatAnswer,
@@ -141,7 +141,7 @@ def pieces(text: str) -> Iterator[str]:
 
 def _best(lines: Sequence[Interaction], count: int) -> list[Interaction]:
     """Return the best answers. Where fewer were sampled than wanted (greedy answers are equal), they are repeated."""
-    found = ranked(lines)
+    found = rank_answers(lines)
     return [found[index % len(found)] for index in range(count)]
 
 

@@ -25,8 +25,8 @@ from ratchet.experiments.assignment import draw
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import answers_of, unit_of
 from ratchet.experiments.replay import began_at
-from ratchet.logs.best_answer import chosen, is_censored
-from ratchet.logs.groups import grouped
+from ratchet.logs.best_answer import choose_answer, is_censored
+from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import AUDITS as AUDIT_LOG
 from ratchet.logs.names import INTERACTIONS, SECOND_VERDICTS, is_own
 from ratchet.logs.reader import read
@@ -236,7 +236,7 @@ class Audits:
         if not awaited:
             return []
         begin = min(began_at(running, INTERACTIONS) for arms in self._arms.values() for running, _ in arms.trials)
-        return list(grouped(self._of(awaited, begin)))
+        return list(group_by_task(self._of(awaited, begin)))
 
     def _of(self, awaited: Collection[tuple[str, int]], begin: int) -> Iterable[Interaction]:
         for line in read(self._logs_dir, INTERACTIONS, begin, on_bad=lambda bad: None):
@@ -289,7 +289,7 @@ def _usage(line: Interaction) -> Usage | None:
 
 
 def _line(work: Work, lines: Sequence[Interaction], by: Judge, at: datetime) -> AuditedTask:
-    served = chosen(answers_of(lines))
+    served = choose_answer(answers_of(lines))
     return AuditedTask(
         task_id=work.task_id,
         agent_id=work.agent_id,

@@ -15,7 +15,7 @@ from pathlib import Path
 from ratchet.experiments.assignment import draw
 from ratchet.http.work import Threads
 from ratchet.logs.best_answer import NOT_THERE
-from ratchet.logs.groups import grouped
+from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import INTERACTIONS, LABELS, is_own
 from ratchet.logs.reader import active_tail
 from ratchet.service.errors import Reject
@@ -93,7 +93,7 @@ class Calibrations:
     async def next(self, given_by: str, *, pairs: bool, skip: int, agent_id: str | None) -> ToLabel | None:
         """An answer, or two, that this person has not labelled, audited ones first; in an order drawn by hash."""
         lines = await self._threads.run(self._newest)
-        asked = [group for group in grouped(lines) if agent_id in (None, group[0].agent_id)]
+        asked = [group for group in group_by_task(lines) if agent_id in (None, group[0].agent_id)]
         order = sorted(
             (self._audit_log.find(group[0].task_id) is None, draw("label", f"{group[0].task_id}/{shown}"), at, shown)
             for at, group in enumerate(asked)

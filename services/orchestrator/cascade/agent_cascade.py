@@ -16,7 +16,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.cascade import NOTHING, SHARES
 from ratchet.experiments.cascade_log import read_routed
 from ratchet.experiments.cascade_trial import CascadeTrial, pair_of, record_of
-from ratchet.logs.best_answer import best, chosen, votes
+from ratchet.logs.best_answer import best, choose_answer, votes
 from ratchet.logs.cascaded import big_task_of, with_routing
 from ratchet.logs.names import AUDITS, INTERACTIONS, is_own
 from ratchet.logs.segments import read_start_offsets
@@ -118,7 +118,7 @@ class AgentCascade:
         return self.trial.route(work.task_id, self._score(lines), counts=counts)
 
     def _score(self, lines: Sequence[Interaction]) -> float | None:
-        line = chosen(lines)
+        line = choose_answer(lines)
         if self.policy.by_agreement and line.sample is not None:
             return votes(lines, line) / len(lines)
         return line.score

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from ratchet.experiments.cascade import Pair
 from ratchet.experiments.cascade_trial import pair_of
-from ratchet.logs.best_answer import best, chosen
+from ratchet.logs.best_answer import best, choose_answer
 from ratchet.logs.cascaded import big_task_of, experiment_of, is_asked_of_big, served_lines, with_routing
 from ratchet.service.errors import Reject
 from ratchet.service.telemetry import Log
@@ -321,7 +321,7 @@ class Cascades:
             trial.resolve(unit.order, None)
         else:
             self._units[big_task] = unit
-            self._audits.ask_pair(work, chosen(lines), _line_of_big(lines, big_task))
+            self._audits.ask_pair(work, choose_answer(lines), _line_of_big(lines, big_task))
 
     async def _judge_small(self, unit: Unit, answer: Sequence[Interaction] | str) -> None:
         """The small model answered, and the big one beside it. A unit that it failed to answer is left out."""
@@ -333,7 +333,7 @@ class Cascades:
             trial.resolve(unit.order, None)
             return
         lines = await asyncio.to_thread(logged_lines, self._logs_dir, known)
-        self._audits.ask_pair(await self._ledger.work_of(known), chosen(lines), best(answer))
+        self._audits.ask_pair(await self._ledger.work_of(known), choose_answer(lines), best(answer))
 
     async def _take_up_unit(self, unit: Unit) -> None:
         """An audited unit of before this start that has no verdict: go on where it was cut off."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ratchet.experiments.served import Mean, Quality
-from ratchet.logs.best_answer import chosen, is_censored
+from ratchet.logs.best_answer import choose_answer, is_censored
 from ratchet.logs.names import is_own
 from schemas.api.status import Interval, QualityFigure
 from schemas.records.interaction import Interaction
@@ -28,7 +28,7 @@ class ServedQuality:
         quality = self._of.get(of)
         if quality is None:
             quality = self._of[of] = Quality()
-        quality.observe([line.score for line in lines], [line.response for line in lines], chosen(lines).score)
+        quality.observe([line.score for line in lines], [line.response for line in lines], choose_answer(lines).score)
 
     def scorer_of(self, agent_id: str) -> str | None:
         """The id of the one that gave the newest score; None before the first."""

@@ -228,7 +228,7 @@ class Anchors:
     async def _look(self, rescored: Sequence[Rescored], noise: float) -> bool:
         self._watch.observe(rescored, noise)
         if (drift := self._watch.drift) is not None:
-            sentence = described(drift, rescored)
+            sentence = describe_drift(drift, rescored)
             log.error("judge-drift", sentence, agent_id=self._agent_id, kind=drift.kind, drift=drift.size)
             self._begin_anew()
             await self._trust.distrust(sentence)
@@ -246,9 +246,9 @@ class Anchors:
     async def _again(self, anchors: Sequence[Anchor]) -> list[Anchor | None]:
         """Each with one more score, or None where it got none."""
         self._runs += 1
-        return list(await asyncio.gather(*(self._scored(number, one) for number, one in enumerate(anchors))))
+        return list(await asyncio.gather(*(self._score_again(number, one) for number, one in enumerate(anchors))))
 
-    async def _scored(self, number: int, anchor: Anchor) -> Anchor | None:
+    async def _score_again(self, number: int, anchor: Anchor) -> Anchor | None:
         first = anchor.has_reference and anchor.version == self._anchors[0].version
         run = f"{VALIDATION}{self._agent_id}-{'anchors' if first else 'rescored'}-{self._runs}"
         task = Task.decode(anchor.task)
@@ -275,7 +275,7 @@ class Anchors:
             self._unsaved = False
 
 
-def described(drift: Drift, rescored: Sequence[Rescored]) -> str:
+def describe_drift(drift: Drift, rescored: Sequence[Rescored]) -> str:
     """Say what has moved, and by how much, in a sentence for an operator."""
     of_version = [one for one in rescored if drift.version in ("", one.version)]
     whose = f"answers of {drift.version}" if drift.version else "answers"

@@ -106,10 +106,10 @@ class Arms:
 
     def arm_for(self, task: Task, sequence: int) -> Arm:
         """The arm of a new task. Call it in the order of the sequence numbers."""
-        drawn = self._drawn(task, sequence)
+        drawn = self._draw_arm(task, sequence)
         return drawn.model_copy(update={"program": None}) if drawn.program and names_its_own(task) else drawn
 
-    def _drawn(self, task: Task, sequence: int) -> Arm:
+    def _draw_arm(self, task: Task, sequence: int) -> Arm:
         if task.evaluation is not None:
             of = f"{VALIDATION}{self.agent_id}{EVALUATION}{task.evaluation}"[:LONGEST_ID]
             return self.arm(task.adapter_version or self.adapters.primary, sequence, experiment_id=of)

@@ -17,7 +17,7 @@ from ratchet.experiments.lifetime import (
     after_replay,
     alpha_of,
     candidates_tried,
-    limited,
+    limit_plan,
     measured_since_base,
     watch_plan,
 )
@@ -127,7 +127,7 @@ def canary(
     replay = found if found is not None and found.against == primary else None
     fleet_s = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
     since_base = measured_since_base(entries[primary].since_base or Change(), replay)
-    plan = limited(fleet_s, nth=next_number(adapters), since_base=since_base)
+    plan = limit_plan(fleet_s, nth=next_number(adapters), since_base=since_base)
     plan = after_replay(plan, replay.evidence if replay else None, 1.0 / policy.canary.alpha)
     return StartExperiment(experiment=running_of(plan, treatment=candidate, control=primary, where=where))
 
@@ -138,7 +138,7 @@ def program_canary(
     """Begin a canary of a program as one of a version, within what the present program has left of the limits."""
     present = adapters.programs.entries[arms.control.name]
     fleet_s = plan_of_programs(f"{agent_id}-program-{arms.treatment.name[:NAMED]}-{where.sequence}", policy)
-    plan = limited(fleet_s, nth=next_number(adapters), since_base=present.since_first or Change())
+    plan = limit_plan(fleet_s, nth=next_number(adapters), since_base=present.since_first or Change())
     primary = adapters.primary
     return StartExperiment(experiment=running_of(plan, treatment=primary, control=primary, where=where, programs=arms))
 

@@ -170,7 +170,7 @@ class Promoter:
             message = message.model_copy(update={"status": "refused", "reason": refused})
         try:
             if move is not None:
-                await self._decide(move, f"trained in run {message.request_id}", evidence=_kept(message.metrics))
+                await self._decide(move, f"trained in run {message.request_id}", evidence=_bounded(message.metrics))
             else:
                 await self._not_trained(message, version)
         finally:  # not before: while it is not registered, the next training would be asked for
@@ -500,7 +500,7 @@ def _reason(verdict: ExperimentDecision) -> str:
     return f"{verdict.reason}; {gap}" if gap and verdict.verdict is Verdict.PROMOTE else verdict.reason
 
 
-def _kept(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _bounded(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Return what a trainer tells, within bounds: the ledger that it goes into can't be cut."""
     size = len(json.dumps(metrics))
     return metrics if size <= LARGEST_EVIDENCE else {"left_out": f"metrics of {size:,} bytes"}

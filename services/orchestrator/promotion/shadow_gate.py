@@ -318,14 +318,14 @@ class ShadowGate:
         """The same candidate beside what the primary answers now, where it was held against the log."""
         anew = ShadowReplay(judged.replay.rule)
 
-        async def renewed(prompt: Prompt, pair: Pair) -> Pair | None:
+        async def renew_pair(prompt: Prompt, pair: Pair) -> Pair | None:
             if prompt.logged is None or (found := await self._read_logged(prompt.logged.task_id)) is None:
                 return pair
             prefix = f"{REPLAY_TASKS}{self._arms.agent_id}/{run}"
             lines = await sides.other.answer(_as_asked(found[0]), prefix, prompt.number)
             return replace(pair, other=self._outcome(lines)) if lines else None
 
-        for pair in await asyncio.gather(*(renewed(*one) for one in judged.pairs)):
+        for pair in await asyncio.gather(*(renew_pair(*one) for one in judged.pairs)):
             if pair is not None:
                 anew.observe(pair)
         return anew

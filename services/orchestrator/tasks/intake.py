@@ -191,7 +191,7 @@ class Intake:
         body = await self._ledger.admit(work)
         self._arms[work.agent_id].admitted(work)
         self._admitted(work)
-        metrics.admitted(work.agent_id).inc()
+        metrics.counter_of_admitted(work.agent_id).inc()
         failpoint.reach("admitted")
         return body
 

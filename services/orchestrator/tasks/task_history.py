@@ -8,11 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ratchet.bus.topology import RESPONSES
-from ratchet.logs.groups import grouped
+from ratchet.logs.groups import group_by_task
 from ratchet.logs.lessons import teaches_nothing
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
-from ratchet.logs.trajectories import TrajectoryUnreadable, filled
+from ratchet.logs.trajectories import TrajectoryUnreadable, fill_segments
 from schemas.api.tasks import Hop, HopName, LoggedSample, LoggedSegment, LoggedTurn, TaskHistory
 from schemas.messages.base import DecodeError
 from schemas.messages.response import Segment
@@ -42,7 +42,7 @@ def read_history(logs_dir: Path, known: Entry) -> TaskHistory:
 
 def logged_lines(logs_dir: Path, known: Entry) -> list[Interaction]:
     """All of a closed task's, which lie together, save where a kill cut them; where samples came late, these."""
-    groups = grouped(_of_task(logs_dir, known), incomplete=True)
+    groups = group_by_task(_of_task(logs_dir, known), incomplete=True)
     return next((group for group in groups if known.logged == 0 or group[0].sample is not None), [])
 
 
@@ -54,7 +54,7 @@ def _with_trajectories(logs_dir: Path, lines: Sequence[Interaction]) -> tuple[li
         try:
             if size > room:
                 raise TrajectoryUnreadable(line.trajectory.sha256 if line.trajectory else "", TOO_LONG)
-            found.append(filled(logs_dir, line))
+            found.append(fill_segments(logs_dir, line))
             room -= size
         except TrajectoryUnreadable as error:
             found.append(line)

@@ -82,7 +82,7 @@ def teaches(lines: Sequence[Interaction], baseline: Baseline | None = None) -> b
     As the trainer's filters decide where no hyperparameter says otherwise, but for what takes the whole window to know.
     """
     some_scored = any(line.score is not None for line in lines)
-    scored = [(_taught(line), line.program) for line in lines if some_scored and _may_teach(line)]
+    scored = [(_score_that_teaches(line), line.program) for line in lines if some_scored and _may_teach(line)]
     known = [(score, program) for score, program in scored if score is not None]
     scores, programs = [score for score, _ in known], [program for _, program in known]
     return not are_level(scores, programs, baseline or DEFAULT_BASELINE)
@@ -93,7 +93,7 @@ def _may_teach(line: Interaction) -> bool:
     return teaches_nothing(line) is None and (line.score is None or line.finish_reason != "length")
 
 
-def _taught(line: Interaction) -> float | None:
+def _score_that_teaches(line: Interaction) -> float | None:
     if line.score is None and line.score_status == "unscorable" and line.score_reason != NOT_MENTIONED:
         return WORST_SCORE
     return line.score

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ratchet.logs.reader import Line
-from ratchet.logs.seals import NOTHING, extended
+from ratchet.logs.seals import NOTHING, extend_chain
 from schemas.records.adapter_card import DataRange
 
 
@@ -25,7 +25,7 @@ class RangeSums:
             self._start = line.position
         self._sum.update(line.data)
         self._sum.update(b"\n")
-        self._chain = extended(self._chain, [line.data])
+        self._chain = extend_chain(self._chain, [line.data])
         self._end = line.end
 
     def read_ranges(self) -> tuple[DataRange, ...]:

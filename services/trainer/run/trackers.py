@@ -172,12 +172,12 @@ def figures(evaluation: Evaluation, version: VersionResult) -> dict[str, float]:
 def _named_figures(beginning: str, version: VersionResult) -> Iterator[tuple[str, float]]:
     for result in version.results:
         of = beginning if result.family is None else f"{beginning}/{_part(result.family)}"
-        yield from _compared(f"{of}/single", result.single)
-        yield from _compared(f"{of}/best_of_{result.samples}", result.best)
+        yield from _compared_metrics(f"{of}/single", result.single)
+        yield from _compared_metrics(f"{of}/best_of_{result.samples}", result.best)
         yield f"{of}/tasks", float(result.single.difference.tasks)
 
 
-def _compared(of: str, found: Comparison) -> Iterator[tuple[str, float]]:
+def _compared_metrics(of: str, found: Comparison) -> Iterator[tuple[str, float]]:
     intervals: tuple[tuple[str, Interval], ...] = (
         ("before", found.before),
         ("after", found.after),

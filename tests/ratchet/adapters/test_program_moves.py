@@ -335,7 +335,7 @@ def test_an_older_reader_stops_at_the_first_move_that_it_does_not_know(tmp_path:
     known = DecisionLedger(tmp_path).append(Mark(), draft(register("v1.0.1")))
     fields = draft(TryProgram(program="new"), ANN).model_dump(mode="json") | {"schema_version": "decision.v1"}
     fields["move"]["kind"] = "move_of_a_later_version"
-    _, line = hash_chain.chained(known.end.link, json.loads(json.dumps(fields)))
+    _, line = hash_chain.chain_line(known.end.link, json.loads(json.dumps(fields)))
     with DecisionLedger(tmp_path).path.open("ab") as file:
         file.write(line + b"\n")
 

@@ -17,7 +17,7 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signer, Signing
 from ratchet.adapters.verification import verify_registry
-from ratchet.files.hash_chain import Link, canonical, chained
+from ratchet.files.hash_chain import Link, canonical, chain_line
 from ratchet.service.errors import RegistryError
 from schemas.records.decision import DecisionDraft, Freeze, SignWith, Unfreeze
 from schemas.records.registry import Registry
@@ -60,7 +60,7 @@ class House:
                 content = signer.sign(content)
             elif "signature" in fields:
                 content |= {"key": fields["key"], "signature": fields["signature"]}
-            link, line = chained(link, content)
+            link, line = chain_line(link, content)
             written += line + b"\n"
         self.store.ledger.path.write_bytes(written)
         self.store.path.unlink()

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from ratchet.concurrency.gathered import gathered
+from ratchet.concurrency.gathered import in_batches
 from tests.waiting import settled
 
 
@@ -36,7 +36,7 @@ class Source:
 async def test_what_came_meanwhile_comes_at_once_and_the_first_item_is_not_waited_for() -> None:
     source, told = Source(), []
     source.put(1)
-    async with aclosing(gathered(source.items())) as many:
+    async with aclosing(in_batches(source.items())) as many:
         async for items in many:
             told.append(items)
             if len(told) == 1:
@@ -52,7 +52,7 @@ async def test_an_error_comes_behind_all_that_came_before_it() -> None:
     source, told = Source(), []
     source.put(1, 2, ValueError("gone"))
     with pytest.raises(ValueError, match="gone"):
-        async for items in gathered(source.items()):
+        async for items in in_batches(source.items()):
             told += items
 
     assert told == [1, 2] and source.closed
@@ -62,7 +62,7 @@ async def test_closed_or_cancelled_it_closes_the_source() -> None:
     for cancelled in (False, True):
         source = Source()
         source.put(1)
-        many = gathered(source.items())
+        many = in_batches(source.items())
         assert await anext(many) == [1]
         if cancelled:
             waiting = asyncio.ensure_future(anext(many))

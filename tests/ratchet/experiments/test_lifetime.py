@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ratchet.experiments.effect import factor_of, loss_of
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.lifetime import after_replay, alpha_of, limited, limits_left, watch_plan
+from ratchet.experiments.lifetime import after_replay, alpha_of, limit_plan, limits_left, watch_plan
 from schemas.records.evidence import Change, ExperimentPlan, ReplayedEvidence, Verdict
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.experiments.making_experiments import HALF, Traffic, run
@@ -20,7 +20,7 @@ assert LIMITS is not None
 
 def plan(**since_base: float) -> ExperimentPlan:
     at_half = FLEET_S.model_copy(update={"ramp": HALF, "max_units": 3000})
-    return limited(at_half, nth=1, since_base=Change(**since_base))
+    return limit_plan(at_half, nth=1, since_base=Change(**since_base))
 
 
 def test_all_candidates_together_have_twice_the_rate_of_the_first() -> None:
@@ -82,7 +82,7 @@ def test_answers_whose_mean_is_beyond_the_limit_are_not_promoted_however_few_the
 
 def test_a_candidate_as_good_at_half_the_length_is_promoted_where_the_goal_is_cheaper() -> None:
     cheaper = OrchestratorSettings.read(experiment_min_age_s=0.0, promote_goal="cheaper").experiments.canary
-    by = limited(cheaper.model_copy(update={"ramp": HALF, "max_units": 3000}), nth=1, since_base=Change())
+    by = limit_plan(cheaper.model_copy(update={"ramp": HALF, "max_units": 3000}), nth=1, since_base=Change())
 
     half = run(Experiment(by), Traffic(candidate_length=25.0), 3000).decision
     equal = run(Experiment(by), Traffic(), 3000).decision
@@ -96,7 +96,9 @@ def test_a_candidate_as_good_at_half_the_length_is_promoted_where_the_goal_is_ch
 def test_cheaper_candidates_together_lose_no_more_than_the_margin() -> None:
     cheaper = OrchestratorSettings.read(promote_goal="cheaper").experiments.canary
 
-    margins = [limited(cheaper, nth=1, since_base=Change(score=score)).min_gain for score in (0.1, 0.0, -0.01, -0.02)]
+    margins = [
+        limit_plan(cheaper, nth=1, since_base=Change(score=score)).min_gain for score in (0.1, 0.0, -0.01, -0.02)
+    ]
 
     assert margins == pytest.approx([-0.02, -0.02, -0.01, 0.0])
 
@@ -107,7 +109,7 @@ def test_a_primary_below_the_base_must_be_beaten_by_as_much() -> None:
 
 
 def test_the_third_candidate_needs_a_sixth_of_the_errors_and_rolls_back_as_the_first() -> None:
-    third = limited(FLEET_S, nth=3, since_base=Change())
+    third = limit_plan(FLEET_S, nth=3, since_base=Change())
 
     assert third.promote_at == pytest.approx(120)
     assert third.roll_back_at == 25
@@ -141,13 +143,13 @@ def test_a_watch_never_promotes_and_has_the_limits_for_tolerances_beside_the_bas
 def test_a_fleet_without_limits_in_its_plan_experiments_as_before() -> None:
     old = FLEET_S.model_copy(update={"limits": None})
 
-    assert limited(old, nth=5, since_base=Change(length=9.0)) == old
+    assert limit_plan(old, nth=5, since_base=Change(length=9.0)) == old
     evidence = Experiment(old).evidence
     assert (evidence.kept, evidence.change, evidence.harm_refused) == (None, None, None)
 
 
 def test_a_candidate_that_the_replay_proved_better_begins_at_the_top_of_the_ramp() -> None:
-    fleet_s = limited(FLEET_S, nth=3, since_base=Change())
+    fleet_s = limit_plan(FLEET_S, nth=3, since_base=Change())
 
     better = after_replay(fleet_s, ReplayedEvidence(prompts=90, score=25.0, success=3.0), 20.0)
     unproved = after_replay(fleet_s, ReplayedEvidence(prompts=128, score=5.0), 20.0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.logs.best_answer import best, chosen, ends_told, ranked, result_of, votes
+from ratchet.logs.best_answer import best, choose_answer, ends_told, rank_answers, result_of, votes
 from ratchet.logs.votes import meaning
 from schemas.messages.base import Metadata
 from schemas.messages.response import Usage
@@ -85,12 +85,12 @@ def there(lines: list[Row]) -> list[Row]:
 def test_one_of_the_group_is_chosen_and_one_that_is_there_where_any_is(select: str | None, data: st.DataObject) -> None:
     lines = data.draw(groups(select))
 
-    line = chosen(lines)
+    line = choose_answer(lines)
 
     assert line in lines
     assert select is None or line in (there(lines) or lines)
-    assert ranked(lines)[0] is line
-    assert sorted(map(id, ranked(lines))) == sorted(map(id, lines))
+    assert rank_answers(lines)[0] is line
+    assert sorted(map(id, rank_answers(lines))) == sorted(map(id, lines))
 
 
 @settings(max_examples=50)
@@ -99,7 +99,7 @@ def test_nothing_and_best_are_the_highest_score_and_of_equals_the_first_that_was
     bare: list[Row], named: list[Row]
 ) -> None:
     for lines, among in ((bare, bare), (named, there(named) or named)):
-        line = chosen(lines)
+        line = choose_answer(lines)
         scores = [one.score for one in among if one.score is not None]
         assert line.score == max(scores, default=None)
         equals = [one for one in among if one.score == line.score]
@@ -110,7 +110,7 @@ def test_nothing_and_best_are_the_highest_score_and_of_equals_the_first_that_was
 @given(groups("majority"))
 def test_majority_has_the_most_votes_then_the_better_score_then_the_lower_index(lines: list[Row]) -> None:
     voting = [one for one in there(lines) if one.sample_status != "limit" or (one.response or "").strip()]
-    line, among = chosen(lines), voting
+    line, among = choose_answer(lines), voting
     if not voting:
         assert (line, votes(lines, line)) == (best(there(lines) or lines), 0)
         return
@@ -131,7 +131,7 @@ def test_majority_has_the_most_votes_then_the_better_score_then_the_lower_index(
 @settings(max_examples=50)
 @given(groups("judge"))
 def test_the_judges_order_goes_before_scores_and_without_one_scores_choose(lines: list[Row]) -> None:
-    line, among = chosen(lines), there(lines) or lines
+    line, among = choose_answer(lines), there(lines) or lines
 
     places = [one.place for one in among if one.place is not None]
     assert line.place == min(places, default=None)
@@ -141,7 +141,7 @@ def test_the_judges_order_goes_before_scores_and_without_one_scores_choose(lines
 @settings(max_examples=50)
 @given(groups("first-passing"))
 def test_the_first_in_time_that_passes_is_chosen_and_the_best_where_none_does(lines: list[Row]) -> None:
-    line, among = chosen(lines), there(lines) or lines
+    line, among = choose_answer(lines), there(lines) or lines
 
     needed = 1.0 if lines[0].pass_score is None else lines[0].pass_score
     passing = [one for one in among if one.score is not None and one.score >= needed]
@@ -160,7 +160,7 @@ def test_of_a_task_with_a_workspace_the_patch_votes_and_not_what_is_said_of_it()
         for at, (text, patch) in enumerate(zip(texts, patches, strict=True))
     ]
 
-    assert (chosen(lines).sample, votes(lines, lines[2])) == (2, 2)
+    assert (choose_answer(lines).sample, votes(lines, lines[2])) == (2, 2)
 
 
 def line(sample: int, response: str = "a", score: float | None = None, **given: Any) -> Interaction:
@@ -215,8 +215,8 @@ def test_programs_that_crashed_have_no_vote_and_those_that_answer_without_a_mode
     half = Row(7, "5", score=0.0, select="majority", sample_status="limit", usage=ONE)
 
     group = [*crashed, traced, empty, cut, right, half]
-    assert (chosen(group).sample, votes(group, right), votes(group, half), votes(group, traced)) == (6, 1, 1, 0)
-    assert chosen(crashed) is crashed[0] and votes(crashed, crashed[0]) == 0
+    assert (choose_answer(group).sample, votes(group, right), votes(group, half), votes(group, traced)) == (6, 1, 1, 0)
+    assert choose_answer(crashed) is crashed[0] and votes(crashed, crashed[0]) == 0
 
 
 def section(path: str, added: str, *, new: bool = False) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from ratchet.logs.journal import Journal
 from ratchet.logs.reader import BadLine, read_json
-from ratchet.logs.seals import NOTHING, extended, read_seals
+from ratchet.logs.seals import NOTHING, extend_chain, read_seals
 from ratchet.logs.segments import sealed_segments
 
 CHILD = Path(__file__).with_name("journal_child.py")
@@ -57,7 +57,7 @@ def assert_sealed(folder: Path) -> None:
     seals = {(one.start, one.end): one.chain for one in book.seals if one.kind == "seal"}
     for segment in sealed_segments(folder, "log"):
         with segment.open() as content:
-            assert extended(NOTHING, content.read()[:-1].split(b"\n")).hex() == seals[segment.start, segment.end]
+            assert extend_chain(NOTHING, content.read()[:-1].split(b"\n")).hex() == seals[segment.start, segment.end]
 
 
 def reopen(folder: Path) -> None:

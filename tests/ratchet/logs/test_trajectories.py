@@ -17,7 +17,7 @@ from ratchet.logs.trajectories import (
     TrajectoryFolder,
     TrajectoryUnreadable,
     disk_bytes,
-    filled,
+    fill_segments,
     path_of,
     segments_at,
     sum_in,
@@ -57,7 +57,7 @@ def test_a_long_conversation_goes_out_of_its_line_and_comes_back_whole(tmp_path:
     assert (logged.sampled_tokens, logged.trajectory.segments) == (9000, 1)
     decoded = Interaction.decode(logged.encode())
     assert sum_in(logged.encode()) == logged.trajectory.sha256
-    assert filled(tmp_path, decoded).segments == whole.segments
+    assert fill_segments(tmp_path, decoded).segments == whole.segments
     (row,) = segments_at(tmp_path, ReferenceRow(logged.trajectory.sha256, logged.trajectory.size))
     assert (row.completion_ids, row.spans) == (list(range(9000)), [(0, 9000)])
     assert 0 < disk_bytes(tmp_path) < logged.trajectory.size
@@ -125,7 +125,7 @@ def test_what_is_missing_damaged_or_hostile_is_said_and_costs_no_memory(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     with pytest.raises(TrajectoryUnreadable, match="can't be read") as error:
-        filled(tmp_path, logged)
+        fill_segments(tmp_path, logged)
 
     assert error.value.missing == (harm is Path.unlink)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.programs.shipped.aider import MOST_BYTES, forget, given, kept, make_repository
+from ratchet.programs.shipped.aider import MOST_BYTES, choose_files, files_of_aider, forget, make_repository
 
 
 @pytest.fixture
@@ -33,19 +33,19 @@ FILES = ["logo.png", "shop/price.py", "tests/test_price.py"]
 def test_aider_is_given_the_files_that_the_task_names_else_all_that_are_text(
     task: str, files: list[str], workspace: Path
 ) -> None:
-    assert given(FILES, task) == files
+    assert choose_files(FILES, task) == files
 
 
 def test_a_large_workspace_is_left_to_its_own_map(workspace: Path) -> None:
     (workspace / "large.txt").write_text("x" * MOST_BYTES)
 
-    assert given([*FILES, "large.txt"], "Something is wrong.") == []
-    assert given([*FILES, "large.txt"], "See large.txt") == ["large.txt"]
+    assert choose_files([*FILES, "large.txt"], "Something is wrong.") == []
+    assert choose_files([*FILES, "large.txt"], "See large.txt") == ["large.txt"]
 
 
 def test_what_aider_keeps_is_removed_and_the_projects_settings_for_it_stay(workspace: Path) -> None:
     (workspace / ".aider.conf.yml").write_text("map-tokens: 0")
-    before = kept()
+    before = files_of_aider()
     (workspace / ".aider.tags.cache.v4").mkdir()
     (workspace / ".aider.model.settings.yml").write_text("")
 

@@ -17,7 +17,7 @@ from ratchet.bus.dead_letters.letter import dead_letter
 from ratchet.bus.dead_letters.listing import listing
 from ratchet.bus.dead_letters.selection import Selection
 from ratchet.bus.topology import UNROUTABLE, fleet_topology
-from services.cli.dead_letters import meant
+from services.cli.dead_letters import describe_selection
 from tests.acceptance.ratchet_command import ForkedRatchet
 
 pytestmark = pytest.mark.broker
@@ -114,5 +114,5 @@ def test_a_look_that_was_cut_short_says_at_least() -> None:
     letter = dead_letter(Properties(headers={"x-ratchet-reason": "a typo"}), b"", "")
     typos = Selection(matching="TYPO")
 
-    assert meant(listing([letter], 1, 0.0), typos, "dead letter") == "1 dead letter"
-    assert meant(listing([letter] * 2, 3, 0.0), typos, "dead letter") == "at least 2 dead letters"
+    assert describe_selection(listing([letter], 1, 0.0), typos, "dead letter") == "1 dead letter"
+    assert describe_selection(listing([letter] * 2, 3, 0.0), typos, "dead letter") == "at least 2 dead letters"

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ratchet.adapters.decisions import DecisionLedger
 from ratchet.adapters.registry import RegistryStore
-from ratchet.experiments.records import ExperimentRecord, chosen, experiments
+from ratchet.experiments.records import ExperimentRecord, choose_record, experiments
 from ratchet.experiments.view import view_of
 from ratchet.service.errors import NotFound
 from schemas.records.decision import Conclude, Promote, RollBack, StartExperiment
@@ -215,10 +215,10 @@ def test_an_experiment_of_another_version_of_ratchet_is_shown_without_a_picture(
 def test_the_running_one_is_chosen_else_the_newest_of_the_agent(loop: WholeLoop) -> None:
     listed = records(loop.folder)
 
-    assert chosen(listed, None, None) is listed[2]
-    assert chosen(listed[:2], None, "small") is listed[1]
+    assert choose_record(listed, None, None) is listed[2]
+    assert choose_record(listed[:2], None, "small") is listed[1]
     with pytest.raises(NotFound, match="agent other has no experiment yet"):
-        chosen(listed, None, "other")
+        choose_record(listed, None, "other")
 
 
 def test_without_an_id_the_one_that_promoted_is_shown_before_a_watch(tmp_path: Path) -> None:
@@ -232,13 +232,13 @@ def test_without_an_id_the_one_that_promoted_is_shown_before_a_watch(tmp_path: P
     ):
         decided(store, move)
         if isinstance(move, StartExperiment | Promote | Conclude):
-            kinds.append(chosen(records_of(store), None, None).experiment_id)
+            kinds.append(choose_record(records_of(store), None, None).experiment_id)
 
     assert kinds == ["canary-v1.0.1"] * 3 + ["canary-v1.0.2"] * 2
 
     # and one that found harm is shown as what ended last
     decided(store, RollBack(version="v1.0.1"))
-    assert chosen(records_of(store), None, None).experiment_id == "watch-v1.0.1"
+    assert choose_record(records_of(store), None, None).experiment_id == "watch-v1.0.1"
 
 
 def records_of(store: RegistryStore) -> list[ExperimentRecord]:

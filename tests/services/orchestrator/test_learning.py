@@ -14,8 +14,8 @@ from prometheus_client import REGISTRY
 
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.experiments.replay import plan_of, replayed
-from ratchet.files.folder_lock import locked
+from ratchet.experiments.replay import plan_of, replay_experiment
+from ratchet.files.folder_lock import lock_folder
 from schemas import Result, Task, TrainRequest
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.task import AnswerFormat
@@ -138,7 +138,7 @@ async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path
         house.submitted = 0
         running = house.adapters.experiment
         assert running is not None
-        assert replayed(running, tmp_path).decision == before
+        assert replay_experiment(running, tmp_path).decision == before
 
 
 async def test_an_experiment_whose_log_is_gone_is_aborted_and_the_fleet_goes_on(
@@ -426,7 +426,7 @@ async def test_no_training_is_asked_for_while_what_came_of_the_last_one_is_being
         request = TrainRequest.decode(house.bus.deliveries_published("training")[0].body)
         version = published(tmp_path / "adapters", AGENT, seed=1).name
 
-        with locked(tmp_path / "adapters"):
+        with lock_folder(tmp_path / "adapters"):
             await house.told_of(version, request_id=request.request_id)
             await settled(0.5)
         await house.reach(version, "validated", "canary")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.programs.images.archive import opened
+from ratchet.programs.images.archive import open_image
 from ratchet.programs.images.layers import lay
 from tests.images import docker_save, file, folder, link, with_bash
 from tests.passable import passable_folder
@@ -39,7 +39,7 @@ def root() -> Iterator[Path]:
     with passable_folder() as place:
         docker_save(place / "it.tar", layers)
         (place / "root").mkdir(mode=0o755)
-        with opened(place / "it.tar") as archive:
+        with open_image(place / "it.tar") as archive:
             lay(archive, place / "root", 10**9)
         yield place / "root"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.files.hash_chain import Link, chained
+from ratchet.files.hash_chain import Link, chain_line
 from ratchet.service.errors import JournalError
 from ratchet.tools.audit import ToolAudit, verify
 from tests.workbench.tools.world import World, lines_of
@@ -249,7 +249,7 @@ def rechained(lines: list[bytes]) -> list[bytes]:
     link, made = Link(), []
     for line in lines:
         fields = json.loads(line.replace(b"a.txt", b"b.txt"))
-        link, new = chained(link, {name: value for name, value in fields.items() if name not in ("sha256",)})
+        link, new = chain_line(link, {name: value for name, value in fields.items() if name not in ("sha256",)})
         made.append(new)
     return made
 

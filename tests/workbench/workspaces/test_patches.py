@@ -13,8 +13,8 @@ from workbench.sandbox.job import End, Job, Result, TreeFile
 from workbench.sandbox.sandbox import Sandbox
 from workbench.trees import Tree
 from workbench.workspaces.errors import PatchRefused
-from workbench.workspaces.git_jobs import quoted
-from workbench.workspaces.patching import MOST_CHARS, MOST_TOLD, Changes, changes, that_fit, told
+from workbench.workspaces.git_jobs import quote_path
+from workbench.workspaces.patching import MOST_CHARS, MOST_TOLD, Changes, changes, shorten_reasons, that_fit
 from workbench.workspaces.workspaces import Workspaces
 
 LATIN = "naïve\n".encode("latin-1")
@@ -114,11 +114,11 @@ def test_what_is_not_known_to_be_gone_is_as_it_was() -> None:
 def test_what_is_told_is_bounded_however_much_was_left() -> None:
     left = {f"{number:05}{'p' * 4000}": "it is a link" for number in range(20_000)} | {".": "too many"}
 
-    found = told(left)
+    found = shorten_reasons(left)
 
     assert (len(found), found["."], found["…"]) == (MOST_TOLD + 1, "too many", "19,901 more")
     assert max(map(len, found)) == MOST_CHARS + 1
-    assert told({"a": "it is a link"}) == {"a": "it is a link"}
+    assert shorten_reasons({"a": "it is a link"}) == {"a": "it is a link"}
 
 
 def test_links_and_what_tools_make_are_left_out_and_said() -> None:
@@ -150,7 +150,7 @@ async def test_what_git_takes_for_its_own_folder_spoils_no_patch(workspaces: Wor
 
 
 def test_odd_names_are_quoted_as_git_does() -> None:
-    assert quoted('a\n"\\\udcffé') == b'"a\\012\\"\\\\\\377\\303\\251"'
+    assert quote_path('a\n"\\\udcffé') == b'"a\\012\\"\\\\\\377\\303\\251"'
 
 
 NEW = (

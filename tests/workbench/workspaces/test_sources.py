@@ -17,7 +17,7 @@ from schemas.messages.workspace import ArchiveSource, GitSource, Workspace
 from tests.workbench.workspaces.conftest import Make, Server, git, plain
 from workbench.sandbox.job import TreeFile
 from workbench.trees import Bounds, Tree
-from workbench.workspaces.archive import unpacked
+from workbench.workspaces.archive import unpack_archive
 from workbench.workspaces.cache import TreeCache
 from workbench.workspaces.errors import WorkspaceError, WorkspaceUnavailable
 from workbench.workspaces.urls import check_url
@@ -217,10 +217,10 @@ def test_archives_are_unpacked_with_their_links_inside() -> None:
     )
     of_zip = zipped(("a/", b"", 0), ("a/run", b"x", 0o100755), ("a/link", b"run", stat.S_IFLNK | 0o777))
 
-    assert dict(unpacked(of_tar, BOUNDS).files) == wanted
-    assert dict(unpacked(of_zip, BOUNDS).files) == {path: wanted[path] for path in ("a/run", "a/link")}
+    assert dict(unpack_archive(of_tar, BOUNDS).files) == wanted
+    assert dict(unpack_archive(of_zip, BOUNDS).files) == {path: wanted[path] for path in ("a/run", "a/link")}
     hard = tar(("a", b"x", {}), ("b", None, {"type": tarfile.LNKTYPE, "linkname": "a"}))
-    assert unpacked(hard, BOUNDS).files["b"] == TreeFile(b"x")
+    assert unpack_archive(hard, BOUNDS).files["b"] == TreeFile(b"x")
 
 
 def _sparse() -> bytes:
@@ -266,7 +266,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_is_refused_whole(name: str) -> None:
     with pytest.raises(WorkspaceError):
-        unpacked(HOSTILE[name](), BOUNDS)
+        unpack_archive(HOSTILE[name](), BOUNDS)
 
 
 async def test_an_archive_is_what_its_sum_says(make: Make, server: Server) -> None:

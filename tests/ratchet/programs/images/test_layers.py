@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.programs.images.archive import BadImage, opened
+from ratchet.programs.images.archive import BadImage, open_image
 from ratchet.programs.images.layers import lay
 from tests.images import Entry, docker_save, entry, file, folder, hard_link, layer, link, listed, oci
 
@@ -20,7 +20,7 @@ ROOM = 10_000_000
 
 def laid(path: Path, root: Path, room: int = ROOM) -> set[str]:
     root.mkdir()
-    with opened(path) as archive:
+    with open_image(path) as archive:
         lay(archive, root, room)
     return listed(root)
 
@@ -143,7 +143,7 @@ def test_a_small_file_does_not_become_a_large_folder_or_a_large_memory(tmp_path:
 def test_what_is_no_image_is_said(contents: dict[str, bytes], said: str, tmp_path: Path) -> None:
     (tmp_path / "it.tar").write_bytes(layer(*(file(name, content) for name, content in contents.items())))
 
-    with pytest.raises(BadImage, match=said), opened(tmp_path / "it.tar"):
+    with pytest.raises(BadImage, match=said), open_image(tmp_path / "it.tar"):
         raise AssertionError
 
 
@@ -152,5 +152,5 @@ def test_several_images_and_a_packed_file_are_said(tmp_path: Path) -> None:
     (tmp_path / "packed.tar.gz").write_bytes(gzip.compress((tmp_path / "two.tar").read_bytes()))
 
     for name, said in (("two.tar", "holds 2 images: save one"), ("packed.tar.gz", "gunzip it")):
-        with pytest.raises(BadImage, match=said), opened(tmp_path / name):
+        with pytest.raises(BadImage, match=said), open_image(tmp_path / name):
             raise AssertionError

@@ -10,7 +10,7 @@ from typing import Any
 
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, REWARDS
-from ratchet.experiments.replay import replayed
+from ratchet.experiments.replay import replay_experiment
 from ratchet.logs.names import AUDITS as AUDIT_LOG
 from ratchet.logs.reader import read
 from schemas import Response, Reward, Task, Work
@@ -85,7 +85,7 @@ async def test_what_only_the_judge_likes_is_rolled_back_by_the_auditor(tmp_path:
 
         assert any(seen in decision.reason for seen in ("the auditor's score", "what users are served"))
         assert running is not None
-        again = replayed(running, tmp_path).final
+        again = replay_experiment(running, tmp_path).final
         assert again is not None
         assert again.model_dump(mode="json") == decision.evidence
 
@@ -206,7 +206,7 @@ async def test_a_promotion_by_second_verdicts_is_replayed_bit_for_bit(tmp_path: 
         decision = next(d for d, _ in fleet.store.ledger.read() if d.move.kind == "promote")
 
         assert running is not None
-        again = replayed(running, tmp_path).final
+        again = replay_experiment(running, tmp_path).final
         assert again is not None
         assert again.model_dump(mode="json") == decision.evidence
         assert again.evidence.served_units == again.evidence.units

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.logs.best_answer import result_of
-from ratchet.logs.groups import grouped
+from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import AUDITS, INTERACTIONS, active_path
 from ratchet.logs.reader import read
 from schemas import Task
@@ -38,7 +38,7 @@ async def test_at_the_start_the_big_model_answers_all_and_the_small_one_beside_i
     of_big = [line for line in lines if line.agent_id == "big"]
     assert len(of_big) == 5, "an agent of its own, with its cost"
     assert all(line.usage is not None for line in of_big)
-    assert {result_of(list(group)) for group in grouped(iter(of_small))} == set(results), "a function of the log"
+    assert {result_of(list(group)) for group in group_by_task(iter(of_small))} == set(results), "a function of the log"
 
 
 async def test_the_share_rises_by_proof_and_the_log_alone_tells_the_decision_again(tmp_path: Path) -> None:

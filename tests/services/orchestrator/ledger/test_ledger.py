@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.logs.best_answer import best, chosen, result_of
+from ratchet.logs.best_answer import best, choose_answer, result_of
 from ratchet.logs.names import INTERACTIONS, PROMISES, TASK_INDEX, task_indexes
 from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import ScoredAnswerRow
@@ -195,7 +195,7 @@ def chosen_by_each_reader(folder: Path, ledger: Ledger, task_id: str) -> dict[st
         "an index built again": Result.decode(known.result).sample,
         "ratchet result": shown.chosen.sample,
         "a chat that is asked again": chat.samples[0],
-        "ratchet report": chosen([row for row in rows if row.task_id == task_id]).sample,
+        "ratchet report": choose_answer([row for row in rows if row.task_id == task_id]).sample,
         "ratchet demo": best(line.row for line in shown.lines).sample,
     }
 

@@ -12,7 +12,7 @@ import pytest
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.segments import read_start_offsets
-from ratchet.logs.trajectories import FOLDER, UNLOGGED, disk_bytes, filled
+from ratchet.logs.trajectories import FOLDER, UNLOGGED, disk_bytes, fill_segments
 from schemas.messages.response import Sample, Segment
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.ledger import Ledger
@@ -50,7 +50,7 @@ def check(folder: Path) -> None:
     """Each line has its trajectory, whole, and each trajectory its line."""
     logged = lines(folder)
     assert names(folder) == {line.trajectory.sha256 for line in logged if line.trajectory}
-    assert all((filled(folder, line).sampled_tokens or 0) == TOKENS for line in logged if line.trajectory)
+    assert all((fill_segments(folder, line).sampled_tokens or 0) == TOKENS for line in logged if line.trajectory)
 
 
 @pytest.mark.parametrize("step", ["trajectory-written:2", "fsynced:4", "trajectory-logged:2"])
@@ -61,7 +61,7 @@ async def test_killed_around_a_line_it_has_its_trajectory_and_no_other_is_left(t
     assert child.code == -signal.SIGKILL, child.err
     before = names(tmp_path)
     assert len(before) == 4 and len(names(tmp_path, UNLOGGED)) == 2
-    assert all(filled(tmp_path, line).segments for line in lines(tmp_path))
+    assert all(fill_segments(tmp_path, line).segments for line in lines(tmp_path))
 
     # when another takes over
     ledger = await opened(tmp_path)
@@ -114,7 +114,7 @@ async def test_killed_while_it_removes_the_next_turn_leaves_no_trajectory_withou
     keep = disk_bytes(tmp_path) // 2
     child = await asyncio.to_thread(prune_until, f"{step}:4", tmp_path, keep)
     assert child.code == -signal.SIGKILL, child.err
-    assert all(filled(tmp_path, line).segments for line in lines(tmp_path))
+    assert all(fill_segments(tmp_path, line).segments for line in lines(tmp_path))
 
     prune(tmp_path, keep)
 
