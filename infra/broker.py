@@ -70,7 +70,12 @@ class Accounts:
 def users(settings: StackSettings) -> tuple[Account, ...]:
     """Those of the fleet's own table, and one for KEDA, which sees the depths of queues and does nothing else."""
     agents = tuple(agent.id for agent in settings.agents)
-    queues = fleet_topology(agents, external_scorer=settings.external_scorer, auditor=settings.auditor is not None)
+    queues = fleet_topology(
+        agents,
+        external_scorer=settings.external_scorer,
+        auditor=settings.auditor is not None,
+        programs=settings.runner is not None,
+    )
     scaler = Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",))
     return (*accounts(queues, agents, runner=settings.runner is not None), scaler)
 

@@ -4,6 +4,7 @@ from schemas.messages.adapter_event import AdapterEvent
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.agent_rewards import AgentRewards
+from schemas.messages.approval_request import ApprovalRequest
 from schemas.messages.base import DecodeError, Message
 from schemas.messages.feedback import Feedback, LoggedFeedback
 from schemas.messages.response import Response
@@ -15,6 +16,7 @@ from schemas.messages.task_cancelled import TaskCancelled
 from schemas.messages.train_request import TrainRequest
 from schemas.messages.work import Work
 from schemas.records.adapter_card import AdapterCard, AdapterManifest
+from schemas.records.approval import LoggedApproval
 from schemas.records.audit import AuditedTask
 from schemas.records.decision import Decision
 from schemas.records.interaction import Interaction
@@ -33,6 +35,7 @@ MESSAGES: tuple[type[Message], ...] = (
     AdapterReport,
     AgentRewards,
     RunnerRollouts,
+    ApprovalRequest,
     TaskCancelled,
     Feedback,
 )
@@ -40,6 +43,7 @@ RECORDS: tuple[type[Message], ...] = (
     Interaction,
     AuditedTask,
     LoggedLabel,
+    LoggedApproval,
     LoggedFeedback,
     AdapterCard,
     AdapterManifest,

@@ -1,6 +1,7 @@
 """`python -m bench.rollouts`: what a rollout of a program costs over a bare process, what eight at once cost each
 other, and what a bad neighbour costs.
 
+`--kills --people`: 200 rollouts that ask a person three times each, while runner, orchestrator and broker are killed.
 `--kills`: 200 tasks of 8 rollouts each, while whatever takes part in them is killed at every step; then the books. Exit
 code 0 only if nothing was lost, scored twice or taught that has no score, and nothing is left on the machine. A Ctrl-C,
 or SIGTERM, ends it early: no more is asked or killed, what is in flight is settled, and all is checked of what there
@@ -35,6 +36,7 @@ def options() -> argparse.Namespace:
         prog="python -m bench.rollouts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kills", action="store_true", help="kill -9 at every step, in place of the figures")
+    parser.add_argument("--people", action="store_true", help="with --kills: rollouts that ask a person three times")
     parser.add_argument("--tasks", type=int, default=TASKS, help=f"with --kills: of {SAMPLES} rollouts each ({TASKS})")
     parser.add_argument("--seed", type=int, default=None, help="of the draws; printed, random if not given")
     parser.add_argument("--rounds", type=int, default=3, help="rounds; medians over them are printed (3)")
@@ -79,13 +81,31 @@ def under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
+def people_under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    from bench.rollouts.kills import Plan, left_behind
+    from bench.rollouts.left_behind import adopt_orphans
+    from bench.rollouts.people import STRIKES, measure
+    from tests.acceptance.brokers import mortal_broker
+
+    adopt_orphans()
+    plan = Plan(given.tasks, 1, given.seed, strikes=STRIKES)
+    with early_end() as end, mortal_broker(folder / "broker") as broker:
+        books, rig = asyncio.run(measure(broker, folder, plan, end))
+    strikes = {name: count for name, count in sorted(rig.struck.items()) if " " in name}
+    left = [f"left behind: {one}" for one in left_behind(rig, folder)]
+    found = {"machine": machine(), "seed": given.seed, "strikes": strikes, **vars(books)}
+    return found | {"complaints": books.complaints + left}
+
+
 def main() -> int:
     given = options()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%T")
     for client in CLIENTS:
         logging.getLogger(client).setLevel(logging.CRITICAL)
     with passable(given.folder) as folder:
-        if given.kills:
+        if given.kills and given.people:
+            found = people_under_kills(given, folder)
+        elif given.kills:
             found = under_kills(given, folder)
         else:
             from bench.rollouts.figures import measured

@@ -134,7 +134,7 @@ class _Rules:
         """Takes the tasks of the agents, answers in their place, and tells of what it runs; hears which of the tasks
         were cancelled, and nothing else."""
         agents = tuple(agents)
-        roles = {*(f"agent {agent_id}" for agent_id in agents), "agents", "all services"}
+        roles = {*(f"agent {agent_id}" for agent_id in agents), "agents", "runner", "all services"}
         own = self._worker("runner", roles, writes=(BROADCAST_EXCHANGE,), reads=(BROADCAST_EXCHANGE,))
         heard = self._one_of(tuple(cancellations_topic(agent_id) for agent_id in agents))
         broadcast = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((ROLLOUTS_TOPIC,)), heard)

@@ -14,10 +14,12 @@ AUDITS = "auditor_scores"
 """Second verdicts, of the auditor or of the scorer asked once more; no training reads them."""
 LABELS = "labels"
 """Labels: what people said of answers they were shown, to know the judge by; no training and no experiment reads it."""
+APPROVALS = "approvals"
+"""Questions of rollouts to people, and their answers; no training and no experiment reads it."""
 PROMISES = "promises"
 """Promises, which no other log has: who else waits for a task, and Responses kept for an external scorer."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
-LEADERS_LOGS = (*TASK_LOGS, FEEDBACK, AUDITS, LABELS, PROMISES)
+LEADERS_LOGS = (*TASK_LOGS, FEEDBACK, AUDITS, LABELS, APPROVALS, PROMISES)
 """Those that the folder's leader writes, and nobody else: its epoch stands in every line."""
 
 TASK_INDEX = "index.sqlite"

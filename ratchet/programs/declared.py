@@ -125,6 +125,11 @@ class Program(_Declared):
     )
     data: dict[str, str] = Field(default_factory=dict, description="Texts that it sees as files, by their path.")
     limits: ProgramLimits = ProgramLimits()
+    approval: Literal["before-finish", "on-change", "never"] = Field(
+        "never",
+        description="Whether a person has to approve a result before it is scored: each, or those that changed the "
+        "workspace. A program may ask people besides.",
+    )
 
     @field_validator("environment")
     @classmethod
@@ -341,7 +346,7 @@ def _read(file: Path, agents: tuple[str, ...] | None) -> _File:
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{file} is no TOML: {error}") from None
     except ValidationError as error:
-        raise SettingsError(f"{file}: {_faults(error)}") from None
+        raise SettingsError(f"{file}: {faults(error)}") from None
     named = {*read.agents, *(one for agent in read.agents.values() for one in agent.roles.values())}
     if agents is not None and (strange := sorted(named - set(agents))):
         raise SettingsError(
@@ -350,7 +355,8 @@ def _read(file: Path, agents: tuple[str, ...] | None) -> _File:
     return read
 
 
-def _faults(error: ValidationError) -> str:
+def faults(error: ValidationError) -> str:
+    """Return what is wrong with a declaration, each field with its fault."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in faults[:5])
 
@@ -363,7 +369,7 @@ def _installed(name: str, file: Path | str, beside: Collection[str] = ()) -> Pro
         declared = INSTALLED.load(name)()
         return declared if isinstance(declared, Program) else Program.model_validate(declared)
     except ValidationError as error:
-        raise SettingsError(f"the installed program {name}: {_faults(error)}") from None
+        raise SettingsError(f"the installed program {name}: {faults(error)}") from None
     except (ImportError, AttributeError, TypeError) as error:
         raise SettingsError(f"the installed program {name} can't be loaded: {error}") from error
 

@@ -1,5 +1,5 @@
-"""The recorder over HTTP: OpenAI's chat completions, responses and models, Anthropic's messages; a key that dies with
-its rollout.
+"""The recorder over HTTP: OpenAI's chat completions, responses and models, Anthropic's messages; questions to a
+person, and what calls of tools brought; a key that dies with its rollout.
 
 A client is told what is not honoured, in its own error shape. Sampling is the rollout's: temperature, top_p, penalties
 and seed are taken and have no effect. A connection that closes ends the generation.
@@ -14,9 +14,11 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import uvicorn
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -32,10 +34,16 @@ from ratchet.dialects.kept_turns import Naming
 from ratchet.dialects.messages import MESSAGES
 from ratchet.dialects.responses import RESPONSES
 from ratchet.openai.errors import error_object
+from ratchet.rollouts.kept_steps import ToolCalled, tool_key
 from ratchet.rollouts.rollout import Answer, RecordedRollout
+from schemas.messages.base import explain
 
 DIALECTS = (CHAT, RESPONSES, MESSAGES)
 COUNT = "/v1/messages/count_tokens"
+ASK_PERSON, TOOL_CALLS = "/v1/ask_person", "/v1/tool_calls"
+MOST_CHANGES = 32 * 1024 * 1024
+"""Bytes of what one call of a tool answered and changed. A rollout with one that has more is not run again from its
+steps."""
 
 MOST_BODY = 64 * 1024 * 1024
 SMALL_BODY = 4096
@@ -104,6 +112,9 @@ class Recorder:
             # Vercel's createAnthropic() takes ANTHROPIC_BASE_URL to end in /v1
             Route(MESSAGES.path.removeprefix("/v1"), self._authorised(_answerer(MESSAGES)), methods=["POST"]),
             Route(COUNT.removeprefix("/v1"), self._authorised(count_tokens), methods=["POST"]),
+            Route(ASK_PERSON, self._authorised(ask_person), methods=["POST"]),
+            Route(TOOL_CALLS, self._authorised(begin_tool_call), methods=["POST"]),
+            Route(f"{TOOL_CALLS}/{{key}}", self._authorised(end_tool_call), methods=["POST"]),
             Route("/v1/models", self._authorised(list_models)),
             Route("/v1/models/{model}", self._authorised(show_model)),
         ]
@@ -181,6 +192,63 @@ async def count_tokens(request: Request, rollout: RecordedRollout) -> Response:
     return JSONResponse({"input_tokens": await rollout.for_role(body.get("model")).prompt_tokens(asked)})
 
 
+class _Question(BaseModel):
+    """`options`: answers to choose from, if there are such."""
+
+    question: str = Field(min_length=1, max_length=8000)
+    options: tuple[Annotated[str, StringConstraints(max_length=500)], ...] = Field((), max_length=16)
+
+
+async def ask_person(request: Request, rollout: RecordedRollout) -> Response:
+    """Answer with a person's decision and text. Where they are to be waited for, the program ends unanswered."""
+    try:
+        asked = _Question.model_validate_json(await _bytes(request, SMALL_BODY * 4))
+    except ValidationError as error:
+        said = explain("the question", error)
+        raise Refused(400, f"{said}: send {{question, options}}", param="question") from None
+    answer = await rollout.ask_person(asked.question, asked.options)
+    while answer is None:
+        if (await request.receive())["type"] == "http.disconnect":
+            raise Refused(499, GONE)
+    return JSONResponse({"decision": answer.decision, "text": answer.text})
+
+
+async def begin_tool_call(request: Request, rollout: RecordedRollout) -> Response:
+    """Answer with what a call of a tool brought before, or with the name under which its answer is to be kept."""
+    async with rollout.reading:
+        key = tool_key(await _bytes(request))
+    kept = await rollout.take_tool_call(key)
+    if kept is None:
+        return JSONResponse({"call": key})
+    return JSONResponse({"answer": kept.answer, "changes": kept.changes})
+
+
+async def end_tool_call(request: Request, rollout: RecordedRollout) -> Response:
+    """Keep what a call of a tool brought."""
+    steps = rollout.steps
+    if steps is None:
+        raise Refused(404, "nothing is kept here of calls of tools")
+    try:
+        async with rollout.reading:
+            raw = await _bytes(request, MOST_CHANGES)
+            kept = await off_loop(lambda: _ended_call.decode(raw), is_large=len(raw) > SMALL_BODY)
+            steps.add(ToolCalled(request.path_params["key"], kept.answer, kept.changes))
+    except Refused as error:
+        steps.stop_keeping(str(error))
+        raise
+    except msgspec.DecodeError as error:
+        raise Refused(400, f"send {{answer, changes}}: {error}") from None
+    return JSONResponse({})
+
+
+class _EndedCall(msgspec.Struct):
+    answer: dict[str, Any]
+    changes: dict[str, Any]
+
+
+_ended_call = msgspec.json.Decoder(_EndedCall)
+
+
 async def _read(
     request: Request,
     rollout: RecordedRollout,
@@ -203,13 +271,14 @@ async def _read(
         return await off_loop(parse, is_large=is_large)
 
 
-async def _bytes(request: Request) -> bytes:
-    """Read the body. Raises Refused."""
+async def _bytes(request: Request, most: int | None = None) -> bytes:
+    """Read the body, of at most so many bytes; as many as a request of the model may have if None. Raises Refused."""
     if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
         raise Refused(
             415, f"a body in {encoding[:32]!r} is not unpacked: send it uncompressed", param="content-encoding"
         )
-    had, most = bytearray(), request.app.state.most_body
+    had = bytearray()
+    most = request.app.state.most_body if most is None else most
     try:
         async for part in request.stream():
             had += part
@@ -260,7 +329,9 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    there = "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens and /v1/models"
+    there = (
+        "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens, /v1/models and /v1/ask_person"
+    )
     said = f"there is no {request.method} {request.url.path} here; there are {there}"
     return JSONResponse(_object(request, error_object(error.status_code, said)), status_code=error.status_code)
 

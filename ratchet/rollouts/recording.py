@@ -17,6 +17,7 @@ import httpx
 
 from ratchet.conversation.segments import sample_of
 from ratchet.rollouts.agent import AgentTokens, Model
+from ratchet.rollouts.kept_steps import KeptSteps
 from ratchet.rollouts.rollout import Budget, RecordedRollout
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
@@ -65,6 +66,8 @@ class RolloutOrder:
     start: Start
     seconds: float
     budget: Budget = field(default_factory=Budget)
+    steps: KeptSteps | None = None
+    """Its steps, which are kept, and answered from if they are there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,31 +113,39 @@ class Rollouts:
 
     async def run(self, order: RolloutOrder) -> Sample:
         """Return what came of it. A fault of the program ends one rollout; a fault of ours makes it `lost`."""
-        rollout = rollout_of(order.work, order.number, order.model, self._http, order.budget)
+        rollout = rollout_of(order.work, order.number, order.model, self._http, order.budget, order.steps)
         underway = Underway(order, rollout)
         self.underway[underway] = None
         try:
             sample, says = await record(rollout, order.name, order.start)
         finally:
             del self.underway[underway]
+        state: RolloutState = sample.status or "finished"
+        if order.steps is not None and order.steps.waits is not None:
+            state, says = "waiting", f"it waits for a person: {one_line(order.steps.waits.question, SAID_CHARS)}"
         tell = log.warning if sample.status == "lost" else log.info
         usage = sample.usage
         tell(
             "rollout-ended",
-            f"sample {order.number} by {order.name}: {sample.status}: {says}",
+            f"sample {order.number} by {order.name}: {state}: {says}",
             sample=order.number,
             program=order.name,
-            status=sample.status,
+            status=state,
             seconds=round(time.monotonic() - underway.began, 3),
             calls=usage.calls if usage else 0,
             tokens=usage.sampled_tokens if usage else 0,
         )
-        self._note_end(underway.progress(sample.status or "finished", says or None))
+        self._note_end(underway.progress(state, says or None))
         return sample
 
 
 def rollout_of(
-    work: Work, number: int, model: Model, http: httpx.AsyncClient, budget: Budget | None = None
+    work: Work,
+    number: int,
+    model: Model,
+    http: httpx.AsyncClient,
+    budget: Budget | None = None,
+    steps: KeptSteps | None = None,
 ) -> RecordedRollout:
     """Return the record of a rollout, whose calls just the adapter and the sampling of its Work answer; of a program
     with roles, the adapters."""
@@ -162,6 +173,7 @@ def rollout_of(
             role=role,
             version=arm.adapter_version,
             first=first,
+            steps=steps,
         )
 
     rollout = begin(model, work.arm, work.agent_id, own, None)

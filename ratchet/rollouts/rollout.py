@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -21,6 +20,7 @@ from ratchet.dialects.kept_turns import KeptTurns
 from ratchet.grammars.grammar import grammar_for
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.rollouts.engine import Token, TokenEngine
+from ratchet.rollouts.kept_steps import Answered, Diverged, KeptSteps, NotKept, Sampled, ToolCalled, key_of
 from ratchet.rollouts.parsing import Parser, PlainParser, parser_for
 from ratchet.service.errors import EngineError
 from schemas.messages.grammar import Grammar
@@ -58,7 +58,7 @@ class Budget:
         """Raises BudgetSpent."""
         if self._calls_left == 0:
             self.end(f"it called the model more than {self._calls:,} times")
-        self._check_open()
+        self.check_open()
         if self._calls_left is not None:
             self._calls_left -= 1
 
@@ -66,11 +66,12 @@ class Budget:
         """Count one count of a prompt's tokens, which asks the model nothing and takes time. Raises BudgetSpent."""
         if self._counts_left == 0:
             raise BudgetSpent(f"this rollout counted tokens {COUNTS_OF_A_CALL} times for each call that it may make")
-        self._check_open()
+        self.check_open()
         if self._counts_left is not None:
             self._counts_left -= 1
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises BudgetSpent once it is over."""
         if self.says is not None:
             raise BudgetSpent(f"this rollout is over: {self.says}")
 
@@ -113,6 +114,10 @@ class Answer:
     finish: FinishReason | None = None
     stopped_at: str | None = None
     failed: bool = False
+    key: str = ""
+    """The sum of what was asked, by which the rollout's steps know it."""
+    kept: Sampled | None = None
+    """The step that it comes from, where it was sampled before."""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
@@ -148,11 +153,12 @@ class RecordedRollout:
         role: str | None = None,
         version: str = BASE_VERSION,
         first: RecordedRollout | None = None,
+        steps: KeptSteps | None = None,
     ) -> None:
-        """`role` and `version`: whose calls these are, of a program with roles. `first`: the record of its first role,
-        whose partner this one is. `parser`: the template's if absent. `model`: what clients are told, whatever they ask
-        for. `sampling`: the Work's; what a client asks for besides is kept in `overruled`, the first values of each
-        parameter."""
+        """`steps`: where what is sampled is kept, and answered from if it is there. `role` and `version`: whose calls
+        these are, of a program with roles. `first`: the record of its first role, whose partner this one is. `parser`:
+        the template's if absent. `model`: what clients are told, whatever they ask for. `sampling`: the Work's; what a
+        client asks for besides is kept in `overruled`, the first values of each parameter."""
         self.conversation: Conversation = Conversation(
             template,
             strict=strict,
@@ -164,6 +170,7 @@ class RecordedRollout:
         self.partners: dict[str, RecordedRollout] = {}
         if first is not None and role is not None:
             first.partners[role] = self
+        self.steps: KeptSteps | None = first.steps if first else steps
         self.model = model
         self._template = template
         self._engine = engine
@@ -291,6 +298,9 @@ class RecordedRollout:
                 f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
             )
         answer, decoding = Answer(call, self._template.codec.decode), Decoding(self._template.text)
+        if self.steps is not None:
+            answer.key = key_of(self.role, prompt, asked.stop, call.grammar and call.grammar.model_dump())
+            answer.kept = await self._take_kept(self.steps, answer)
         began = time.monotonic()
         self._answers[call.number] = answer
         self._at_work += 1
@@ -298,7 +308,9 @@ class RecordedRollout:
         try:
             most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
             stop = select_for_engine(asked.stop)
-            coming = self._coming(answer, self._engine.sample(prompt, most, stop, call.grammar))
+            kept = answer.kept
+            source = kept.tokens() if kept else self._engine.sample(prompt, most, stop, call.grammar)
+            coming = self._coming(answer, source)
             told = asked.streamed and not asked.stop
             news: AsyncGenerator[object, None] = gathered(coming) if told else coming
             async with aclosing(news):
@@ -315,6 +327,43 @@ class RecordedRollout:
                 call.seconds = time.monotonic() - began
             await self._settle(answer)
         yield answer
+
+    async def _take_kept(self, steps: KeptSteps, answer: Answer) -> Sampled | None:
+        """Return the step that was kept of this call. Raises Diverged, which ends the rollout."""
+        try:
+            return await steps.take(Sampled, answer.key)
+        except BaseException as error:
+            self.conversation.withdraw(answer.call)
+            if isinstance(error, Diverged):
+                self.budget.end(str(error))
+            raise
+
+    async def take_tool_call(self, key: str) -> ToolCalled | None:
+        """Return what this call of a tool brought before; None where it is to be made. Raises Diverged."""
+        if self.steps is None:
+            return None
+        try:
+            return await self.steps.take(ToolCalled, key)
+        except Diverged as error:
+            self.budget.end(str(error))
+            raise
+
+    async def ask_person(self, question: str, options: Sequence[str]) -> Answered | None:
+        """Return a person's answer; None where it is waited for, which ends this run of the program.
+
+        Raises Diverged, which ends the rollout, and NotKept.
+        """
+        if self.steps is None:
+            raise NotKept("nobody can be asked here: a runner of the fleet has to run this program")
+        self.budget.check_open()
+        try:
+            answer = await self.steps.ask(question, options)
+        except Diverged as error:
+            self.budget.end(str(error))
+            raise
+        if answer is None:
+            self.budget.end("it waits for a person")
+        return answer
 
     async def _coming(self, answer: Answer, source: AsyncGenerator[Token, None]) -> AsyncGenerator[Token, None]:
         """Puts each token into the answer, until the budget is spent."""
@@ -346,7 +395,10 @@ class RecordedRollout:
         if not {name for name, _ in parsed.calls} <= {tool["function"].get("name") for tool in asked.tools}:
             parsed = PlainParser().parse(told, whole=True)  # it calls what was not offered: that is text
         answer.parsed = replace(parsed, calls=parsed.calls[:1]) if asked.one_call else parsed
-        answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
+        # the same where the answer is given again from a step: a template may write the ids
+        answer.call_ids = [
+            f"call_{key_of(answer.call.prompt_ids, ids, number)[:24]}" for number in range(len(answer.parsed.calls))
+        ]
         answer.finish = "stop" if answer.stopped_at is not None or self._template.ends_itself(ids) else "length"
 
     def _parser_for(self, asked: ModelRequest) -> Parser:
@@ -356,6 +408,10 @@ class RecordedRollout:
     async def _settle(self, answer: Answer) -> None:
         ids, logprobs = [token.id for token in answer.tokens], [token.logprob for token in answer.tokens]
         if answer.finish is not None and ids:
+            if answer.kept is not None:
+                answer.call.seconds = answer.kept.seconds
+            elif self.steps is not None:
+                self.steps.add(Sampled(answer.key, ids, logprobs, answer.call.seconds or 0.0))
             self.conversation.answer(answer.call, write_message(answer), ids, logprobs)
         else:
             self.conversation.abort(answer.call, ids, logprobs)

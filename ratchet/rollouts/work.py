@@ -23,12 +23,9 @@ from ratchet.rollouts.command import CommandStart, Program, program_name
 from ratchet.rollouts.order import RecordOrder
 from ratchet.rollouts.recording import Ran, RolloutOrder, Rollouts
 from ratchet.rollouts.rollout import RecordedRollout
+from ratchet.service.deadline_time import time_within
 from schemas.messages.response import GenerationLatencies, Response
 from schemas.messages.work import Work
-
-MARGIN = 0.1
-LARGEST_MARGIN_S = 60.0
-"""Most seconds before the deadline that are left for scoring."""
 
 
 class RecordedAnswers:
@@ -136,9 +133,3 @@ def program_of(
 def time_for(work: Work, now: datetime, limit_s: float | None) -> float:
     """Seconds a run may take, so that what it has by then can still be scored before the deadline."""
     return time_within((work.deadline - now).total_seconds(), limit_s)
-
-
-def time_within(left_s: float, limit_s: float | None) -> float:
-    """The same, by the seconds that are left to the deadline."""
-    within = max(0.0, left_s - min(LARGEST_MARGIN_S, MARGIN * left_s))
-    return within if limit_s is None else min(within, limit_s)

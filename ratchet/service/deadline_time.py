@@ -12,6 +12,15 @@ STEP_S = 5.0
 """A wall clock that is off by more, against steady time, was set."""
 MOST_STEPS = 32
 WATCH_EVERY_S = 0.25
+MARGIN = 0.1
+LARGEST_MARGIN_S = 60.0
+"""Most seconds before the deadline that are left for scoring."""
+
+
+def time_within(left_s: float, limit_s: float | None) -> float:
+    """Return the seconds that work may take, at most `limit_s`, so that what it has by then can still be scored."""
+    within = max(0.0, left_s - min(LARGEST_MARGIN_S, MARGIN * left_s))
+    return within if limit_s is None else min(within, limit_s)
 
 
 class DeadlineTime:

@@ -41,10 +41,11 @@ outcome-written: on disk, nobody told."""
 RETENTION_STEPS = ("ids-kept", "start-moved", "segment-removed")
 """ids-kept: the ids of a segment's tasks are on disk. start-moved: the log begins behind it, which is on disk.
 segment-removed: its file is gone."""
-RUNNER_STEPS = ("rollout-begun", "call-sampled", "rollout-ended", "rollout-kept")
+RUNNER_STEPS = ("rollout-begun", "call-sampled", "rollout-waits", "rollout-ended", "rollout-kept", "approval-logged")
 """rollout-begun: its key and its socket are there, its program is not. call-sampled: a token of an answer has come, its
-program has not heard of it. rollout-ended: it is over, and nowhere on disk. rollout-kept: it is on disk, its task is
-not answered."""
+program has not heard of it. rollout-waits: its program has ended for a question that nobody has heard of.
+approval-logged: a question, or its answer, is in the orchestrator's log, and nobody has been told. rollout-ended: it is
+over, and nowhere on disk. rollout-kept: it is on disk, its task is not answered."""
 MANAGER_STEPS = ("tasks-released", "results-stored")
 """tasks-released: they are marked as released, and not published. results-stored: their tasks have ended."""
 ALL_STEPS = (*STEPS, *TASK_STEPS, *REGISTRY_STEPS, *TRAINER_STEPS, *RETENTION_STEPS, *RUNNER_STEPS, *MANAGER_STEPS)

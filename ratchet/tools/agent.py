@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ratchet.service.errors import FAULTS, RatchetError
 from ratchet.tools.audit import ToolAudit, audit_folder
+from ratchet.tools.recorded import RecordedToolbox, recorder_client
 from workbench.tools.globs import matcher
 from workbench.tools.operation import Effect
 from workbench.tools.policy import Policy
@@ -138,7 +139,8 @@ class ToolAgent:
             if calls := said.get("tool_calls"):
                 for call in calls:
                     name, content, ok = await self._called(call)
-                    changed = changed or (ok and OPERATIONS[name].effect not in (Effect.READS, Effect.RUNS))
+                    reads = name not in OPERATIONS or OPERATIONS[name].effect in (Effect.READS, Effect.RUNS)
+                    changed = changed or (ok and not reads)
                     messages.append({"role": "tool", "tool_call_id": str(call.get("id")), "content": content})
                 continue
             answer = str(said.get("content") or "")
@@ -175,6 +177,11 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=Path(), help="the workspace; this folder if not given")
     parser.add_argument("--policy", type=Path, help="what is allowed; the safe defaults if not given")
     parser.add_argument("--audit", type=Path, help="folder of the audit, outside of the workspace")
+    parser.add_argument(
+        "--recorded",
+        action="store_true",
+        help="the model's server is Ratchet's recorder: calls of tools are kept there",
+    )
     parser.add_argument("--isolation", choices=("own", "around"), help="in place of the policy's")
     parser.add_argument("--mode", choices=("act", "plan"), default="act", help="act at once, or write a plan first")
     parser.add_argument("--turns", type=int, default=20, help="calls of the model, at most")
@@ -189,8 +196,14 @@ async def run(given: argparse.Namespace, settings: ModelSettings) -> str:
     policy = Policy.read(given.policy, frozenset(OPERATIONS))
     if given.isolation:
         policy = policy.model_copy(update={"isolation": given.isolation})
-    toolbox = Toolbox(given.root, policy, ToolAudit(given.audit or audit_folder(given.root)))
-    headers = {"Authorization": f"Bearer {settings.openai_api_key.get_secret_value()}"}
+    audit, key = ToolAudit(given.audit or audit_folder(given.root)), settings.openai_api_key.get_secret_value()
+    recorder = recorder_client(settings.openai_base_url, key) if given.recorded else None
+    toolbox = (
+        RecordedToolbox(given.root, policy, audit, recorder=recorder)
+        if recorder
+        else Toolbox(given.root, policy, audit)
+    )
+    headers = {"Authorization": f"Bearer {key}"}
     base_url = settings.openai_base_url.rstrip("/") + "/"
     try:
         async with httpx.AsyncClient(base_url=base_url, headers=headers, timeout=600.0) as client:

@@ -11,8 +11,20 @@ from schemas.api.rollouts import FleetRollout
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import Record, Score, Timestamp
 from schemas.messages.result import ResultStatus
+from schemas.messages.work import Decision
 
-EventKind = Literal["task.settled", "decision", "experiment", "queues", "adapter", "training", "rollout", "gap"]
+EventKind = Literal[
+    "task.settled",
+    "decision",
+    "experiment",
+    "queues",
+    "adapter",
+    "training",
+    "rollout",
+    "agent",
+    "approval",
+    "gap",
+]
 
 
 class TaskSettled(Record):
@@ -28,6 +40,17 @@ class TaskSettled(Record):
     experiment_id: str | None
     seconds: float
     at: Timestamp
+
+
+class AgentMoved(Record):
+    """`agent`: the figures of an agent over the last minute, about once a second where they change."""
+
+    agent_id: str
+    registered_agent: str | None = Field(description="The one whose program used its model; null: its own tasks.")
+    ended: int = Field(ge=0, description="Tasks that ended.")
+    without_answer: int = Field(ge=0, description="Of these, failed, expired or cancelled.")
+    mean_score: Score | None
+    mean_seconds: float | None = Field(description="From admission to the log.")
 
 
 class DecisionMade(Record):
@@ -93,6 +116,18 @@ class TrainingMoved(Record):
 
 class RolloutMoved(FleetRollout):
     """`rollout`: a program's rollout has begun, called the model, or ended."""
+
+
+class ApprovalMoved(Record):
+    """`approval`: a program asked a person, or its question has an answer."""
+
+    approval_id: str
+    task_id: str
+    agent_id: str
+    sample: int
+    question: str
+    decision: Decision | None
+    given_by: str | None
 
 
 class Gap(Record):

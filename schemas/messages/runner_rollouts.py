@@ -11,7 +11,8 @@ from pydantic import Field
 
 from schemas.messages.base import AgentId, Identifier, Message, Metadata, Record, Seconds, Sha256, Timestamp
 
-RolloutState = Literal["running", "finished", "failed", "limit", "lost", "cancelled"]
+RolloutState = Literal["running", "waiting", "finished", "failed", "limit", "lost", "cancelled"]
+"""`waiting`: for a person; it has no process, and goes on once there is an answer."""
 
 
 class RolloutProgress(Record):

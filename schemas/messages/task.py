@@ -170,6 +170,21 @@ class Task(Message):
         exclude_if=absent,
         description="Which of the agent's programs answer, dealt to the samples in turn; all of them if absent.",
     )
+    registered_agent: AgentId | None = Field(
+        None,
+        exclude_if=absent,
+        description="An agent that is registered with the manager, whose program answers with the model of `agent_id`. "
+        "The manager sets it.",
+    )
+    kept_apart: Literal[True] | None = Field(
+        None, exclude_if=absent, description="It teaches nothing, and no experiment counts it."
+    )
+    approval: Literal["before-finish", "on-change", "never"] | None = Field(
+        None,
+        exclude_if=absent,
+        description="Whether a person has to approve a program's result before it is scored: each, or those that "
+        "changed the workspace; as the program is declared if absent.",
+    )
     task_type: Identifier | None = Field(None, description="Stratum: tasks of one type are compared with each other.")
     session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")
     priority: Annotated[int, Field(ge=0, le=9), NO_BOOLEAN] = Field(

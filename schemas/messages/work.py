@@ -22,6 +22,19 @@ class RoleVersion(Record):
     adapter_sha256: Sha256 | None = None
 
 
+Decision = Literal["approve", "reject", "edit", "expired"]
+"""A person's answer to a question, or that nobody gave one in time."""
+
+
+class GivenApproval(Record):
+    """An answer to a question of one of the rollouts."""
+
+    approval_id: Identifier
+    sample: int = Field(ge=0, description="Which of the group asked.")
+    decision: Decision
+    text: str = Field("", max_length=65_536)
+
+
 class Arm(Record):
     """The adapter and the program that answer this task, and the probability with which they were chosen."""
 
@@ -86,6 +99,14 @@ class Work(Task):
         None, max_length=133, exclude_if=absent, description="Subject of the API token that it was submitted with."
     )
     kept_apart: Literal[True] | None = Field(
-        None, exclude_if=absent, description="Its tenant is not one that its agent learns from: it teaches nothing."
+        None,
+        exclude_if=absent,
+        description="It teaches nothing: its asker says so, or its agent does not learn from its tenant.",
+    )
+    shared_learning: Literal[True] | None = Field(
+        None, exclude_if=absent, description="It teaches an agent that learns from the tasks of all tenants."
+    )
+    approvals: tuple[GivenApproval, ...] | None = Field(
+        None, exclude_if=absent, description="Of a task whose rollouts asked people: the answers so far."
     )
     epoch: LogEpoch = None

@@ -21,6 +21,7 @@ COMMANDS = {
         "Restore a backup into empty folders. All of it is checked first; a file that is not whole changes nothing."
     ),
     "submit": "Submit a task and print the best answer, or a file of tasks and print a result a line.",
+    "solve": "Solve a problem with the fleet's programs: who is at work, then code, score and cost.",
     "record": (
         "Run a program of yours as a task: what it asks a model is recorded token for token, scored and learned from."
     ),
@@ -28,6 +29,7 @@ COMMANDS = {
         "Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."
     ),
     "cancel": "Cancel an open task: its rollouts end, and no training learns from it.",
+    "approve": "Answer what a program asks a person, or list what is asked. The first answer counts.",
     "feedback": (
         "Give feedback on an answer. In training its score takes the place of the scorer's; of several the last counts."
     ),
@@ -35,6 +37,7 @@ COMMANDS = {
         "Say how good answers are, blind, to know scorer and auditor by; --report shows how far they agree with people."
     ),
     "jobs": "Jobs, where the fleet has a manager: submit, list, show, watch, results; pause, resume, cancel, rerun.",
+    "agents": "Agents that are registered with the manager while the fleet runs: add, list, show, set, remove.",
     "usage": "Show the tokens that jobs took and what they cost, by agent, job or day.",
     "status": (
         "Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."

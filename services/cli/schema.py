@@ -54,7 +54,9 @@ def documents() -> dict[str, str]:
     """File name relative to `schemas/generated/` → its text, newline at the end."""
     models = (*MESSAGES, *RECORDS)
     found = {f"json/{model.TYPE}.schema.json": _text(json_schema(model)) for model in models}
-    found["asyncapi.json"] = _text(asyncapi(fleet_topology((EXAMPLE_AGENT,), external_scorer=True, auditor=True)))
+    found["asyncapi.json"] = _text(
+        asyncapi(fleet_topology((EXAMPLE_AGENT,), external_scorer=True, auditor=True, programs=True))
+    )
     return found
 
 
@@ -127,7 +129,11 @@ def _text(document: dict[str, Any]) -> str:
 
 
 ROUTERS = {
-    "manager": ("services.manager.api:jobs_router", "services.manager.api:usage_router"),
+    "manager": (
+        "services.manager.api:jobs_router",
+        "services.manager.api:usage_router",
+        "services.manager.agents_api:agents_router",
+    ),
     "agent": ("services.agent.api:agent_router",),
     "runner": ("services.runner.api:runner_router",),
     "scorer": ("services.scorer.api:scorer_router",),

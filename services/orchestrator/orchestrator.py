@@ -21,6 +21,7 @@ from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import (
     ADAPTER_REPORTS,
     ADAPTERS,
+    APPROVALS,
     AUDIT_SCORES,
     DRAFT_RESPONSES,
     FEEDBACK,
@@ -33,7 +34,8 @@ from ratchet.bus.topology import (
 from ratchet.files.append_file import AppendFile
 from ratchet.http.work import Threads
 from ratchet.logs.leadership import RENEWALS, Leadership
-from ratchet.logs.names import AUDITS, LABELS, SEALS
+from ratchet.logs.names import APPROVALS as APPROVAL_LOG
+from ratchet.logs.names import AUDITS, LABELS, SEALS, is_own
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.tenants import AgentTenants
@@ -50,6 +52,7 @@ from schemas.records.audit import AuditedTask
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.api.agreement import agreement_router
+from services.orchestrator.api.approvals import approvals_router
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService
 from services.orchestrator.api.dialects import dialects_router
@@ -57,6 +60,7 @@ from services.orchestrator.api.feedback import feedback_router
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.routers import OrchestratorApi
 from services.orchestrator.api.tasks import tasks_router
+from services.orchestrator.approvals.approval_service import ApprovalLog, ApprovalService
 from services.orchestrator.auditing.audits import AuditLog, Audits
 from services.orchestrator.auditing.labels import Calibrations, LabelLog
 from services.orchestrator.cascade.agent_cascade import AgentCascade
@@ -104,6 +108,7 @@ TURN_EVERY_S = 0.25
 WATCH_EVERY_S = 0.5
 NEWS_EVERY_S = 0.25
 AUDIT_EVERY_S = 0.25
+APPROVALS_EVERY_S = 0.5
 CASCADE_EVERY_S = 0.1
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
@@ -167,6 +172,7 @@ class Orchestrator:
             settings.max_logged_bytes,
             settings.judge_selects,
             tenants,
+            has_manager=settings.manager_url is not None,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
         for agent, roles in roles_by_agent(settings.programs, settings.agents).items():
@@ -201,6 +207,7 @@ class Orchestrator:
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._audit_log = AuditLog(settings.logs_dir, **keyed)
         self._label_log = LabelLog(settings.logs_dir, **keyed)
+        self._approval_log = ApprovalLog(settings.logs_dir, **keyed)
         self._calibrations = Calibrations(
             self.ledger,
             self._label_log,
@@ -222,6 +229,7 @@ class Orchestrator:
             clock=clock,
             seconds=seconds,
         )
+        self._objectives = settings.objectives
         self._cascades = Cascades(
             {
                 agent: AgentCascade(
@@ -286,10 +294,16 @@ class Orchestrator:
             self._threads,
             now,
         )
+        self._approvals = ApprovalService(bus, self.ledger, self._approval_log, self._api.hub, now)
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
             self.ledger,
-            {FEEDBACK_LOG: self._feedback_log.forget, AUDITS: self._audit_log.forget, LABELS: self._label_log.forget},
+            {
+                FEEDBACK_LOG: self._feedback_log.forget,
+                AUDITS: self._audit_log.forget,
+                LABELS: self._label_log.forget,
+                APPROVAL_LOG: self._approval_log.forget,
+            },
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
             index_dir=settings.index_folder,
@@ -404,6 +418,7 @@ class Orchestrator:
             dialects_router(self._chat_service),
             feedback_router(self._feedback),
             agreement_router(self._calibrations),
+            approvals_router(self._approvals),
             *self._api.routers(),
         ]
 
@@ -417,6 +432,8 @@ class Orchestrator:
         await self._feedback_log.open()
         await self._audit_log.open()
         await self._label_log.open()
+        await self._approval_log.open()
+        self._approvals.start()
         self._calibrations.start()
         await asyncio.to_thread(self._take_up_registry)
         for promoter in self._promoters.values():
@@ -429,9 +446,10 @@ class Orchestrator:
             samples.take_up(self.ledger.index.note(f"samples/{agent_id}"))
         self._count_open_works()
         await self._api.watcher.start()
-        if self._settings.programs is not None:
+        if self._settings.has_runner:
             await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.receive_broadcast)
         metrics.is_active.set(1)
+        self._objectives.show_budgets()
         self._start_clocks()
 
     def _start_clocks(self) -> None:
@@ -440,6 +458,7 @@ class Orchestrator:
         start("deadline-sweep", self._sweep, SWEEP_EVERY_S)
         start("telling", self._settler.send_pending_results, TELL_EVERY_S)
         start("reward-news", self._news.flush, NEWS_EVERY_S)
+        start("approvals", self._approvals.turn, APPROVALS_EVERY_S)
         start("audits", self._audits.turn, AUDIT_EVERY_S)
         if self._cascades.agents:
             start("cascades", self._cascades.turn, CASCADE_EVERY_S)
@@ -466,6 +485,7 @@ class Orchestrator:
             Subscription(ADAPTERS, self._trained, 1),
             Subscription(ADAPTER_REPORTS, self._reported, prefetch),
             *kept,
+            *([Subscription(APPROVALS, self._approvals.handle, prefetch)] if self._settings.has_runner else []),
             *([Subscription(AUDIT_SCORES, self._audits.handle, prefetch)] if self._settings.auditor else []),
         ]
 
@@ -483,6 +503,7 @@ class Orchestrator:
             await self._feedback_log.close()
             await self._audit_log.close()
             await self._label_log.close()
+            await self._approval_log.close()
             await self.ledger.close()
         self._threads.close()
         await self._lease_clock.stop()
@@ -499,6 +520,8 @@ class Orchestrator:
 
     def _closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
         self._own_tasks.closed(work.task_id, lines)
+        if not is_own(work.arm.experiment_id):
+            self._objectives.count(work.agent_id, result.status, lines[0].latencies.total_s)
         self._news.add(work.agent_id, lines)
         self._waits.notify_closed(work.task_id)
         self._api.watcher.publish_settled(work, lines, result)
@@ -576,6 +599,7 @@ class Orchestrator:
                 await self._feedback_log.check_storage()
                 await self._audit_log.check_storage()
                 await self._label_log.check_storage()
+                await self._approval_log.check_storage()
         except TimeoutError:
             folder = self._settings.logs_dir
             raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None

@@ -43,13 +43,13 @@ class EarlyStop:
         self._left_s = left_s
         self._budgets: dict[Budget, None] = {}
         self._over = asyncio.Event()
-        self._called_off: str | None = None
+        self.called_off: str | None = None
         """The reason, once the group is called off."""
 
     def begin(self, budget: Budget) -> None:
         """A rollout waits for its turn, and then runs, with this budget, which ends once the group is called off."""
-        if self._called_off is not None:
-            budget.call_off(self._called_off)
+        if self.called_off is not None:
+            budget.call_off(self.called_off)
         else:
             self._budgets[budget] = None
 
@@ -78,9 +78,9 @@ class EarlyStop:
 
     def call_off(self, says: str) -> None:
         """End what runs or waits, for this reason; a second time does nothing."""
-        if self._called_off is not None:
+        if self.called_off is not None:
             return
-        self._called_off = says
+        self.called_off = says
         self._over.set()
         log.info("called-off", f"{says}: {len(self._budgets)} rollouts of its group are called off")
         for budget in list(self._budgets):

@@ -1,7 +1,9 @@
 """Finished rollouts on disk, until their task is answered: a Work that comes again runs only what is missing.
 
-A folder for each Work, a file for each of its samples, fsynced before anything else is done. Whoever shares the folder
-shares them. All of it is bounded, and what nobody came back for is removed after days. Blocks; give it a thread.
+A folder for each Work, a file for each of its samples, fsynced before anything else is done. Beside it lie the steps of
+rollouts that have not ended (ratchet/rollouts/kept_steps.py), and how those stand that wait for a person. Whoever
+shares the folder shares them. All of it is bounded, and what nobody came back for is removed after days. Blocks; give
+it a thread.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from pydantic import ValidationError
 
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import replace_file
+from ratchet.rollouts.kept_steps import KeptSteps
 from ratchet.service.errors import DiskFull
 from schemas.messages.response import Sample
 from services.runner import metrics
 
 FOLDER = "rollouts"
 KEPT_DAYS = 7.0
+STANDING = ".standing.json"
 NAMED = 32
 """Characters of a sum that name a folder."""
 
@@ -61,6 +65,26 @@ class KeptRollouts:
                 self._show(held)
         except OSError as error:
             raise explain(error, place) from error
+
+    def steps(self, key: str, number: int) -> KeptSteps:
+        """Open the steps of a rollout. Raises JournalError."""
+        place = self._place(key)
+        try:
+            return KeptSteps(place / f"{number}.steps.jsonl", f"{key}/{number}")
+        except OSError as error:
+            raise explain(error, place) from error
+
+    def put_standing(self, key: str, number: int, sample: Sample) -> None:
+        """Keep a rollout as it stands while a person is waited for. Returns when it is on disk."""
+        content = sample.model_dump_json(exclude_none=True).encode()
+        try:
+            replace_file(self._place(key) / f"{number}{STANDING}", content, mode=0o600)
+        except OSError as error:
+            raise explain(error, self._place(key)) from error
+
+    def standing(self, key: str, number: int) -> Sample | None:
+        """Return it as it stands; None where that can't be read."""
+        return _read(self._place(key) / f"{number}{STANDING}")
 
     def remove(self, key: str) -> None:
         """Its task is answered. Raises nothing: what stays is swept later."""

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from fastapi import APIRouter
 
 from ratchet.bus.in_hand import NEVER
+from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
-from ratchet.bus.topology import HIGH_PRIORITY, work_queue
+from ratchet.bus.topology import APPROVALS, HIGH_PRIORITY, work_queue
 from ratchet.concurrency.own_share import OwnShare
 from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.logs.cascaded import is_asked_of_big
@@ -25,17 +26,19 @@ from ratchet.programs.declared import Program, Programs
 from ratchet.rollouts.agent import Model, agent_client
 from ratchet.rollouts.answers import Answers, key_of, response_of
 from ratchet.rollouts.cancellations import TASK_CANCELLED, Cancellations
+from ratchet.rollouts.kept_steps import Answered, KeptSteps, Question
 from ratchet.rollouts.recording import RolloutOrder, Rollouts, why_ended
 from ratchet.rollouts.rollout import Budget
-from ratchet.rollouts.work import time_within
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
-from ratchet.service.deadline_time import DeadlineTime
+from ratchet.service.deadline_time import DeadlineTime, time_within
 from ratchet.service.errors import EngineError, RatchetError, Reject, Retry, SettingsError, one_line
 from ratchet.service.process_name import process_name
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.rollouts import RunningRollouts
-from schemas.messages.response import GenerationLatencies, Response, Sample
+from schemas.messages.approval_request import MOST_SHOWN, ApprovalRequest
+from schemas.messages.base import Metadata
+from schemas.messages.response import MOST_SAID, GenerationLatencies, Response, Sample
 from schemas.messages.runner_rollouts import DeclaredProgram, RolloutProgress, RolloutState
 from schemas.messages.work import Work
 from services.runner import metrics
@@ -44,6 +47,7 @@ from services.runner.api import runner_router
 from services.runner.early_stop import EarlyStop, Moments
 from services.runner.kept_rollouts import KeptRollouts
 from services.runner.progress import Progress
+from services.runner.registered import Registered
 from services.runner.revisions import Revisions
 from services.runner.sandboxed import SandboxStart
 from services.runner.settings import RunnerSettings
@@ -64,6 +68,10 @@ ANSWERS_KEPT_BYTES = 64 * 1024 * 1024
 """Bytes of Responses that are kept for a Work that comes again."""
 NO_TURN = "it had no turn before its task's deadline"
 SOURCE = "runner"
+
+
+class WaitsForPerson(RatchetError):
+    """Rollouts of a Work wait for a person: it comes again with the answer."""
 
 
 class Unanswerable(RatchetError):
@@ -94,6 +102,7 @@ class RunnerWorker:
         self._revisions = Revisions(programs)
         self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared)
         self._rollouts = Rollouts(self._http, self._progress.note)
+        self._registered: Registered | None = None
         self._sandbox: Sandbox | None = None
         self._workspaces: Workspaces | None = None
         self._trouble: str | None = None
@@ -136,6 +145,17 @@ class RunnerWorker:
             await self._first_seen(agent)
         self._progress.start()
         self._trouble = None
+        if (url := self._settings.manager_url) is not None:
+            self._registered = Registered(
+                self._http,
+                url,
+                process_name(),
+                self._settings.program_environments,
+                self._settings.runner_agents,
+                lambda name, program: self._try(sandbox, name, program),
+            )
+            await self._cancellations.listen(self._bus, self._models_of_registered - set(self._programs.by_agent))
+            self._registered.start()
         for agent, names in self._programs.by_agent.items():
             log.info("runner-started", f"tasks of {agent} go to {', '.join(names)}: {sandbox.facts.says}")
 
@@ -184,8 +204,14 @@ class RunnerWorker:
             for agent in self._programs.by_agent
             for queue in (work_queue(agent), work_queue(agent, priority=HIGH_PRIORITY))
         ]
+        queues += [work_queue(agent, registered=True) for agent in sorted(self._models_of_registered)]
         prefetch = self._settings.sandbox_runs_at_once
         return [Subscription(queue, self.handle, prefetch, advanced_at=self.advanced_at) for queue in queues]
+
+    @property
+    def _models_of_registered(self) -> set[str]:
+        """Agents whose model registered agents may use: those whose address is known."""
+        return set(self._settings.runner_agents) if self._settings.manager_url else set()
 
     def advanced_at(self) -> float:
         """A rollout ends by itself, so it gets on until then; and so does the wait for an agent that is away."""
@@ -197,21 +223,26 @@ class RunnerWorker:
     async def stop(self) -> None:
         self._time.stop()
         await self._progress.stop()
+        if self._registered is not None:
+            await self._registered.stop()
         await self._http.aclose()
         if self._workspaces is not None:
             await self._workspaces.close()
 
     async def handle(self, delivery: Delivery) -> None:
-        """Return when the Response is confirmed, or the task has expired."""
+        """Return when the Response is confirmed, the task has expired, or rollouts wait for a person who was asked."""
         work = decode_delivery(Work, delivery)
-        if work.agent_id not in self._programs.by_agent:
+        if work.registered_agent is None and work.agent_id not in self._programs.by_agent:
             raise Reject(f"this Work is for agent {work.agent_id!r}, which has no programs here")
         task_in_hand.set(work.task_id)
         key = key_of(work)
         own = is_own(work.arm.experiment_id) and not is_asked_of_big(work.arm.experiment_id)
         turn = self._own_share.turn(work.sampling.n, own=own, within_s=self._left_s(work))
         async with turn:
-            await self._answers.answer(work, delivery.body, lambda: self._respond(work, key, delivery.attempts))
+            try:
+                await self._answers.answer(work, delivery.body, lambda: self._respond(work, key, delivery.attempts))
+            except WaitsForPerson:
+                return
             self._unsaved.pop(key, None)
             await asyncio.to_thread(self._kept.remove, key)
 
@@ -223,6 +254,7 @@ class RunnerWorker:
             metrics.failed.inc()
             return self._answer_none(work, says)
         try:
+            await self._await_registered(work)
             self._require_answerable(work)
             tree = await self._tree(work)
         except Unanswerable as refusal:
@@ -267,9 +299,34 @@ class RunnerWorker:
         self._progress.note(without_turn(work, number, name, "lost", says))
         return Sample(text="", status="lost", program=name, says=why_ended("lost", says))
 
+    def _program(self, work: Work, name: str) -> Program:
+        if work.registered_agent is None:
+            return self._programs[name]
+        assert self._registered is not None
+        program = self._registered.program(name)
+        assert program is not None, "_await_registered comes first"
+        return program
+
+    async def _await_registered(self, work: Work) -> None:
+        """Wait until the program of its registered agent is here. Raises Unanswerable where it can't be had in time."""
+        if (name := work.registered_agent) is None:
+            return
+        if self._registered is None:
+            raise Unanswerable(f"this runner has no manager (RATCHET_MANAGER_URL), so no registered agent {name!r}")
+        since = self._registered.fetches
+        while self._registered.program(name) is None:
+            if (why := self._registered.why_not(name, since)) is not None:
+                raise Unanswerable(f"registered agent {name!r} {why}")
+            if self._left_s(work) <= 0 or work.task_id in self._cancellations:
+                raise Unanswerable(f"registered agent {name!r} was not ready here before the deadline")
+            self._stepped_at = time.monotonic()
+            await asyncio.sleep(AGENT_POLL_S)
+
     def _names(self, work: Work) -> tuple[str, ...]:
         """Those of the task, else the one of its arm, else all. Where that one is no longer in the file, the samples
         are dealt to those that are."""
+        if work.registered_agent is not None:
+            return (work.registered_agent,)
         has = self._programs.by_agent[work.agent_id]
         if work.programs is None and work.arm.program in has:
             return (str(work.arm.program),)
@@ -277,11 +334,12 @@ class RunnerWorker:
 
     def _require_answerable(self, work: Work) -> None:
         """Raises Unanswerable."""
-        has = self._programs.by_agent[work.agent_id]
-        if strange := [name for name in self._names(work) if name not in has]:
+        has = self._programs.by_agent.get(work.agent_id, ())
+        strange = [name for name in self._names(work) if name not in has]
+        if strange and work.registered_agent is None:
             raise Unanswerable(f"agent {work.agent_id} has no program {strange[0]!r}: it has {', '.join(has)}")
         for name in self._names(work):
-            if unfit := self._programs[name].unfit(work.input):
+            if unfit := self._program(work, name).unfit(work.input):
                 raise Unanswerable(f"program {name}: {unfit}")
 
     async def _tree(self, work: Work) -> Tree | None:
@@ -297,7 +355,7 @@ class RunnerWorker:
         except (WorkspaceUnavailable, SandboxError) as error:
             raise Retry(f"its workspace can't be had now: {error}") from error
         for name in self._names(work):
-            if tree.size > (most := self._programs[name].limits.disk_mb * MIB):
+            if tree.size > (most := self._program(work, name).limits.disk_mb * MIB):
                 raise Unanswerable(f"its workspace has {tree.size:,} bytes, and program {name} room for {most:,}")
         return tree
 
@@ -318,7 +376,10 @@ class RunnerWorker:
         return self._time.left_s(work.deadline, work.admitted_at)
 
     async def _group(self, work: Work, key: str, model: Model, tree: Tree | None) -> list[Sample]:
-        """All samples, of which those that are kept are not run again. Raises what a disk says, once all have ended."""
+        """All samples, of which those that are kept are not run again.
+
+        Raises WaitsForPerson, and what a disk says, once all have ended.
+        """
         done = await asyncio.to_thread(self._kept.of, key) | self._unsaved.get(key, {})
         done = {number: sample for number, sample in done.items() if number < work.sampling.n}
         moments = Moments(datetime.now(UTC), [sample.ended_at for sample in done.values() if sample.ended_at])
@@ -337,9 +398,13 @@ class RunnerWorker:
                 self._stepped_at = time.monotonic() + within_s
                 await asyncio.wait(looking, timeout=max(0.0, within_s))
                 self._stepped_at = time.monotonic()
+            steps = await asyncio.to_thread(lambda: [self._steps(work, key, number) for number in missing])
             with self._cancellations.ending(work.task_id, lambda: stop.call_off(TASK_CANCELLED)):
                 ran = await asyncio.gather(
-                    *(self._one(work, key, number, model, tree, stop, moments) for number in missing),
+                    *(
+                        self._one(work, key, number, model, tree, stop, moments, its)
+                        for number, its in zip(missing, steps, strict=True)
+                    ),
                     return_exceptions=True,
                 )
             await asyncio.gather(*looking)  # there is nothing left to call off
@@ -349,20 +414,59 @@ class RunnerWorker:
         for outcome in ran:
             if isinstance(outcome, BaseException):
                 raise outcome
-        done |= {number: sample for number, sample in zip(missing, ran, strict=True) if isinstance(sample, Sample)}
+        for number, sample in zip(missing, ran, strict=True):
+            if isinstance(sample, Sample):
+                done[number] = sample
+            elif stop.called_off is not None:
+                done[number] = Sample(text="", status="cancelled", says=stop.called_off)
+        if len(done) < work.sampling.n:
+            raise WaitsForPerson(f"{work.sampling.n - len(done)} of its rollouts wait for a person")
         return [done[number] for number in range(work.sampling.n)]
 
     async def _one(
-        self, work: Work, key: str, number: int, model: Model, tree: Tree | None, stop: EarlyStop, moments: Moments
-    ) -> Sample:
+        self,
+        work: Work,
+        key: str,
+        number: int,
+        model: Model,
+        tree: Tree | None,
+        stop: EarlyStop,
+        moments: Moments,
+        steps: KeptSteps,
+    ) -> Sample | Question:
+        """Return the sample, or the question that it waits for, which is published then. Closes the steps."""
         names = self._names(work)
         name = names[number % len(names)]
-        limits = self._programs[name].limits
+        limits = self._program(work, name).limits
         budget = Budget(limits.calls, limits.tokens)
         stop.begin(budget)
         kept = None
         try:
-            sample = await self._in_turn(work, number, name, model, tree, budget)
+            sample = None
+            if (newest := steps.last_answer) is not None and (newest[0].ends or newest[1].decision == "expired"):
+                standing = await asyncio.to_thread(self._kept.standing, key, number)
+                sample = standing and ended_by_person(standing, *newest)
+            if sample is None and (question := steps.open_question) is not None:
+                await self._ask(work, key, number, name, question)
+                return question
+            if sample is None:
+                sample = await self._in_turn(work, number, name, model, tree, budget, steps)
+            if steps.diverged is not None and not budget.called_off:
+                says = steps.diverged
+                if steps.has_answers and steps.times_anew:
+                    return self._lost(work, number, name, f"{says}, for the second time")
+                log.warning("diverged", f"sample {number} begins anew: {says}", sample=number, program=name)
+                steps.begin_anew(says)
+                again = Budget(limits.calls, limits.tokens)
+                stop.begin(again)
+                await stop.ended(budget, None)
+                budget = again
+                sample = await self._in_turn(work, number, name, model, tree, budget, steps)
+            if steps.waits is not None and not budget.called_off:
+                await asyncio.to_thread(self._kept.put_standing, key, number, sample)
+                failpoint.reach("rollout-waits")
+                await self._ask(work, key, number, name, steps.waits)
+                return steps.waits
             failpoint.reach("rollout-ended")
             if sample.status not in NOT_THERE:
                 if is_censored(work.select):
@@ -370,12 +474,41 @@ class RunnerWorker:
                 self._unsaved.setdefault(key, {})[number] = sample
                 await self._save(key, {number: sample})
                 kept = sample
+                steps.remove()
         finally:
+            steps.close()
             await stop.ended(budget, kept)
         return sample
 
+    def _steps(self, work: Work, key: str, number: int) -> KeptSteps:
+        """Open the steps of a rollout, and note what people answered it. Raises JournalError."""
+        steps = self._kept.steps(key, number)
+        for given in work.approvals or ():
+            if given.sample == number:
+                steps.answer(given.approval_id, given.decision, given.text)
+        return steps
+
+    async def _ask(self, work: Work, key: str, number: int, name: str, question: Question) -> None:
+        """Return when the orchestrator's queue has the question; it knows one that comes again."""
+        standing = await asyncio.to_thread(self._kept.standing, key, number)
+        request = ApprovalRequest(
+            approval_id=question.approval_id,
+            task_id=work.task_id,
+            agent_id=work.agent_id,
+            metadata=Metadata(timestamp=datetime.now(UTC), source=SOURCE),
+            program=name,
+            sample=number,
+            question=question.question,
+            options=question.options,
+            ends=question.ends,
+            answer=standing.text[-MOST_SHOWN:] if standing else "",
+            patch=standing.artifact.patch[:MOST_SHOWN] if standing and standing.artifact else "",
+        )
+        message_id = derived_id(question.approval_id, "asked")
+        await self._bus.publish(APPROVALS, request.encode(), type=ApprovalRequest.TYPE, message_id=message_id)
+
     async def _in_turn(
-        self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget
+        self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget, steps: KeptSteps
     ) -> Sample:
         waited = time.monotonic()
         try:
@@ -384,7 +517,7 @@ class RunnerWorker:
                 if (says := await self._another(work)) is not None:  # it may have changed while others had their turn
                     log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)
                     return self._lost(work, number, name, says)
-                return await self._run(work, number, name, model, tree, budget)
+                return await self._run(work, number, name, model, tree, budget, steps)
         except NoTurn:
             if budget.called_off:
                 says = str(budget.says)
@@ -393,16 +526,22 @@ class RunnerWorker:
             log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
             return self._lost(work, number, name, NO_TURN)
 
-    async def _run(self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget) -> Sample:
+    async def _run(
+        self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget, steps: KeptSteps
+    ) -> Sample:
         assert self._sandbox is not None and self._workspaces is not None
-        program = self._programs[name]
+        program = self._program(work, name)
         seconds = time_within(self._left_s(work), program.limits.seconds)
         began = time.monotonic()
         step = object()
         self._steps_until[step] = began + seconds + ENDING_S
         try:
             start = SandboxStart(self._sandbox, self._workspaces, program, work, number, seconds, tree)
-            sample = await self._rollouts.run(RolloutOrder(work, number, name, model, start, seconds, budget))
+            sample = await self._rollouts.run(RolloutOrder(work, number, name, model, start, seconds, budget, steps))
+            if (question := asks_at_end(work.approval or program.approval, sample, steps)) is not None:
+                answer = await steps.ask(question, ("approve", "reject"), ends=True)
+                if answer is not None and steps.last_answer is not None:
+                    sample = ended_by_person(sample, steps.last_answer[0], answer)
         finally:
             del self._steps_until[step]
             self._stepped_at = time.monotonic()
@@ -416,6 +555,25 @@ class RunnerWorker:
         unsaved = self._unsaved.get(key, {})
         for number in list(samples):
             unsaved.pop(number, None)
+
+
+def asks_at_end(approval: str, sample: Sample, steps: KeptSteps) -> str | None:
+    """Return what a person is asked of a result before it is scored; None where nobody is."""
+    if sample.status != "finished" or steps.waits is not None or approval == "never":
+        return None
+    changed = bool(sample.artifact and (sample.artifact.patch or sample.artifact.left_out))
+    return "Is this result to be taken?" if changed or approval == "before-finish" else None
+
+
+def ended_by_person(sample: Sample, question: Question, answer: Answered) -> Sample:
+    """Return a rollout as it stands, as the answer to its last question has it."""
+    if answer.decision == "approve":
+        return sample
+    if answer.decision == "expired":
+        says = one_line(f"nobody answered in time: {question.question}", MOST_SAID)
+        return sample.model_copy(update={"status": "limit", "says": says})
+    says = one_line(f"a person rejected it: {answer.text}", MOST_SAID)
+    return sample.model_copy(update={"status": "failed", "says": says})
 
 
 def without_turn(work: Work, number: int, name: str, state: RolloutState, says: str) -> RolloutProgress:

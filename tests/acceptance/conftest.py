@@ -37,7 +37,7 @@ def started(stack: ExitStack, amqp_url: str, folder: Path, **options: object) ->
 
 
 def delete_queues(fleet: Fleet) -> None:
-    topology = fleet_topology(fleet.agents, external_scorer=True)
+    topology = fleet_topology(fleet.agents, external_scorer=True, manager=True)
     rungs = [rung.name for rung in topology.rungs]
     connection = pika.BlockingConnection(pika.URLParameters(fleet.amqp_url))
     channel = connection.channel()

@@ -146,7 +146,7 @@ class Fleet:
                 self._enlist(name, "services.agent", "RATCHET_AGENT_HTTP_PORT", {"RATCHET_AGENT_ID": agent})
         if not self.foreign_scorer:
             self._enlist(SCORER, "services.scorer", "RATCHET_SCORER_HTTP_PORT")
-        if self.programs:
+        if self.programs or "RATCHET_MANAGER_URL" in self.environment:
             where = f"{self.agents[0]}=http://127.0.0.1:{self.members[AGENT].port}"
             folder = str(self.folder / "runner")
             told = {"RATCHET_RUNNER_AGENTS": where, "RATCHET_RUNNER_DIR": folder}

@@ -23,13 +23,12 @@ pytestmark = [
 ]
 
 
-def manager_of(fleet: Fleet, **extra: str) -> Member:
-    port = free_port()
+def manager_of(fleet: Fleet, port: int | None = None) -> Member:
+    port = port or free_port()
     environment = {
         **fleet[ORCHESTRATOR].environment,
         "RATCHET_MANAGER_HTTP_PORT": str(port),
         "RATCHET_MANAGER_DB": f"sqlite:///{fleet.folder}/jobs.sqlite",
-        **extra,
     }
     return Member("manager", "services.manager", port, environment, fleet.folder / "manager.log")
 

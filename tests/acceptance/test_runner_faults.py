@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.rollouts import people
 from bench.rollouts.kills import STRIKES, Plan, Strike, left_behind, measure
 from bench.rollouts.left_behind import running
 from services.cli.fleet.local_broker import server_folder
@@ -35,4 +36,18 @@ async def test_each_rollout_is_logged_once_and_whole_whatever_is_killed(passable
     assert (books.lost, books.logged_twice, books.nulls_taught) == (0, 0, 0)
     assert {Strike(RUNNER, RUNNER, "rollout-ended"), Strike(AGENT, RUNNER, "call-sampled")} <= set(strikes)
     assert [str(one) for one in strikes if not rig.struck[str(one)]] == []
+    assert left_behind(rig, passable, before) == []
+
+
+async def test_each_question_is_asked_once_and_answered_once_whatever_is_killed(passable: Path) -> None:
+    before = set(running())
+    with mortal_broker(passable / "broker") as broker:
+        books, rig = await people.measure(broker, passable, Plan(40, 1, seed=1, strikes=people.STRIKES, again=False))
+
+    assert books.complaints == []
+    assert (books.finished, books.asked, books.decided, books.accepted) == (40, 120, 120, 120)
+    assert (books.segments, books.calls, books.answered_twice) == (40, 120, 0)
+    assert set(books.refused) == {409}
+    assert (books.looks > 0, books.most_held_while_waiting) == (True, 0)
+    assert [str(one) for one in people.STRIKES if not rig.struck[str(one)]] == []
     assert left_behind(rig, passable, before) == []

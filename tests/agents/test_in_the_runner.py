@@ -70,6 +70,7 @@ TURNS = {
         Turn("", typed("Once more.", "python3 -m unittest tests.test_price")),
         Turn("OK", typed("It is mended.", f"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo '{DONE}'")),
     ],
+    "coding-team": [Turn(TASK, f"It adds.\n\n```path=shop/price.py\n{MENDED}```\n"), Turn("You review", "APPROVE")],
     "openai-agents": [*BY_TOOLS, Turn("", call("test_run")), Turn('"passed":', DONE)],
     "langgraph": [*BY_TOOLS, Turn("", call("test_run")), Turn('"passed":', DONE)],
 }
@@ -158,7 +159,7 @@ async def test_an_agent_as_it_is_mends_a_repository_in_its_sandbox(
 
     told: Any = (sample.status, sample.text[-2000:], engine.script.left)
     assert (sample.status, engine.script.left) == ("finished", []), told
-    assert DONE in sample.text or name == "aider", told
+    assert DONE in sample.text or name in ("aider", "coding-team"), told
     assert sample.artifact is not None
     assert [line for line in sample.artifact.patch.splitlines() if line[:1] in "+-"] == [
         "--- a/shop/price.py",
@@ -169,5 +170,5 @@ async def test_an_agent_as_it_is_mends_a_repository_in_its_sandbox(
     assert await score(sample, tmp_path) == [1.0, 0.0]
     segments = sample.segments or ()
     assert exact_calls(engine.says, segments) == len(engine.says.seen) == len(TURNS[name])
-    assert len(segments) == 1
+    assert len(segments) == (2 if name == "coding-team" else 1)
     sys.stdout.write(f"{name}: {sample.usage}\n")

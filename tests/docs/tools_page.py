@@ -67,4 +67,4 @@ def _cell(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(PAGE.read_text()))
-    assert len(OPERATIONS) == 52
+    assert len(OPERATIONS) == 55

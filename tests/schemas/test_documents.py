@@ -32,7 +32,9 @@ def test_none_is_missing_and_none_is_left_of_a_message_that_is_gone(current: dic
 def test_the_asyncapi_document_names_every_queue_and_its_references_resolve() -> None:
     document = json.loads(documents()["asyncapi.json"])
 
-    assert set(document["channels"]) == fleet_topology(("small",), external_scorer=True, auditor=True).names
+    assert (
+        set(document["channels"]) == fleet_topology(("small",), external_scorer=True, auditor=True, programs=True).names
+    )
     for channel in document["channels"].values():
         for message in channel["messages"].values():
             assert message["$ref"].removeprefix("#/components/messages/") in document["components"]["messages"]

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from schemas.messages.base import explain
 from workbench.errors import PolicyError, WorkbenchError
 from workbench.tools.bounds import TooBig, bound_value
+from workbench.tools.code import CODE
 from workbench.tools.database import DATABASE
 from workbench.tools.docker import DOCKER
 from workbench.tools.files import FILES
@@ -29,7 +30,7 @@ from workbench.tools.project_tests import TESTS
 from workbench.tools.tree import Tree
 from workbench.tools.workshop import Resolve, Runs, Workshop, resolve
 
-SUBJECTS = (FILES, GIT, TESTS, HTTP, DATABASE, DOCKER)
+SUBJECTS = (FILES, GIT, TESTS, CODE, HTTP, DATABASE, DOCKER)
 OPERATIONS: Mapping[str, Operation] = {one.name: one for subject in SUBJECTS for one in subject}
 MOST_ARGUMENT_CHARACTERS = 8_000_000
 OURS = "something of the tools' own failed; it is in their log, and no fault of yours: try another way"

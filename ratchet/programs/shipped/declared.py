@@ -13,6 +13,7 @@ from ratchet.programs.shipped import inside
 AT = "/program"
 AIDER = ("aider-chat==0.86.2",)
 MINI_SWE_AGENT = ("mini-swe-agent==2.4.6", "litellm[mcp]==1.106.2")
+CODING_TEAM = ("langgraph==1.2.22", *(one for one in inside.TOOLS_REQUIRE if not one.startswith("mcp")))
 LITELLM = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 """It would fetch a list of prices."""
 
@@ -51,6 +52,17 @@ def mini_swe_agent() -> dict[str, Any]:
         "requirements": MINI_SWE_AGENT,
         "environment": {"HOME": "/tmp", "MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors", **LITELLM},
         "limits": _limits(900, 64),
+    }
+
+
+def coding_team() -> dict[str, Any]:
+    """Four roles in a graph of LangGraph: generator, reviewer, executor, supervisor, on the tools of Ratchet."""
+    return {
+        "command": ["python", *_sent("coding_team")],
+        **_files("coding_team"),
+        "tools": True,
+        "requirements": CODING_TEAM,
+        "limits": {**_limits(900, 64), "memory_mb": 2048},
     }
 
 

@@ -26,6 +26,7 @@ TOOLS_REQUIRE = (
     "prometheus-client",
     "pydantic>=2.12",
     "pydantic-settings",
+    "ruff",
     "uvicorn",
     "zstandard",
 )

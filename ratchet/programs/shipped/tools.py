@@ -5,6 +5,7 @@ the workspace, and ends with the sandbox: what counts is in the record of the ru
 """
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -15,19 +16,22 @@ ROOT, POLICY, AUDIT = "/workspace", f"{AT}/policy.toml", "/tmp/ratchet-tools"
 def agent(*given: str) -> int:
     from ratchet.tools.agent import main
 
-    sys.argv = ["tool-agent", "--root", ROOT, "--policy", POLICY, "--audit", AUDIT, *given]
+    sys.argv = ["tool-agent", "--root", ROOT, "--policy", POLICY, "--audit", AUDIT, "--recorded", *given]
     return main()
 
 
 def serve() -> int:
     """Serve the tools as `ratchet tools serve` does, which a runner's image does not have."""
     from ratchet.tools.audit import ToolAudit
+    from ratchet.tools.recorded import RecordedToolbox, recorder_client
     from ratchet.tools.server import build_server
     from workbench.tools.policy import Policy
-    from workbench.tools.toolbox import OPERATIONS, Toolbox
+    from workbench.tools.toolbox import OPERATIONS
 
     policy = Policy.read(Path(POLICY), frozenset(OPERATIONS))
-    asyncio.run(build_server(Toolbox(Path(ROOT), policy, ToolAudit(Path(AUDIT)))).run_stdio_async())
+    recorder = recorder_client(os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"])
+    toolbox = RecordedToolbox(Path(ROOT), policy, ToolAudit(Path(AUDIT)), recorder=recorder)
+    asyncio.run(build_server(toolbox).run_stdio_async())
     return 0
 
 

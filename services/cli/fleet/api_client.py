@@ -105,7 +105,7 @@ def is_proxied(url: str) -> bool:
     return httpx.URL(url).host not in LOOPBACK
 
 
-def ask_orchestrator(method: str, path: str, *, url: str | None, token: Token) -> Any:
+def ask_orchestrator(method: str, path: str, *, url: str | None, token: Token, json: Any = None) -> Any:
     """Return what a route of the orchestrator's API answers with, decoded.
 
     `url`: where it is; else where `ratchet up` started it. Raises BusError where nobody answers, CommandError with the
@@ -115,7 +115,7 @@ def ask_orchestrator(method: str, path: str, *, url: str | None, token: Token) -
     base = addresses_of(typed, FleetFolder.here().record()).by_name["orchestrator"]
     try:
         with httpx.Client(base_url=base, auth=Bearer(token), trust_env=is_proxied(base), timeout=TIMEOUT_S) as client:
-            answer = client.request(method, path)
+            answer = client.request(method, path, json=json)
         content = answer.json()
     except httpx.TransportError as error:
         raise BusError(f"nobody answers at {base} ({error!r}): is the fleet up? ratchet up, or name --url") from None

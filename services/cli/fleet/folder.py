@@ -166,6 +166,8 @@ class FleetAccess:
                 agents,
                 external_scorer=settings.external_scorer or bool(record and record.options.no_scorer),
                 auditor=bool(record.options.auditor if record else settings.auditor),
+                manager=bool(record.options.manager if record else settings.manager_url),
+                programs=bool(record.options.programs or record.options.manager) if record else settings.has_runner,
             ),
             logs_dir=record.logs_dir if record and "RATCHET_LOGS_DIR" not in os.environ else settings.logs_dir,
             record=record,

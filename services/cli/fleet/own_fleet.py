@@ -122,7 +122,7 @@ def _replace(environment: MutableMapping[str, str], settings: Mapping[str, str])
 
 def delete_queues(amqp_url: str, namespace: str, agents: tuple[str, ...]) -> None:
     """Delete the fleet's queues and exchanges, with all that is in them. Raises BusError."""
-    topology = fleet_topology(agents, external_scorer=True)
+    topology = fleet_topology(agents, external_scorer=True, programs=True)
     rungs = [rung.name for rung in topology.rungs]
     exchanges = (EXCHANGE, BROADCAST_EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *rungs)
     with open_connection(amqp_url) as connection:

@@ -23,6 +23,8 @@ from ratchet.http.problem import Fault, Problem, problems
 from ratchet.http.server.limits import too_many
 from schemas.api.events import (
     AdapterMoved,
+    AgentMoved,
+    ApprovalMoved,
     DecisionMade,
     EventKind,
     ExperimentMoved,
@@ -81,6 +83,8 @@ DATA: dict[EventKind, type[BaseModel]] = {
     "adapter": AdapterMoved,
     "training": TrainingMoved,
     "rollout": RolloutMoved,
+    "agent": AgentMoved,
+    "approval": ApprovalMoved,
     "gap": Gap,
 }
 STREAM: dict[int | str, dict[str, Any]] = {

@@ -16,6 +16,7 @@ from services.scorer import metrics
 from services.scorer.settings import ScorerSettings
 from services.scorer.spec import COSTS, Part, Spec, parse_spec
 from services.scorer.strategies.strategy import (
+    NotApplicable,
     ScoringRequest,
     Strategy,
     StrategyClass,
@@ -112,14 +113,11 @@ class Composite:
 class Weighted(Composite):
     """A weighted sum of strategies, which run at the same time. The weights add up to 1.
 
-    A null of any part makes the whole a null: a failure never becomes a signal. Parts of cost count times what the
+    A null of any part makes the whole a null: a failure never becomes a signal. A part that does not apply to an answer
+    (`NotApplicable`) is left out of its sum, and the others share its weight. Parts of cost count times what the
     others gave, so that a wrong answer earns nothing by being cheap, and half of a right one half of it at most: with
     0.9*tests + 0.1*tokens:4000 the score is tests * (0.9 + 0.1 * tokens).
     """
-
-    def __init__(self, spec: Spec, parts: Sequence[Strategy]) -> None:
-        super().__init__(spec, parts)
-        self._judged = math.fsum(part.weight for part in spec.parts if not part.is_cost)
 
     @property
     def identity(self) -> ScorerIdentity:
@@ -132,22 +130,25 @@ class Weighted(Composite):
         return [self._combine(scores) for scores in zip(*by_part, strict=True)]
 
     def _combine(self, scores: Sequence[SampleScore]) -> SampleScore:
-        nulls = [
-            (part.text, score) for part, score in zip(self._spec.parts, scores, strict=True) if score.score is None
-        ]
+        parted = list(zip(self._spec.parts, scores, strict=True))
+        counted = [(part, score) for part, score in parted if not isinstance(score, NotApplicable)]
+        if not any(not part.is_cost for part, _ in counted) and len(counted) < len(scores):
+            return NotApplicable(status="unscorable", reason="; ".join(f"{p.text}: {s.reason}" for p, s in parted))
+        nulls = [(part.text, score) for part, score in counted if score.score is None]
         if nulls:
             status = next(status for status in _GRAVITY if any(score.status == status for _, score in nulls))
             return SampleScore(
                 score=None, status=status, reason="; ".join(f"{part}: {score.reason}" for part, score in nulls)
             )
-        given = [
-            (part, part.weight * (score.score or 0.0)) for part, score in zip(self._spec.parts, scores, strict=True)
-        ]
+        given = [(part, part.weight * (score.score or 0.0)) for part, score in counted]
+        weight = math.fsum(part.weight for part, _ in counted)
+        judged = math.fsum(part.weight for part, _ in counted if not part.is_cost)
         right = sum(earned for part, earned in given if not part.is_cost)
         saved = sum(earned for part, earned in given if part.is_cost)
-        total = right + saved * (right / self._judged if self._judged else 1.0)
-        parts = {part.text: score.score or 0.0 for part, score in zip(self._spec.parts, scores, strict=True)}
-        return SampleScore(score=min(total, 1.0), reason=_reasons(self._spec, scores), parts=parts)
+        total = right + saved * (right / judged if judged else 1.0)
+        parts = {part.text: score.score or 0.0 for part, score in counted}
+        share = total if len(counted) == len(scores) else total / weight
+        return SampleScore(score=min(share, 1.0), reason=_reasons(self._spec, scores), parts=parts)
 
 
 class DecidedFirst(Composite):
@@ -184,6 +185,8 @@ class DecidedFirst(Composite):
         return not score.score
 
     def _joint(self, first: SampleScore, second: SampleScore) -> SampleScore:
+        if isinstance(second, NotApplicable) and first.score is not None:
+            return first
         if self._spec.rule == "else" or first.score is None or second.score is None:
             return second
         deciding, others = self._spec.strategies[0].text, second.parts or {self._spec.parts[0].text: second.score}
@@ -199,7 +202,10 @@ class DecidedFirst(Composite):
 
 def _reasons(spec: Spec, scores: Sequence[SampleScore]) -> str:
     """Return each part's score, so that a log line explains its own sum."""
-    return "; ".join(f"{part.text} {score.score:.4g}" for part, score in zip(spec.parts, scores, strict=True))
+    return "; ".join(
+        f"{part.text}: {score.reason}" if score.score is None else f"{part.text} {score.score:.4g}"
+        for part, score in zip(spec.parts, scores, strict=True)
+    )
 
 
 def _short(text: str) -> str:

@@ -1,9 +1,10 @@
-"""Scores how Python that an answer wrote is written: `style`, and `security` for what invites an attack, both by ruff.
+"""Scores how what an answer wrote is written: `style`, and `security` for what invites an attack. Python by ruff, other
+languages by their own tools (source_checks.py).
 
 Only what is new counts: findings in the files that the answer changed, less those that were there. Ruff runs in the
 sandbox, for it reads what strangers wrote; it knows no configuration of the workspace's, and no comment that tells it
-to look away, and reads what is Python by its content under other names, too, for it can be loaded from there. An answer
-without Python has nothing to be found fault with; so these are for a sum, behind `tests and`.
+to look away, and reads what is Python by its content under other names, too, for it can be loaded from there. An
+answer in which no tool can find fault gets no score here: the other parts of a sum share its weight.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Self
 
 from ratchet.service.errors import ScorerError
@@ -24,18 +25,21 @@ from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.plan import plan_of
 from services.scorer.settings import ScorerSettings
+from services.scorer.strategies import source_checks
 from services.scorer.strategies.hidden_tests import place_of
-from services.scorer.strategies.strategy import ScoringRequest, failure
+from services.scorer.strategies.source_checks import PLACE, VERSIONS, Checked, job_of
+from services.scorer.strategies.source_checks import findings_in as findings_of
+from services.scorer.strategies.strategy import NotApplicable, ScoringRequest, failure
 from workbench.sandbox.job import End, Job, Result, SandboxError, TreeFile
 from workbench.sandbox.limits import MIB, Limits
+from workbench.tools.code import SUFFIXES
 from workbench.trees import Tree
 
-REVISION = "3"
+REVISION = "4"
 RUFF = "tool/ruff"
 LIMITS = Limits(wall_s=60, cpu_s=30, output_bytes=16 * MIB, workspace_bytes=256 * MIB, memory_bytes=1024 * MIB)
 NOT_EXECUTED = (126, 127)
 SHOWN = 3
-PLACE = re.compile(r"(before|after)/m(\d+)\.pyi?$")
 FEWEST_LINES = 20
 ENDINGS = (".py", ".pyi")
 PYTHON = re.compile(rb"\b(?:import|def|class|lambda)\b")
@@ -53,6 +57,8 @@ class Kind:
     rules: str
     ignored: str
     by_line: bool
+    others: tuple[Checked, ...]
+    """The other languages that are checked for it."""
 
     def score(self, findings: int, lines: int) -> float:
         """Return a score in (0, 1]. Style: half for a finding in twenty lines.
@@ -62,8 +68,8 @@ class Kind:
         return 1 / (1 + (FEWEST_LINES * findings / max(lines, FEWEST_LINES) if self.by_line else findings))
 
 
-STYLE = Kind("E,F,W,N,UP,B,C4,SIM,RET,PIE,PERF", "E501,N999,F401", by_line=True)
-SECURITY = Kind("S", "S101", by_line=False)
+STYLE = Kind("E,F,W,N,UP,B,C4,SIM,RET,PIE,PERF", "E501,N999,F401", by_line=True, others=source_checks.STYLE)
+SECURITY = Kind("S", "S101", by_line=False, others=source_checks.SECURITY)
 """Ruff's S are bandit's rules; S101 is `assert`, which tests are made of."""
 
 
@@ -77,6 +83,7 @@ class SourceQuality(OnGround):
         self.revision = f"{REVISION};"
         self._ruff = ruff
         self._program = TreeFile(b"")
+        self._others: tuple[Checked, ...] = ()
 
     @classmethod
     def build(cls, argument: str, settings: ScorerSettings) -> Self:
@@ -97,6 +104,18 @@ class SourceQuality(OnGround):
         if not result.succeeded:
             raise ScorerError(f"scorer {self.name!r} can't use ruff in the sandbox: {result.says}")
         self.revision = f"{REVISION};{result.stdout.decode().strip()}"
+        await self._find_tools()
+
+    async def _find_tools(self) -> None:
+        """Note which other languages the sandbox has the tools for: another version is another scorer."""
+        for one in self.kind.others:
+            try:
+                found = await self._ground.run(Job(VERSIONS[one.language], limits=LIMITS))
+            except SandboxError:
+                continue
+            if found.succeeded:
+                self._others = (*self._others, one)
+                self.revision += f";{found.stdout.decode(errors='replace').strip()}"
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         try:
@@ -114,16 +133,18 @@ class SourceQuality(OnGround):
             for path, file in after.files.items()
             if not file.is_link and before.files.get(path) != file and _may_be_python(path, file)
         ]
-        if not changed:
-            return SampleScore(score=1.0, reason="no Python was written")
-        changed, found = await self._findings(before, after, changed)
-        new = {
-            path: found["after", number] - found["before", number]
-            for number, path in enumerate(changed)
-            if path.endswith(ENDINGS) or NO_PYTHON not in found["after", number]
-        }
+        new: dict[str, Counter[str]] = {}
+        if changed:
+            changed, found = await self._findings(before, after, changed)
+            new = {
+                path: found["after", number] - found["before", number]
+                for number, path in enumerate(changed)
+                if path.endswith(ENDINGS) or NO_PYTHON not in found["after", number]
+            }
+        for one in self._others:
+            new |= await self._in_other(one, before, after)
         if not new:
-            return SampleScore(score=1.0, reason="no Python was written")
+            return NotApplicable(status="unscorable", reason=f"nothing was written that {self.name} has a tool for")
         count = sum(rules.total() for rules in new.values())
         lines = sum(_new_lines(before, after, path) for path in new)
         said = f"{count} new findings in {lines} new lines"
@@ -143,6 +164,28 @@ class SourceQuality(OnGround):
                 raise
             found = findings_in(await self._ground.run(self._job(before, after, own))) if own else _Found()
             return own, found
+
+    async def _in_other(self, checked: Checked, before: Tree, after: Tree) -> dict[str, Counter[str]]:
+        """Find what is new in the files of another language that were changed. Raises OwnFault and SandboxError."""
+        changed = [
+            path
+            for path, file in after.files.items()
+            if not file.is_link
+            and before.files.get(path) != file
+            and SUFFIXES.get(PurePosixPath(path).suffix) == checked.language
+        ]
+        new: dict[str, Counter[str]] = {path: Counter() for path in changed}
+        for check in checked.checks if changed else ():
+            tree = {
+                f"{when}/m{number}{PurePosixPath(path).suffix}": file
+                for number, path in enumerate(changed)
+                for when, files in (("before", before.files), ("after", after.files))
+                if (file := files.get(path)) is not None
+            }
+            found = findings_of(checked, check, await self._ground.run(job_of(check, tree)))
+            for number, path in enumerate(changed):
+                new[path] += found.get(("after", number), Counter()) - found.get(("before", number), Counter())
+        return new
 
     def _job(self, before: Tree, after: Tree, changed: list[str]) -> Job:
         """Under names of ours: a module's own is none of the answer's doing, and could say where a finding lies."""
@@ -215,4 +258,6 @@ def _new_lines(before: Tree, after: Tree, path: str) -> int:
 
 
 def _code(file: TreeFile) -> set[bytes]:
-    return {line for one in bytes(file.content).splitlines() if (line := one.strip()) and not line.startswith(b"#")}
+    return {
+        line for one in bytes(file.content).splitlines() if (line := one.strip()) and not line.startswith((b"#", b"//"))
+    }

@@ -128,6 +128,10 @@ class StrategyClass(Protocol):
         """
 
 
+class NotApplicable(SampleScore):
+    """A null of a part that has nothing to say of an answer: in a sum the other parts share its weight."""
+
+
 def no_score(count: int, reason: str) -> list[SampleScore]:
     """That many nulls for a task this strategy has no way to score."""
     return [SampleScore(score=None, status="unscorable", reason=reason)] * count

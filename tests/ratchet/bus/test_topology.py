@@ -8,6 +8,7 @@ import pytest
 
 from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.bus.topology import (
+    APPROVALS,
     AUDIT_SCORES,
     AUDITS,
     DEAD_EXCHANGE,
@@ -24,7 +25,7 @@ from ratchet.bus.topology import (
 )
 from schemas import MESSAGES
 
-FLEET = fleet_topology(("small", "big"), external_scorer=True, auditor=True)
+FLEET = fleet_topology(("small", "big"), external_scorer=True, auditor=True, programs=True)
 
 
 def test_each_agent_has_two_queues_of_work() -> None:
@@ -46,6 +47,11 @@ def test_audits_have_queues_only_where_there_is_an_auditor() -> None:
     assert not {AUDITS, AUDIT_SCORES} & fleet_topology(("small",)).names
 
 
+def test_what_programs_ask_people_has_a_queue_only_where_there_are_programs() -> None:
+    assert APPROVALS in FLEET.names
+    assert APPROVALS not in fleet_topology(("small",)).names
+
+
 def test_every_queue_is_a_bounded_quorum_queue() -> None:
     for queue in FLEET.queues:
         assert queue.arguments["x-queue-type"] == "quorum"
@@ -55,7 +61,7 @@ def test_every_queue_is_a_bounded_quorum_queue() -> None:
 @pytest.mark.parametrize("agents", [("a",), ("a", "b", "c")])
 @pytest.mark.parametrize("disk", [20 * 10**9, 10**9])
 def test_all_queues_together_take_at_most_60_percent_of_the_brokers_disk(agents: tuple[str, ...], disk: int) -> None:
-    fleet = fleet_topology(agents, external_scorer=True, auditor=True, broker_disk=disk)
+    fleet = fleet_topology(agents, external_scorer=True, auditor=True, programs=True, broker_disk=disk)
     bounds = [part.arguments["x-max-length-bytes"] for part in (*fleet.queues, *fleet.rungs)]
     assert min(bounds) > 0
     assert 0.55 * disk < sum(bounds) <= 0.6 * disk

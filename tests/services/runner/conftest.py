@@ -88,7 +88,7 @@ def make_house(tmp_path: Path, tokenizer: Path) -> MakeHouse:
         of_fleet: MemoryBus | None = None,
         **given: Any,
     ) -> AsyncIterator[House]:
-        bus = of_fleet or MemoryBus(fleet_topology(("small",)))
+        bus = of_fleet or MemoryBus(fleet_topology(("small",), programs=True))
         if of_fleet is None:
             await bus.start()
         of_agent = AgentSettings(adapters_dir=tmp_path / "adapters")
@@ -106,7 +106,7 @@ def make_house(tmp_path: Path, tokenizer: Path) -> MakeHouse:
                 }
                 | given
             )
-            worker = RunnerWorker(settings, bus, Programs({"small": tuple(programs)}, programs))
+            worker = RunnerWorker(settings, bus, Programs({"small": tuple(programs)} if programs else {}, programs))
             try:
                 await worker.start()
                 yield House(worker, bus)

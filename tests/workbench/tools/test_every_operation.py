@@ -1,4 +1,4 @@
-"""The 52 operations: each has a good, a bad and a hostile call in the tests, a schema and a description."""
+"""The 55 operations: each has a good, a bad and a hostile call in the tests, a schema and a description."""
 
 from __future__ import annotations
 
@@ -7,22 +7,31 @@ from collections import Counter
 import jsonschema
 import pytest
 
-from tests.workbench.tools import test_database, test_docker, test_files, test_git, test_http, test_project_tests
+from tests.workbench.tools import (
+    test_code,
+    test_database,
+    test_docker,
+    test_files,
+    test_git,
+    test_http,
+    test_project_tests,
+)
 from workbench.tools.operation import Operation
 from workbench.tools.toolbox import OPERATIONS
 
 CASES = [
     case
-    for module in (test_database, test_docker, test_files, test_git, test_http, test_project_tests)
+    for module in (test_code, test_database, test_docker, test_files, test_git, test_http, test_project_tests)
     for case in module.CASES
 ]
 
 
-def test_there_are_52() -> None:
+def test_there_are_55() -> None:
     assert Counter(one.subject for one in OPERATIONS.values()) == {
         "files": 14,
         "git": 12,
         "tests": 5,
+        "code": 3,
         "http": 6,
         "database": 9,
         "docker": 6,

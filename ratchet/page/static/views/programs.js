@@ -6,6 +6,7 @@ import { useResource } from "../core/resource.js";
 import { apiPath, link } from "../core/router.js";
 import { may, session } from "../core/session.js";
 import { useStore } from "../core/store.js";
+import { Approvals } from "../parts/approvals.js";
 import { Card, Heading } from "../parts/frame.js";
 import { Pill } from "../parts/pill.js";
 import { ProgramMove } from "../parts/program_move.js";
@@ -22,6 +23,7 @@ export function Programs({ status }) {
   return html`
     <${Heading} title="Programs" about="What answers tasks in sandboxes: scripts, coding agents, teams of them" />
     <${Loaded} resource=${compared}>${(data) => html`<div class="stack">
+      <${Approvals} />
       ${now.data && html`<${Now} rollouts=${now.data} />`}
       ${data.items.length ? tables(data.items).map(([key, one], at, all) =>
         html`<${Agent} key=${key} figures=${one} stands=${inFleet.has(one[0].agent_id)

@@ -6,7 +6,7 @@ from ratchet.bus.in_hand import NEVER
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.spec import parse_spec
 from services.scorer.strategies.registry import Weighted
-from services.scorer.strategies.strategy import Answer, ScoringRequest
+from services.scorer.strategies.strategy import Answer, NotApplicable, ScoringRequest
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
 
 SPEC = parse_spec("0.7*verifier:exact + 0.3*judge:absolute")
@@ -48,6 +48,28 @@ async def test_a_null_of_one_part_is_a_null_of_the_whole(
     scores = await Weighted(SPEC, [Scripted([first, OK]), Scripted([second, OK])]).score(REQUEST)
     assert (scores[0].score, scores[0].status, scores[0].reason) == (None, status, reason)
     assert scores[1].score == 0.5
+
+
+NOT_MINE = NotApplicable(status="unscorable", reason="no Go here")
+
+
+async def test_a_part_that_does_not_apply_leaves_its_weight_to_the_others() -> None:
+    spec = parse_spec("0.5*verifier:exact + 0.3*style + 0.2*tokens:9")
+    first = Scripted([SampleScore(score=0.5), SampleScore(score=1.0)])
+    style, tokens = Scripted([NOT_MINE, SampleScore(score=0.5)]), Scripted([SampleScore(score=0.5)] * 2)
+
+    without, with_it = await Weighted(spec, [first, style, tokens]).score(REQUEST)
+
+    assert without.score == pytest.approx((0.25 + 0.1 * 0.5) / 0.7)
+    assert without.parts == {"verifier:exact": 0.5, "tokens:9": 0.5}
+    assert without.reason == "verifier:exact 0.5; style: no Go here; tokens:9 0.5"
+    assert with_it.parts == {"verifier:exact": 1.0, "style": 0.5, "tokens:9": 0.5}
+
+
+async def test_a_part_that_does_not_apply_makes_no_failure_good() -> None:
+    scores = await Weighted(SPEC, [Scripted([NOT_MINE, NOT_MINE]), Scripted([BROKEN, NOT_MINE])]).score(REQUEST)
+
+    assert [score.status for score in scores] == ["infra_fail", "unscorable"]
 
 
 def test_a_change_in_any_part_is_another_scorer() -> None:

@@ -145,17 +145,35 @@ async def test_only_what_is_new_counts_and_no_comment_or_setting_of_the_answers_
             Answer(json.dumps({"files": {"old.py": old["old.py"] + "x = 1\n"}})),
             Answer(json.dumps({"files": {"new.py": noqa, "ruff.toml": "exclude = ['*']\n", ".gitignore": "*\n"}})),
             Answer(json.dumps({"files": {"new.py": "def f(:\n"}})),
-            Answer(json.dumps({"files": {"a.js": "eval('1')\n"}})),
+            Answer(json.dumps({"files": {"a.rb": "eval('1')\n"}})),
             workspace={"files": old},
         )
     )
 
-    assert (same.score, other.score) == (1.0, 1.0)
+    assert (same.score, other.score, other.status) == (1.0, None, "unscorable")
+    assert "nothing was written that style has a tool for" in (other.reason or "")
     assert hidden.parts is not None
     assert hidden.parts["security"] < 1
     assert hidden.parts["style"] < 0.6
     assert broken.parts is not None
     assert broken.parts["style"] < 1
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scorer", ["0.5*style + 0.5*security"], indirect=True)
+async def test_other_languages_are_held_to_their_own_tools(scorer: Strategy) -> None:
+    good, bad = "function f() {\n  return 1;\n}\n", "function f( {\n"
+
+    right, broken = await scorer.score(
+        asked(
+            *(Answer(json.dumps({"files": {"a.js": text}})) for text in (good, bad)),
+            workspace={"files": {"old.js": bad}},
+        )
+    )
+
+    assert (right.score, right.parts) == (1.0, {"style": 1.0})
+    assert broken.parts == {"style": 0.5}
+    assert "security: nothing was written that security has a tool for" in (right.reason or "")
 
 
 @pytest.mark.timeout(300)
@@ -182,7 +200,7 @@ async def test_neither_padding_nor_another_name_hides_what_was_written(scorer: S
     assert padded[0].parts == plain.parts
     assert padded[1].parts is not None
     assert padded[1].parts["style"] <= plain.parts["style"]
-    assert harmless.parts == {"style": 1.0, "security": 1.0}
+    assert (harmless.score, harmless.status) == (None, "unscorable")
 
 
 def test_a_finding_costs_the_less_the_more_was_written_but_a_hole_is_a_hole() -> None:

@@ -1,0 +1,111 @@
+"""The tools of a program that is recorded: the recorder answers a call that was made before, and keeps others.
+
+So a program that runs again finds its tools' answers, and the files that they left, without that anything is done
+twice. A person is asked in the same way: the program ends there, and is run again with the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+from pydantic import Field, StringConstraints, ValidationError
+
+from schemas.messages.base import explain
+from workbench.tools.changes import Changes, Look, changes_between, look_at, put
+from workbench.tools.operation import Answer, Effect, Operation, Subject, ToolError
+from workbench.tools.toolbox import OPERATIONS, Toolbox, ToolResult
+from workbench.tools.workshop import Workshop
+
+ASKED_S = 600.0
+PERSON = Subject("person")
+
+
+@PERSON.operation(Effect.READS)
+async def ask_person(
+    workshop: Workshop,
+    question: Annotated[str, StringConstraints(min_length=1, max_length=8000)],
+    options: Annotated[list[str], Field(max_length=16, description="Answers to choose from, if there are such.")] = [],  # noqa: B006
+) -> Answer:
+    """Ask a person who answers for this task, and wait for the answer: a decision (approve, reject, edit or, where
+    nobody answered, expired) and a text. Ask only what you can't find out yourself."""
+    raise ToolError("ours", "nobody can be asked here")
+
+
+ASK_PERSON = next(iter(PERSON))
+
+
+class RecordedToolbox(Toolbox):
+    """`recorder`: a client whose base URL is the recorder's and who has the rollout's key."""
+
+    def __init__(self, root: Path, *given: Any, recorder: httpx.AsyncClient, **named: Any) -> None:
+        super().__init__(root, *given, **named)
+        self._root = root
+        self._recorder = recorder
+        self._calling = asyncio.Lock()
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [*super().operations, ASK_PERSON]
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
+        """Answer as a Toolbox does, or from the record. Calls that may change files are made one at a time."""
+        if name == ASK_PERSON.name:
+            return await self._ask_person(arguments)
+        if (operation := OPERATIONS.get(name)) is None:
+            return await super().call(name, arguments)
+        asked = {"name": name, "arguments": arguments if isinstance(arguments, str) else dict(arguments)}
+        if operation.effect in (Effect.READS, Effect.REACHES):
+            return await self._call(asked, may_change=False)
+        async with self._calling:
+            return await self._call(asked, may_change=True)
+
+    async def _call(self, asked: Mapping[str, Any], *, may_change: bool) -> ToolResult:
+        known = await self._post("tool_calls", asked)
+        if known is None:
+            return await super().call(asked["name"], asked["arguments"])
+        if (answer := known.get("answer")) is not None:
+            await asyncio.to_thread(put, self._root, known["changes"])
+            return ToolResult(answer["ok"], answer["content"], answer["text"])
+        before = await asyncio.to_thread(look_at, self._root) if may_change else {}
+        result = await super().call(asked["name"], asked["arguments"])
+        changes = await asyncio.to_thread(self._changes, before) if may_change else {}
+        answer = {"ok": result.ok, "content": result.content, "text": result.text}
+        await self._post(f"tool_calls/{known['call']}", {"answer": answer, "changes": changes})
+        return result
+
+    def _changes(self, before: Look) -> Changes:
+        return changes_between(self._root, before, look_at(self._root))
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """None where the recorder keeps nothing: then a call is made as if there were none."""
+        try:
+            reply = await self._recorder.post(path, content=json.dumps(body).encode(), timeout=ASKED_S)
+            return reply.json() if reply.is_success else None
+        except (httpx.HTTPError, ValueError):
+            return None
+
+    async def _ask_person(self, arguments: Mapping[str, Any] | str) -> ToolResult:
+        """Return a person's answer. The program does not outlive the wait for it."""
+        try:
+            given = arguments if isinstance(arguments, str) else json.dumps(dict(arguments))
+            asked = ASK_PERSON.arguments.model_validate_json(given).model_dump_json()
+            reply = await self._recorder.post("ask_person", content=asked.encode(), timeout=None)
+            content = reply.json()
+            if reply.is_success:
+                return ToolResult(True, content, json.dumps(content, ensure_ascii=False))
+            return ToolResult.failed(ToolError("ours", str(content["error"]["message"])))
+        except ValidationError as error:
+            return ToolResult.failed(ToolError("arguments", explain("call of ask_person", error)))
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            return ToolResult.failed(ToolError("ours", f"nobody can be asked: {type(error).__name__}"))
+
+
+def recorder_client(base_url: str, key: str) -> httpx.AsyncClient:
+    """Return a client of the recorder, by what a program finds in its environment."""
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    return httpx.AsyncClient(base_url=base_url.rstrip("/") + "/", headers=headers, trust_env=False)

@@ -1,0 +1,66 @@
+"""`ratchet approve`: what programs ask people, and an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import typer
+
+from schemas.api.approvals import Approval, Approvals
+from services.cli.fleet.api_client import Token, ask_orchestrator
+from services.cli.terminal import AsJson, UsageError, out, print_json, say, table
+
+Decision = Literal["approve", "reject", "edit"]
+
+
+def approve(
+    approval_id: Annotated[
+        str | None, typer.Argument(help="The question's id; without one the open questions are listed.")
+    ] = None,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject it: the program is told, and goes on.")] = False,
+    edit: Annotated[str | None, typer.Option(help="What is to be taken instead.")] = None,
+    text: Annotated[str, typer.Option(help="What the program is told besides.")] = "",
+    url: Annotated[
+        str | None, typer.Option(help="Where the orchestrator is; where `ratchet up` started it, if not named.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where one is needed.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Answer what a program asks a person, or list what is asked. The first answer counts.
+
+    Exit code 1 if it was answered before, or its time is up.
+    """
+    given = Token(token, token_file)
+    if approval_id is None:
+        if reject or edit is not None or text:
+            raise UsageError("name the question: `ratchet approve` lists them")
+        _list(Approvals.model_validate(ask_orchestrator("GET", "/v1/approvals", url=url, token=given)), as_json=json)
+        return
+    if edit is not None and (reject or text):
+        raise UsageError("--edit has its text, and is neither approval nor rejection")
+    decision: Decision = "edit" if edit is not None else "reject" if reject else "approve"
+    body = {"decision": decision, "text": text if edit is None else edit}
+    path = f"/v1/approvals/{quote(approval_id, safe='')}"
+    answered = Approval.model_validate(ask_orchestrator("POST", path, url=url, token=given, json=body))
+    if json:
+        print_json(answered.model_dump(mode="json"))
+    else:
+        say(f"{decision}: sample {answered.sample} of task {answered.task_id} goes on")
+
+
+def _list(found: Approvals, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    shown = table("id", "task", "sample", "question", "until", left=2)
+    for one in found.items:
+        until = one.until.isoformat(timespec="seconds")
+        shown.add_row(one.approval_id, one.task_id, str(one.sample), one.question, until)
+    out.print(shown)

@@ -1,0 +1,176 @@
+"""`ratchet solve`: give a problem to the fleet's programs, watch who is at work, and see what it was judged by.
+
+Left out: another fleet's programs, and models of other providers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import typer
+
+from ratchet.service.errors import TimedOut
+from schemas.api.approvals import Approvals
+from schemas.api.rollouts import FleetRollouts
+from schemas.api.tasks import LoggedSample, TaskHistory
+from services.cli.fleet.api_client import Token, ask_orchestrator
+from services.cli.terminal import CommandError, UsageError, print_raw, say
+
+LOOK_EVERY_S = 1.0
+Language = Literal["python", "javascript", "go", "rust"]
+ENDINGS: dict[str, str] = {"python": "py", "javascript": "js", "go": "go", "rust": "rs"}
+
+
+def solve(
+    problem: Annotated[str | None, typer.Option(help="What is to be solved.")] = None,
+    file: Annotated[Path | None, typer.Option(help="File with the problem.", exists=True, dir_okay=False)] = None,
+    language: Annotated[Language | None, typer.Option(help="The language to solve it in.")] = None,
+    tests: Annotated[
+        Path | None, typer.Option(help="Hidden cases as JSON (docs/workspaces.md); nothing that solves sees them.")
+    ] = None,
+    program: Annotated[
+        str | None, typer.Option(help="Which of the agent's programs; all in turn, if not named.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, max=64, help="Tries; the best comes back.")] = None,
+    approve: Annotated[
+        Literal["before-finish", "on-change", "never"] | None,
+        typer.Option(help="Have a person approve each result, or each that changed files; as declared, if not given."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the answer, its patch and the result.")] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that it may take.")] = 600.0,
+    url: Annotated[
+        str | None, typer.Option(help="Where the orchestrator is; where `ratchet up` started it, if not named.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where one is needed.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token.")
+    ] = None,
+) -> None:
+    """Solve a problem with the fleet's programs: shows who is at work, then code, tests, score and cost.
+
+    Exit code 1 if nothing came of it, 4 if it was not done in time.
+    """
+    task = new_problem(_problem(problem, file), language, _criteria(tests), program, agent, samples, approve, timeout)
+    api = Api(url, Token(token, token_file))
+    api.post("/v1/tasks?wait_s=0", task)
+    for line in progress(api, task["task_id"], time.monotonic() + timeout):
+        say(line)
+    history = TaskHistory.model_validate(api.get(f"/v1/tasks/{quote(task['task_id'])}"))
+    chosen = next((one for one in history.samples if one.chosen), None)
+    if chosen is None:
+        raise CommandError(f"task {history.task_id} is {history.state}: {history.result and history.result.reason}")
+    for line in report(history, chosen):
+        say(line)
+    print_raw(chosen.artifact.patch if chosen.artifact and chosen.artifact.patch else chosen.text)
+    if out is not None:
+        write_out(out, history, chosen, language)
+
+
+class Api:
+    """The orchestrator's, as commands ask it."""
+
+    def __init__(self, url: str | None, token: Token) -> None:
+        self._where: dict[str, Any] = {"url": url, "token": token}
+
+    def get(self, path: str) -> Any:
+        return ask_orchestrator("GET", path, **self._where)
+
+    def post(self, path: str, body: Any) -> Any:
+        return ask_orchestrator("POST", path, json=body, **self._where)
+
+
+def _problem(text: str | None, file: Path | None) -> str:
+    if (text is None) == (file is None):
+        raise UsageError("give either --problem or --file")
+    return text if text is not None else file.read_text(encoding="utf-8")  # type: ignore[union-attr]
+
+
+def _criteria(tests: Path | None) -> str | None:
+    """Read the hidden cases. Raises UsageError for a file that is no JSON."""
+    if tests is None:
+        return None
+    try:
+        return json.dumps(json.loads(tests.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--tests {tests}: {error}") from None
+
+
+def new_problem(
+    problem: str,
+    language: Language | None,
+    criteria: str | None,
+    program: str | None,
+    agent: str | None,
+    samples: int | None,
+    approve: str | None,
+    timeout_s: float,
+) -> dict[str, Any]:
+    """Return the task, as the API takes it."""
+    asked = f"{problem}\n\nWrite it in {language}." if language else problem
+    fields = {
+        "task_id": f"solve-{uuid.uuid4().hex}",
+        "input": asked,
+        "criteria": criteria,
+        "programs": [program] if program else None,
+        "agent_id": agent,
+        "samples": samples,
+        "approval": approve,
+        "deadline": (datetime.now(UTC) + timedelta(seconds=timeout_s)).isoformat(),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def progress(api: Api, task_id: str, until: float) -> Iterator[str]:
+    """Say what is new of the task's rollouts, and what they ask, until it is closed. Raises TimedOut."""
+    told: set[object] = set()
+    path = quote(task_id)
+    while TaskHistory.model_validate(api.get(f"/v1/tasks/{path}")).state == "open":
+        for one in FleetRollouts.model_validate(api.get(f"/v1/rollouts?task_id={path}")).items:
+            if (now := (one.sample, one.state, one.calls)) not in told:
+                told.add(now)
+                took = f"{one.calls} calls, {one.sampled_tokens} tokens"
+                yield f"sample {one.sample} by {one.program}: {one.state}, {took}"
+        for asks in Approvals.model_validate(api.get(f"/v1/approvals?task_id={path}")).items:
+            if asks.approval_id not in told:
+                told.add(asks.approval_id)
+                yield f"sample {asks.sample} asks: {asks.question}   ratchet approve {asks.approval_id}"
+        if time.monotonic() > until:
+            raise TimedOut(f"it is not done: ratchet result {task_id} shows it later")
+        time.sleep(LOOK_EVERY_S)
+
+
+def report(history: TaskHistory, chosen: LoggedSample) -> Iterator[str]:
+    """Say what the answer was judged by, what its parts gave, and what it took."""
+    scorer = history.scorer.id if history.scorer else "nobody"
+    by = (
+        f"its hidden cases, by {scorer}"
+        if history.criteria
+        else f"{scorer}, without tests of yours: that proves little"
+    )
+    yield f"judged by {by}"
+    score = "none" if chosen.score is None else f"{chosen.score:.3f}"
+    parts = ", ".join(f"{name} {value:.3f}" for name, value in (chosen.parts or {}).items())
+    yield f"score {score}{f' ({parts})' if parts else ''}: {chosen.reason or 'no reason given'}"
+    if usage := chosen.usage:
+        yield f"took {usage.calls} calls, {usage.sampled_tokens} tokens, {usage.seconds or 0:.1f} s"
+        for role, taken in usage.roles.items():
+            yield f"{role} {taken.adapter_version}: {taken.calls} calls, {taken.sampled_tokens} tokens"
+
+
+def write_out(folder: Path, history: TaskHistory, chosen: LoggedSample, language: Language | None) -> None:
+    """Write the answer, its patch and the whole history."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"answer.{ENDINGS.get(language or '', 'txt')}").write_text(chosen.text, encoding="utf-8")
+    if chosen.artifact and chosen.artifact.patch:
+        (folder / "answer.patch").write_text(chosen.artifact.patch, encoding="utf-8")
+    (folder / "result.json").write_text(history.model_dump_json(indent=2), encoding="utf-8")

@@ -1,0 +1,218 @@
+"""Rollouts that wait for a person, or whose runner was cut off: the program ends, and goes on by its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.topology import APPROVALS, RESPONSES
+from ratchet.programs.declared import Program
+from schemas.messages.approval_request import ApprovalRequest
+from schemas.messages.response import Response, Sample
+from schemas.messages.work import Decision, GivenApproval, Sampling, Work
+from schemas.messages.workspace import Workspace
+from services.agent.engines.echo import EchoEngine
+from tests.services.runner.conftest import House, MakeHouse, cancelled, delivery, python
+from tests.services.runner.test_runner_worker import Counting
+from tests.waiting import until
+
+MakeWork = Callable[..., Work]
+
+PERSON = """
+def ask_person(question, *options):
+    body = json.dumps({"question": question, "options": options}).encode()
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/ask_person", body, headers)
+    answer = json.load(urllib.request.urlopen(request))
+    return answer["decision"] + " " + answer["text"]
+"""
+THREE = (
+    PERSON
+    + """
+said = ask("plan")
+for turn in range(3):
+    open("did.txt", "a").write(said + "\\n")
+    said = ask(f"{said}; {ask_person(f'Is {turn} right?', 'yes', 'no')}")
+print(said)
+"""
+)
+FILES = Workspace(files={"given.txt": "given\n"})
+
+
+def asked(bus: MemoryBus) -> list[ApprovalRequest]:
+    return [ApprovalRequest.decode(one.body) for one in bus.deliveries_published(APPROVALS)]
+
+
+def given(request: ApprovalRequest, decision: Decision = "approve", text: str = "") -> GivenApproval:
+    return GivenApproval(approval_id=request.approval_id, sample=request.sample, decision=decision, text=text)
+
+
+def with_answers(work: Work, *answers: GivenApproval) -> Work:
+    return work.model_copy(update={"approvals": answers})
+
+
+async def handled(house: House, work: Work) -> list[Sample]:
+    """The samples of the Response; none where its rollouts wait."""
+    await house.worker.handle(delivery(work))
+    published = house.bus.deliveries_published(RESPONSES)
+    return list(Response.decode(published[-1].body).samples) if published else []
+
+
+async def test_a_program_that_asks_ends_and_goes_on_with_the_answer(make_house: MakeHouse, make_work: MakeWork) -> None:
+    engine, work, answers = Counting(), make_work(workspace=FILES), list[GivenApproval]()
+    async with make_house({"it": python(THREE)}, engine) as house:
+        for turn in range(3):
+            assert await handled(house, with_answers(work, *answers)) == []
+            request = asked(house.bus)[-1]
+            assert (request.question, request.options) == (f"Is {turn} right?", ("yes", "no"))
+            assert house.worker.running().items == []
+            assert "did.txt" in request.patch
+            answers.append(given(request, text=f"so {turn}"))
+        (sample,) = await handled(house, with_answers(work, *answers))
+
+    said = "plan; approve so 0; approve so 1; approve so 2"
+    assert (sample.text, sample.status, engine.asked) == (said, "finished", 4)
+    assert sample.usage is not None and sample.usage.calls == 4
+    assert sample.artifact is not None
+    assert [line[1:] for line in sample.artifact.patch.splitlines() if line.startswith("+p")] == [
+        "plan",
+        "plan; approve so 0",
+        "plan; approve so 0; approve so 1",
+    ]
+    assert len({one.approval_id for one in asked(house.bus)}) == 3
+
+
+async def test_a_question_that_comes_again_is_the_same_and_nothing_runs(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    engine, work = Counting(), make_work()
+    async with make_house({"it": python(THREE)}, engine) as house:
+        await handled(house, work)
+        await handled(house, work)
+
+    first, again = asked(house.bus)
+    assert (first.approval_id, engine.asked) == (again.approval_id, 1)
+
+
+async def test_each_rollout_of_a_group_waits_by_itself(make_house: MakeHouse, make_work: MakeWork) -> None:
+    code = PERSON + "print(ask('done') if os.environ['RATCHET_SAMPLE'] == '0' else ask_person('Which?'))"
+    engine, work = Counting(), make_work(sampling=Sampling(n=3, max_tokens=200))
+    async with make_house({"it": python(code)}, engine) as house:
+        await handled(house, work)
+        one, two = sorted(asked(house.bus), key=lambda request: request.sample)
+        assert await handled(house, with_answers(work, given(two, "reject", "no"))) == []
+        samples = await handled(house, with_answers(work, given(two, "reject", "no"), given(one, "edit", "so")))
+
+    assert [(sample.text, sample.status) for sample in samples] == [
+        ("done", "finished"),
+        ("edit so", "finished"),
+        ("reject no", "finished"),
+    ]
+    assert engine.asked == 1
+
+
+async def test_where_nobody_answers_it_ends_as_it_stands(make_house: MakeHouse, make_work: MakeWork) -> None:
+    work = make_work(workspace=FILES)
+    async with make_house({"it": python("print('so far', flush=True)" + THREE)}) as house:
+        await handled(house, work)
+        (sample,) = await handled(house, with_answers(work, given(asked(house.bus)[0], "expired")))
+
+    assert (sample.text, sample.status) == ("so far", "limit")
+    assert sample.says == "nobody answered in time: Is 0 right?"
+    assert sample.artifact is not None and "did.txt" in sample.artifact.patch
+
+
+RANDOM = PERSON + "ask(os.urandom(4).hex()); print(ask_person('Go on?'))"
+
+
+async def test_a_program_that_diverges_begins_anew_once_and_is_then_lost(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    work = make_work()
+    async with make_house({"it": python(RANDOM)}) as house:
+        await handled(house, work)
+        await handled(house, with_answers(work, given(asked(house.bus)[0])))
+        first, second = asked(house.bus)
+        assert first.approval_id != second.approval_id
+        (sample,) = await handled(house, with_answers(work, given(first), given(second)))
+
+    assert sample.status == "lost"
+    assert "diverged" in (sample.says or "") and "second time" in (sample.says or "")
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [("approve", ("done", "finished", None)), ("reject", ("done", "failed", "a person rejected it: too long"))],
+)
+async def test_a_result_may_need_a_persons_approval(
+    decision: Any, expected: Any, make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    engine, work = Counting(), make_work()
+    async with make_house({"it": python("print(ask('done'))", approval="before-finish")}, engine) as house:
+        assert await handled(house, work) == []
+        (request,) = asked(house.bus)
+        assert (request.ends, request.answer) == (True, "done")
+        (sample,) = await handled(house, with_answers(work, given(request, decision, "too long")))
+
+    assert (sample.text, sample.status, sample.says) == expected
+    assert engine.asked == 1
+
+
+@pytest.mark.parametrize(("code", "asks"), [("open('x', 'w').write('y')", 1), ("pass", 0)])
+async def test_a_change_may_need_a_persons_approval(
+    code: str, asks: int, make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    async with make_house({"it": python(code, approval="on-change")}) as house:
+        await handled(house, make_work(workspace=FILES))
+
+    assert len(asked(house.bus)) == asks
+
+
+class Gated(EchoEngine):
+    """Answers so many calls, and holds the next one back."""
+
+    def __init__(self, free: int) -> None:
+        super().__init__()
+        self.free, self.asked = free, 0
+        self.held = asyncio.Event()
+
+    async def generate_ids(self, request: Any) -> Any:
+        self.asked += 1
+        if self.asked > self.free:
+            self.held.set()
+            await asyncio.Event().wait()
+        async for piece in super().generate_ids(request):
+            yield piece
+
+
+async def test_a_rollout_that_was_cut_off_goes_on_where_it_was(make_house: MakeHouse, make_work: MakeWork) -> None:
+    program = {"it": python("for turn in range(4): print(ask(f'turn {turn}'))")}
+    work, engine = make_work(), Gated(free=2)
+    async with make_house(program, engine) as house:
+        handling = asyncio.create_task(house.worker.handle(delivery(work)))
+        await until(engine.held.is_set)
+        await cancelled(handling)
+        engine.free, engine.asked = 99, 0
+        (sample,) = await handled(house, work)
+
+    assert sample.text.split("\n") == [f"turn {turn}" for turn in range(4)]
+    assert (engine.asked, sample.usage and sample.usage.calls) == (2, 4)
+
+
+async def test_a_program_without_a_pattern_begins_anew_where_it_was_cut_off(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    program: dict[str, Program] = {"it": python("ask(os.urandom(4).hex()); ask('b'); print(ask('c'))")}
+    work, engine = make_work(), Gated(free=1)
+    async with make_house(program, engine) as house:
+        handling = asyncio.create_task(house.worker.handle(delivery(work)))
+        await until(engine.held.is_set)
+        await cancelled(handling)
+        engine.free = 99
+        (sample,) = await handled(house, work)
+
+    assert (sample.text, sample.status) == ("c", "finished")
