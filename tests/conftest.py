@@ -54,15 +54,15 @@ WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
 """How many processes run tests side by side; 0 in the one that hands out the tests, or runs them alone."""
 NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % max(WORKERS, 1)
 """Of this one. A process that took the place of one that crashed counts on."""
-SHARED_PORTS = 100
-"""The last ones: for the node that all share."""
+SHARED_PORTS = local_broker.PORTS[-100:]
+"""Only for the node that all share."""
 
 
 def _ports_of_this_worker() -> range:
     """Others look for free ones at the same time, and listen on them only later."""
     if not WORKERS:
-        return local_broker.PORTS[-SHARED_PORTS:]
-    size = (len(local_broker.PORTS) - SHARED_PORTS) // WORKERS
+        return local_broker.PORTS
+    size = (len(local_broker.PORTS) - len(SHARED_PORTS)) // WORKERS
     return local_broker.PORTS[NUMBER * size : (NUMBER + 1) * size]
 
 
@@ -78,6 +78,7 @@ def pytest_configure_node(node: Any) -> None:
     if os.environ.get("RATCHET_AMQP_URL") or not server_folder() or config.getoption("--quick"):
         return
     if SHARED not in config.stash:
+        local_broker.PORTS = SHARED_PORTS
         folder = _folder_of_broker(config._tmp_path_factory)  # type: ignore[attr-defined]
         hosts = tuple(f"gw{number}" for number in range(len(node.nodemanager.specs)))
         broker = replace(SharedBroker.on_free_ports(folder), hosts=hosts)
