@@ -31,6 +31,8 @@ POLL_SHARE, LONGEST_POLL_S = 0.01, 2.0
 """Part of the time it has waited already: what takes minutes is asked for every two seconds, and left the processor."""
 WAITING_FOR_GATE = ("trained", "validated")
 ON_TRIAL = "canary"
+LOOKS_AFTER_PROMOTION = 40
+"""Looks, a quarter of a second apart, within which the new primary's first answer is to come."""
 USUAL_PROOF = 260
 """Tasks a clearly better candidate is promoted after, ramp and limits included (`python -m bench.decision`)."""
 
@@ -159,22 +161,26 @@ class Loop:
             return self._wait(lambda now: now.state(version) not in WAITING_FOR_GATE, f"the gate's word on {version}")
 
     def _follow(self, version: str) -> tuple[int, AdapterStatus]:
-        """Users ask until the version is out of every experiment. Returns how many tasks that took.
+        """Users ask until the version is out of every experiment, and answers where it was promoted: its first answer
+        as the primary ends the swap. Returns how many tasks that took.
 
         Raises TimedOut where there is no verdict when they have asked the most they may.
         """
         latest = self._status()
         promoted = False
+        swap_before, looks_left = latest.swap_s, LOOKS_AFTER_PROMOTION
 
         def settled() -> bool:
-            nonlocal latest, promoted
+            nonlocal latest, promoted, looks_left
             latest = self._status()
             if not promoted and latest.adapters.primary == version:
                 promoted = True
                 self._mark(version)
             self._progress("prove", 1.0 if promoted else min(1.0, self._units(latest) / USUAL_PROOF))
             self._tell.show(*experiment_line(latest))
-            return latest.state(version) != ON_TRIAL
+            looks_left -= promoted
+            swapping = promoted and latest.swap_s == swap_before and looks_left > 0
+            return latest.state(version) != ON_TRIAL and not swapping
 
         with self._tell.waiting(f"users ask, and {version} gets a share"):
             tasks = self._users.ask_until(settled, most=self._plan.most, judging=True)

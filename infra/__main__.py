@@ -12,17 +12,20 @@ import pulumi
 
 from infra import broker, fleet, network, vllm
 from infra.api_keys import ApiKeys
+from infra.backups import backups
 from infra.foundation import Foundation
 from infra.ingress import ingress
 from infra.monitoring import monitoring
 from infra.runner import installer, runner, runner_token
 from infra.scaler_access import scaler_access
+from infra.scheduling import scheduling
 from infra.settings import StackSettings
 from infra.toolbox import toolbox
 from infra.workload import Workload
 
 settings = StackSettings.read()
 foundation = Foundation(settings)
+scheduling(foundation)
 accounts = broker.Accounts(settings, foundation.namespace)
 keys = ApiKeys(settings.api)
 
@@ -50,6 +53,9 @@ if settings.runner:
     Workload(runner(settings.runner, settings, accounts, keys), foundation, after=[queues, tokens, programs, *agents])
 trainer = Workload(fleet.trainer(settings, accounts, keys), foundation, after=[queues, *models])
 operator = Workload(toolbox(settings, accounts), foundation, after=[queues])
+
+if settings.backups:
+    Workload(backups(settings.backups, settings), foundation)
 
 scaler_access(foundation, accounts)
 monitoring(foundation)

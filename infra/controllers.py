@@ -1,4 +1,4 @@
-"""What keeps a process's pods running: a Deployment, a StatefulSet, a ScaledJob (a pod a message), or one Job."""
+"""Makes what keeps pods running: a Deployment, a StatefulSet, a ScaledJob (a pod a message), a CronJob, or one Job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulumi_kubernetes.apps.v1 import (
     StatefulSetSpecArgs,
     StatefulSetUpdateStrategyArgs,
 )
-from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs
+from pulumi_kubernetes.batch.v1 import CronJob, CronJobSpecArgs, Job, JobSpecArgs, JobTemplateSpecArgs
 from pulumi_kubernetes.core.v1 import (
     PersistentVolumeClaimArgs,
     PersistentVolumeClaimSpecArgs,
@@ -25,6 +25,7 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from infra.autoscaling import KEDA, is_scaled, triggers
 from infra.foundation import Foundation
 from infra.process import Kind, OwnDisk, Process
+from infra.scheduling import queue_labels
 
 START_LIMIT_S = 40 * 60
 """A big model is loaded, and may be downloaded first."""
@@ -48,6 +49,8 @@ def control(
             return _scaled_job(process, foundation, template, labels, opts)
         case Kind.ONCE:
             return _job(process, foundation, template, labels, opts)
+        case Kind.SCHEDULED:
+            return _cron_job(process, foundation, template, labels, opts)
 
 
 def _deployment(
@@ -137,6 +140,31 @@ def _job(
     )
 
 
+def _cron_job(
+    process: Process,
+    foundation: Foundation,
+    template: PodTemplateSpecArgs,
+    labels: dict[str, str],
+    opts: pulumi.ResourceOptions,
+) -> CronJob:
+    """One at a time; one that was missed is made up for within the hour."""
+    assert process.schedule is not None
+    return CronJob(
+        process.name,
+        metadata=foundation.metadata(process.name, labels=labels),
+        spec=CronJobSpecArgs(
+            schedule=process.schedule,
+            time_zone="Etc/UTC",
+            concurrency_policy="Forbid",
+            starting_deadline_seconds=3600,
+            successful_jobs_history_limit=3,
+            failed_jobs_history_limit=3,
+            job_template=JobTemplateSpecArgs(spec=_job_spec(process, template)),
+        ),
+        opts=opts,
+    )
+
+
 def _scaled_job(
     process: Process,
     foundation: Foundation,
@@ -153,7 +181,7 @@ def _scaled_job(
         process.name,
         api_version=KEDA,
         kind="ScaledJob",
-        metadata=foundation.metadata(process.name, labels=labels),
+        metadata=foundation.metadata(process.name, labels=labels | queue_labels(process, foundation.settings)),
         spec={
             "jobTargetRef": _job_spec(process, template),
             "pollingInterval": 15,

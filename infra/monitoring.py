@@ -15,6 +15,8 @@ from infra.foundation import Foundation
 
 HERE = Path(__file__).parent
 RULES = HERE / "prometheus" / "rules.yml"
+RUNBOOKS = "{{ $externalLabels.runbooks }}"
+"""The address of the runbook in the rules: a label of Compose's Prometheus, which is ours; the operator's is not."""
 DASHBOARDS = HERE / "grafana" / "dashboards"
 
 
@@ -30,10 +32,11 @@ def monitoring(foundation: Foundation) -> None:
             data={path.name: path.read_text("utf-8")},
         )
     if RULES.exists():
+        rules = RULES.read_text("utf-8").replace(RUNBOOKS, wanted.runbooks)
         CustomResource(
             "alerts",
             api_version="monitoring.coreos.com/v1",
             kind="PrometheusRule",
             metadata=foundation.metadata("alerts", labels={"release": wanted.release_label}),
-            spec=yaml.safe_load(RULES.read_text("utf-8")),
+            spec=yaml.safe_load(rules),
         )

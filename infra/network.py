@@ -53,7 +53,7 @@ FLOWS = (
     Flow(Role.BROKER, Role.BROKER, EPMD),
     Flow(Role.BROKER, Role.BROKER, CLUSTERING),
 )
-WITHOUT_NETWORK = frozenset({Role.TOKENS, Role.MODELS, Role.INSTALLER})
+WITHOUT_NETWORK = frozenset({Role.TOKENS, Role.MODELS, Role.INSTALLER, Role.BACKUP})
 """Roles that ask nobody, unless they fetch something from outside."""
 FROM_THE_HUB = frozenset({Role.AGENT, Role.TRAINER, Role.JUDGE})
 

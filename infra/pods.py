@@ -53,6 +53,7 @@ from infra.process import (
     SiteSecret,
     Source,
 )
+from infra.scheduling import priority_of
 from infra.settings import Resources, Sandbox, StackSettings
 
 MARGIN_S = 30
@@ -66,13 +67,14 @@ def pod(
 ) -> PodTemplateSpecArgs:
     """A change of configuration changes `content_hash`, so that the pods are replaced, one by one."""
     gpu = settings.gpu_nodes
-    jobs = process.kind in (Kind.JOB_PER_MESSAGE, Kind.ONCE)
+    jobs = process.kind in (Kind.JOB_PER_MESSAGE, Kind.ONCE, Kind.SCHEDULED)
     return PodTemplateSpecArgs(
         metadata=ObjectMetaArgs(labels=labels, annotations={"ratchet/configuration": content_hash}),
         spec=PodSpecArgs(
             service_account_name=process.name,
             automount_service_account_token=False,
             enable_service_links=False,
+            priority_class_name=priority_of(process, settings),
             security_context=PodSecurityContextArgs(
                 run_as_non_root=True,
                 run_as_user=process.user,
@@ -201,8 +203,8 @@ def _volume(source: Source, process: Process) -> VolumeArgs:
     match source:
         case Claim(name):
             return VolumeArgs(name=name, persistent_volume_claim=PersistentVolumeClaimVolumeSourceArgs(claim_name=name))
-        case SiteClaim(claim):
-            claimed = PersistentVolumeClaimVolumeSourceArgs(claim_name=claim, read_only=True)
+        case SiteClaim(claim, writable):
+            claimed = PersistentVolumeClaimVolumeSourceArgs(claim_name=claim, read_only=not writable)
             return VolumeArgs(name=source.name, persistent_volume_claim=claimed)
         case Files(secret=True):
             return VolumeArgs(

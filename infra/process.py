@@ -41,6 +41,7 @@ class Role(StrEnum):
     INSTALLER = "installer"
     GATEWAY = "gateway"
     OPERATOR = "operator"
+    BACKUP = "backup"
 
 
 class Kind(StrEnum):
@@ -48,6 +49,7 @@ class Kind(StrEnum):
     CLUSTER = "StatefulSet"
     JOB_PER_MESSAGE = "ScaledJob"
     ONCE = "Job"
+    SCHEDULED = "CronJob"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class SiteClaim:
     """A claim that the site made beforehand: none of the manifests here is it."""
 
     claim: str
+    writable: bool = False
 
     @property
     def name(self) -> str:
@@ -202,6 +205,8 @@ class Process:
     """A port outside the cluster that it asks something at."""
     user: int = FLEET_USER
     deadline_s: int | None = None
+    schedule: str | None = None
+    """When it runs, as cron writes it."""
 
     @property
     def reads_secret_files(self) -> bool:

@@ -235,9 +235,21 @@ class Trainer(_Model):
     resources: Resources = Resources(cpu="2", memory="8Gi")
     fsdp: bool = Field(False, description="Spread the base model over the GPUs, where one can't hold it.")
     deadline_s: int = Field(12 * 3600, ge=60, description="Seconds after which a training job is ended.")
+    max_jobs: int = Field(
+        1, ge=1, le=64, description="Trainings at once, of an agent always one: jobs with KEDA, else processes."
+    )
+
+
+class Objectives(_Model):
+    """Objectives of what users get; alerts fire where more is missed. For shares below 0.95 none could."""
+
+    availability: float = Field(0.99, ge=0.95, lt=1, description="Share of the tasks that is to be answered.")
+    latency: float = Field(0.95, ge=0.95, lt=1, description="Share of the answers that is to come in time.")
+    latency_s: float = Field(300, ge=0, description="Seconds that are in time; 0: there is no such objective.")
 
 
 class Orchestrator(_Model):
+    objectives: Objectives = Objectives()
     log_keep_gb: float | None = Field(
         None, ge=0, description="Room for both logs, in GB; 0: no bound. Four fifths of the logs' claim if not."
     )
@@ -287,9 +299,46 @@ class Api(_Model):
     resources: Resources = Resources(cpu="100m", memory="128Mi")
 
 
+class Quota(_Model):
+    """The most that the namespace may ask for, all pods together. CPU has no limit here, so none is set on limits."""
+
+    cpu: str
+    memory: str
+    gpus: int = Field(0, ge=0)
+    pods: int = Field(100, ge=1)
+
+
+class Scheduling(_Model):
+    priorities: bool = Field(
+        False, description="Classes of priority: trainings give way to what serves. They are objects of the cluster."
+    )
+    queue: str | None = Field(
+        None, description="Name of a LocalQueue of Kueue's, made beforehand: trainings wait there for their GPUs."
+    )
+    quota: Quota | None = None
+
+
+class Backups(_Model):
+    """A backup of the running fleet by the clock."""
+
+    schedule: str = Field("17 2 * * *", pattern=r"^\S+( \S+){4}$", description="When, in UTC, as cron writes it.")
+    claim: str = Field(description="Name of a claim, made beforehand, best on another storage than the fleet's own.")
+    keep: int = Field(7, ge=1, description="Newest backups that are kept.")
+    key_secret: str | None = Field(
+        None,
+        description="Name of a Secret, made beforehand, whose `key` backups are encrypted with: 32 bytes in base64. "
+        "Without it the key that signs decisions is in no backup.",
+    )
+
+
 class Monitoring(_Model):
     """ServiceMonitors, alert rules and dashboards; the Prometheus operator must be installed."""
 
+    runbooks: str = Field(
+        pattern=r"^https?://[^\s#]+$",
+        description="Where people read docs/operations.md, such as its page of the site that `make docs` makes: alerts "
+        "link to its sections.",
+    )
     namespace: str = "monitoring"
     release_label: str = Field("kube-prometheus-stack", description="Value of the label `release` it selects by.")
 
@@ -336,6 +385,11 @@ def _models(settings: StackSettings) -> Iterator[str]:
         base = by_agent.get(one.id) if "=" in trained else trained
         if one.engine != "echo" and base != one.model:
             yield f"trainer.model for agent {one.id} is {base}, but it runs {one.model}: no adapter would fit"
+
+
+def _queues(settings: StackSettings) -> Iterator[str]:
+    if settings.scheduling.queue and settings.autoscaling is not Autoscaling.KEDA:
+        yield "scheduling.queue is given, but autoscaling is hpa, where no training is a job: leave it out, or use keda"
 
 
 def _disks(settings: StackSettings) -> Iterator[str]:
@@ -386,10 +440,12 @@ class StackSettings(_Model):
     orchestrator: Orchestrator = Orchestrator()
     api: Api = Api()
     monitoring: Monitoring | None = None
+    scheduling: Scheduling = Scheduling()
+    backups: Backups | None = None
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        if faults := [*_judges(self), *_gpus(self), *_models(self), *_disks(self)]:
+        if faults := [*_judges(self), *_gpus(self), *_models(self), *_disks(self), *_queues(self)]:
             raise ValueError(faults[0])
         if self.hub_token_secret and not self.hub_access:
             raise ValueError("hubTokenSecret is given, but hubAccess is not: the hub could not be reached")

@@ -152,10 +152,17 @@ class Workload(pulumi.ComponentResource):
                         "port": port,
                         "path": "/metrics",
                         "interval": "15s",
-                        "relabelings": [{"targetLabel": "fleet", "replacement": "ratchet"}],
+                        "relabelings": self._target_labels(port),
                     }
                     for port in ports
                 ],
             },
             opts=self._opts,
         )
+
+    def _target_labels(self, port: str) -> list[dict[str, str]]:
+        """A vLLM beside an agent is the job `vllm`, by which the alerts know that it may load for long."""
+        beside = self._process.beside
+        is_beside = beside is not None and port in {one.name for one in beside.ports}
+        labels = {"fleet": "ratchet"} | ({"job": beside.name} if beside and is_beside else {})
+        return [{"targetLabel": name, "replacement": value} for name, value in labels.items()]

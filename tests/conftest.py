@@ -1,14 +1,21 @@
 """A real RabbitMQ for the tests: RATCHET_AMQP_URL if set, else a private node, else a container.
 
+Processes that run tests side by side share one node, each in a virtual host of its own.
+
 Hypothesis draws the same examples each time, and times none; `--hypothesis-profile=default` draws others.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tempfile
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -19,12 +26,15 @@ from services.cli.fleet import local_broker
 from services.cli.fleet.local_broker import LocalBroker, server_folder
 from tests.passable import passable_folder
 from tests.quick import (
+    MEMORY,
+    has_room,
     leave_out_what_needs_much,
     pytest_addoption,
     pytest_collection_finish,
     pytest_configure,
     pytest_ignore_collect,
 )
+from tests.shared_broker import SharedBroker
 
 __all__ = [
     "pytest_addoption",
@@ -40,15 +50,53 @@ settings.register_profile("same", deadline=None, derandomize=True, suppress_heal
 settings.load_profile("same")
 
 
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
+"""How many processes run tests side by side; 0 in the one that hands out the tests, or runs them alone."""
+NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % max(WORKERS, 1)
+"""Of this one. A process that took the place of one that crashed counts on."""
+SHARED_PORTS = 100
+"""The last ones: for the node that all share."""
+
+
 def _ports_of_this_worker() -> range:
     """Others look for free ones at the same time, and listen on them only later."""
-    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count  # one made anew counts on
-    size = len(local_broker.PORTS) // count
-    return local_broker.PORTS[number * size : (number + 1) * size]
+    if not WORKERS:
+        return local_broker.PORTS[-SHARED_PORTS:]
+    size = (len(local_broker.PORTS) - SHARED_PORTS) // WORKERS
+    return local_broker.PORTS[NUMBER * size : (NUMBER + 1) * size]
 
 
 local_broker.PORTS = _ports_of_this_worker()
+BROKER = "broker"
+SHARED = pytest.StashKey[tuple[SharedBroker, subprocess.Popen[bytes]]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Start the node that all share before the first of the processes that run tests, while they collect them."""
+    config: pytest.Config = node.config
+    if os.environ.get("RATCHET_AMQP_URL") or not server_folder() or config.getoption("--quick"):
+        return
+    if SHARED not in config.stash:
+        folder = _folder_of_broker(config._tmp_path_factory)  # type: ignore[attr-defined]
+        hosts = tuple(f"gw{number}" for number in range(len(node.nodemanager.specs)))
+        broker = replace(SharedBroker.on_free_ports(folder), hosts=hosts)
+        config.stash[SHARED] = broker, broker.start()
+    broker, _ = config.stash[SHARED]
+    ports = broker.port, broker.distribution_port, broker.mapper_port
+    node.workerinput[BROKER] = str(broker.folder), ports, broker.hosts
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if shared := config.stash.get(SHARED, None):
+        broker, node = shared
+        broker.stop(node)
+        shutil.rmtree(broker.folder)
+
+
+def _folder_of_broker(temporary: pytest.TempPathFactory) -> Path:
+    """In memory where there is room: nobody here cuts the power of a broker that is shared."""
+    return Path(tempfile.mkdtemp(prefix="ratchet-broker-", dir=MEMORY)) if has_room() else temporary.mktemp("rabbitmq")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -65,11 +113,16 @@ def passable() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def amqp_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def amqp_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
     if url := os.environ.get("RATCHET_AMQP_URL"):
         yield url
+    elif found := getattr(pytestconfig, "workerinput", {}).get(BROKER):
+        folder, ports, hosts = found
+        broker = SharedBroker(Path(folder), *ports, hosts=tuple(hosts))
+        broker.wait_until_ready(timeout_s=180)
+        yield broker.url_in(hosts[NUMBER])
     elif server_folder():
-        yield from _private_node(tmp_path_factory.mktemp("rabbitmq"))
+        yield from _private_node(_folder_of_broker(tmp_path_factory))
     else:
         yield from _container()
 
@@ -82,6 +135,7 @@ def _private_node(folder: Path) -> Iterator[str]:
         yield broker.url
     finally:
         broker.stop(node)
+        shutil.rmtree(folder)
 
 
 def _container() -> Iterator[str]:

@@ -1,21 +1,27 @@
 """Our programs as processes of their own, without the second that Python needs to import what they import: each is a
 fork of one process that has imported it all. Nothing is shared but what an import leaves; whoever tests what a program
-imports, or a step that a failpoint names, starts Python anew.
+imports starts Python anew.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
+import random
 import runpy
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from ratchet.service import failpoint
 
 REPOSITORY = Path(__file__).parents[1]
 STREAMS = ("in", "out", "err")
@@ -42,8 +48,7 @@ def run_module(
     module: str, *arguments: str, folder: Path, settings: Mapping[str, str], stdin: str = "", timeout_s: float = 90
 ) -> Ran:
     """`python -m module arguments` in `folder`. Raises TimeoutError, and kills it, if it does not end in time."""
-    forks = multiprocessing.get_context("forkserver")
-    forks.set_forkserver_preload(["tests.imported_programs"])
+    forks = _forks()
     with TemporaryDirectory() as streams:
         places = [Path(streams) / name for name in STREAMS]
         places[0].write_text(stdin)
@@ -58,15 +63,63 @@ def run_module(
         return Ran(process.exitcode, out, err)
 
 
+class ForkedProgram:
+    """`python -m module arguments` that goes on until it is ended. Its methods are those of `subprocess.Popen`."""
+
+    def __init__(
+        self, module: str, *arguments: str, folder: Path, environment: Mapping[str, str], log: Path, detached: bool
+    ) -> None:
+        typed, places = (module, *arguments), [Path(os.devnull), log, log]
+        self._process = _forks().Process(target=_serve, args=(typed, folder, dict(environment), places, detached))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if (code := self._process.exitcode) is None:
+            raise subprocess.TimeoutExpired(str(self._process), timeout or 0.0)
+        return code
+
+
+def _forks() -> ForkServerContext:
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["tests.imported_programs"])
+    return forks
+
+
+def _serve(
+    typed: tuple[str, ...], folder: Path, environment: dict[str, str], places: list[Path], detached: bool
+) -> None:
+    if detached:
+        os.setsid()
+    random.seed()  # each fork would draw the same
+    _become(typed, folder, environment, places)
+
+
 def _become(typed: tuple[str, ...], folder: Path, environment: dict[str, str], places: list[Path]) -> None:
     module = typed[0]
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     for number, place in enumerate(places):
-        os.dup2(os.open(place, os.O_CREAT | (os.O_WRONLY if number else os.O_RDONLY)), number)
+        os.dup2(os.open(place, os.O_CREAT | os.O_APPEND | (os.O_WRONLY if number else os.O_RDONLY)), number)
     encoding = environment.get("PYTHONIOENCODING", "utf-8")
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, "w" if n else "r", encoding=encoding) for n in range(3))
     sys.argv = [*typed]
+    if "RATCHET_FAILPOINT" in environment:
+        importlib.reload(failpoint)  # it reads the variable when it is imported; who imported it has its new globals
     sys.modules.pop(module if find_spec(module).submodule_search_locations is None else f"{module}.__main__", None)
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -52,8 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
         gc.disable()
         settings.register_profile(QUICK, deadline=None, max_examples=EXAMPLES)
         settings.load_profile(QUICK)
-        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
+        if has_room():
             os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
+def has_room() -> bool:
+    """Tell whether temporary files may lie in memory."""
+    return MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES
 
 
 @pytest.hookimpl(trylast=True)

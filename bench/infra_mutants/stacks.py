@@ -20,13 +20,19 @@ def configurations() -> dict[str, dict[str, Any]]:
         "workspaceUrls": ["https://github.com/our-team/"],
         "hubTokenSecret": "hugging-face",
         "auditor": {"strategy": "verifier:exact"},
+        "scheduling": {
+            "priorities": True,
+            "queue": "gpus",
+            "quota": {"cpu": "200", "memory": "1Ti", "gpus": 16, "pods": 90},
+        },
+        "backups": {"claim": "backups-of-the-site", "keySecret": "backup-key"},
     }
     everything["ratchet:fleet"]["images"] |= {"pullSecret": "registry", "digests": {"agent": f"sha256:{'0' * 64}"}}
     everything["ratchet:fleet"]["scorer"]["strategy"] = "0.8*tests + 0.2*judge:absolute"
     everything["ratchet:fleet"]["trainer"] |= {"fsdp": True, "resources": {"cpu": "8", "memory": "64Gi", "gpus": 2}}
     everything["ratchet:fleet"]["api"]["revoked"] = [{"tokenId": "a", "expiresAt": 1}]
     dev["ratchet:fleet"]["scorer"]["strategy"] = "likelihood"
-    dev["ratchet:fleet"]["monitoring"] = {}
+    dev["ratchet:fleet"]["monitoring"] = {"runbooks": "https://docs.example.com/operations/"}
     elsewhere["ratchet:fleet"] |= {
         "externalScorer": True,
         "runner": {"programs": PROGRAMS},

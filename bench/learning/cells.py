@@ -20,7 +20,9 @@ from bench.learning.models import BASES
 SHOWN = ("references", "references-then-grpo")
 """Learn from the right answers to the tasks: alone, or first and from the model's own samples after them."""
 LEARNERS = ("grpo", "weighted-sft", "best-of-group-sft", "kto", "online-grpo", *SHOWN)
-BESIDES = ("masked-grpo", *(f"{name}-{wrong}-wrong" for wrong in (10, 20) for name in SHOWN))
+HELD_OUT = "grpo-held-out"
+"""GRPO as the trainer does it with 64 groups or more: some are held out, and it ends when it gains no more by them."""
+BESIDES = ("masked-grpo", HELD_OUT, *(f"{name}-{wrong}-wrong" for wrong in (10, 20) for name in SHOWN))
 """Only where asked for by name. `-10-wrong`: a tenth of the references are another task's."""
 JUDGEMENTS = ("sharp", "rough")
 GRID_SIZE = 4
@@ -102,6 +104,8 @@ def result_cells(learners: Sequence[str], seeds: int, rounds: int, points: dict[
 
 def tuned_as(learner: str) -> str:
     """The learner at whose best point this one is run."""
+    if learner == HELD_OUT:
+        return "grpo"
     return learner.rsplit("-", 2)[0] if learner.endswith("-wrong") else learner
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from bench.learning.cells import SHOWN, share_wrong, tuned_as
+from bench.learning.cells import HELD_OUT, SHOWN, share_wrong, tuned_as
 from bench.learning.world import MAX_TOKENS, World, first_experience
 from ratchet.models.loading import load_language_model
 from schemas.messages.base import BaseModelIdentity
@@ -24,7 +24,9 @@ from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.algorithms.policy import make_policy, save_policy, token_logps
 from services.trainer.data.doubts import doubtful
 from services.trainer.data.samples import TrainingSample
+from services.trainer.data.selection import FEWEST_HELD_OUT
 from services.trainer.run.choices import find_algorithm
+from services.trainer.run.held_out import look_at_held_out, restore_best
 
 ONLINE = "online-grpo"
 BASE = BaseModelIdentity(name="small")
@@ -82,7 +84,18 @@ def learn(name: str, point: Point, given: Round) -> Path:
     if (learner := tuned_as(name)) in SHOWN:
         samples = given.experience if learner != "references" else []
         return _offline("grpo", point, given, samples, given.world.references(given.number, share_wrong(name)))
+    if name == HELD_OUT:
+        held_out, taught = _split(given.experience)
+        return _offline("grpo", point, given, taught, held_out=held_out)
     return _offline(name, point, given, given.experience)
+
+
+def _split(samples: Sequence[TrainingSample]) -> tuple[list[TrainingSample], list[TrainingSample]]:
+    """The samples of the groups that the trainer would hold out, about, and all others."""
+    groups = sorted({sample.group for sample in samples}, key=lambda group: random.Random(group).random())
+    held_out = set(groups[: max(FEWEST_HELD_OUT, int(GrpoHyperparameters().held_out_groups * len(groups)))])
+    parts = ([one for one in samples if (one.group in held_out) is held] for held in (True, False))
+    return next(parts), next(parts)
 
 
 def _offline(
@@ -91,10 +104,11 @@ def _offline(
     given: Round,
     samples: Sequence[TrainingSample],
     references: Sequence[TrainingSample] = (),
+    held_out: Sequence[TrainingSample] = (),
 ) -> Path:
     """The product's way: samples are taken first, then an algorithm of the trainer learns from them.
 
-    References that look wrong to the policy are left out, as the trainer does.
+    References that look wrong to the policy are left out, and a run ends by what is held out, as in the trainer.
     """
     algorithm = find_algorithm(name)
     items = (
@@ -121,8 +135,13 @@ def _offline(
         temperature=1.0,
         learning_rate=point.rate,
         on_gpu=False,
+        held_out=held_out,
     )
-    algorithm.trainer(inputs, knobs).train()
+    trainer = algorithm.trainer(inputs, knobs)
+    looks = look_at_held_out(trainer, inputs, lambda event: None)
+    trainer.train()
+    if looks is not None and looks.result.is_better:
+        restore_best(trainer, policy, looks.result)
     return _saved(policy, given.folder)
 
 

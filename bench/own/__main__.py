@@ -1,4 +1,4 @@
-"""python -m bench.own [--families …] [--sizes 64] [--methods …] [--seeds 1]: jobs of teams, with references or not.
+"""python -m bench.own [--families …] [--sizes 64] [--methods …] [--seeds 1] [--seed 0]: jobs, with references or not.
 
 For each family, size and seed each method trains SmolLM2 by the trainer itself, from a log as a fleet writes it, and is
 measured by the share of exactly right answers to held-out tasks. Methods that learn from the model's own samples get a
@@ -45,7 +45,8 @@ def main() -> None:
 
 def _cells(options: argparse.Namespace) -> Iterator[Cell]:
     """All families of a method before the next one, all methods of a seed before the next seed."""
-    places = itertools.product(range(options.seeds), options.sizes, options.wrong, options.methods, options.families)
+    seeds = range(options.seed, options.seed + options.seeds)
+    places = itertools.product(seeds, options.sizes, options.wrong, options.methods, options.families)
     return (Cell(family, size, wrong, seed, method) for seed, size, wrong, method, family in places)
 
 
@@ -89,6 +90,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--wrong", nargs="+", type=int, default=[0], help="percent of references that are wrong")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no cell later than that")
     parser.add_argument("--group", type=int, default=8, help="answers to each task that is trained on")
     parser.add_argument("--held-out", type=int, default=32, help="tasks that are measured")

@@ -3,8 +3,9 @@
 A small model learns three families of tasks from its own traffic, unattended, by a judge that is noisy, likes length
 for two rounds, drifts once, and is beside someone who forges feedback for a round, and someone who corrects answers for
 two rounds, wrongly in one family. After each round a verifier that nothing in the fleet ever sees scores tasks whose
-answers, and half of them whose skills, no model was trained on. Each round is kept when it is done: the command goes on
-where it was left. Everything goes to bench/out/ratchet.json, a picture beside it. Exits 1 if a claim does not hold.
+answers, and half of them whose skills, no model was trained on. Below the rounds stands what one training on right
+answers comes to. Each round is kept when it is done: the command goes on where it was left. Everything goes to
+bench/out/ratchet.json, a picture beside it. Exits 1 if a claim does not hold.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.machine import machine
+from bench.ratchet.baseline import TASKS, taught_by_references
 from bench.ratchet.book import Book, Round
-from bench.ratchet.claims import Claim, claims, figures, table
+from bench.ratchet.claims import Claim, baseline_line, claims, figures, table
 from bench.ratchet.fleet import fleet, set_environment, settings
 from bench.ratchet.judge import Events
 from bench.ratchet.model import make_model
@@ -55,13 +57,15 @@ def life(seed: int, options: argparse.Namespace) -> tuple[dict[str, object], boo
         asyncio.run(_play(folder, base, book, verifier, events, seed, options.rounds))
     rounds = book.rounds[: options.rounds]
     found = _found(rounds, verifier)
-    held = tell(rounds, found)
+    baseline = taught_by_references(folder / "baseline", base, verifier, seed)
+    held = tell(rounds, found, baseline)
     draw(options.json.with_suffix("" if options.seeds == 1 else f".{seed}"), rounds, found)
     report = {
         "seed": seed,
         "rounds": [asdict(one) for one in rounds],
         "claims": [asdict(one) for one in held],
         "verified": {version: figures(quality) for version, quality in found.items()},
+        "baseline": figures(baseline),
     }
     return report, all(one.holds for one in held)
 
@@ -84,10 +88,10 @@ def _found(rounds: Sequence[Round], verifier: Verifier) -> dict[str, Quality]:
     return {version: known for version in sorted(versions) if (known := verifier.known(version)) is not None}
 
 
-def tell(rounds: Sequence[Round], found: Mapping[str, Quality]) -> list[Claim]:
+def tell(rounds: Sequence[Round], found: Mapping[str, Quality], baseline: Quality) -> list[Claim]:
     print(machine())
     print("held-out tasks by the hidden verifier: means with 95 % intervals")
-    print("\n".join(table(rounds, found)))
+    print("\n".join([*table(rounds, found), baseline_line(baseline, TASKS)]))
     told = claims(rounds, found)
     for claim in told:
         print(f"{'holds' if claim.holds else 'DOES NOT HOLD'}: {claim.says}\n    {claim.figures}")

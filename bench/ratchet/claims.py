@@ -149,12 +149,21 @@ def table(rounds: Sequence[Round], found: Mapping[str, Quality]) -> list[str]:
     heads = "".join(f"{name:>17}" for name in ("n = 1", *FAMILIES, "served"))
     lines = [f"{'round':>5}  {'tried':8}{'became':14}{'primary':9}{heads}{'n':>4}{'tokens saved':>14}  events"]
     for one in rounds:
-        quality, count = found[one.primary], one.samples_now
-        columns = [quality.single, *(quality.singles(name) for name in FAMILIES), quality.served_by(count)]
-        cells = "".join(f"{plain(*interval(values)):>17}" for values in columns)
+        count = one.samples_now
         ways = f"{one.number:>5}  {one.version or '':8}{one.outcome:14}{one.primary:9}"
+        cells = _cells(found[one.primary], count)
         lines.append(f"{ways}{cells}{count:>4}{one.tokens_saved:>14,}  {', '.join(one.events)}")
     return lines
+
+
+def baseline_line(quality: Quality, tasks: int) -> str:
+    """A line for the table: what one training on right answers comes to."""
+    return f"{f'taught the answers to {tasks} tasks, once':38}{_cells(quality, GROUP)}{GROUP:>4}"
+
+
+def _cells(quality: Quality, count: int) -> str:
+    columns = [quality.single, *(quality.singles(name) for name in FAMILIES), quality.served_by(count)]
+    return "".join(f"{plain(*interval(values)):>17}" for values in columns)
 
 
 def figures(quality: Quality) -> dict[str, object]:

@@ -234,7 +234,8 @@ class Recordings:
 
 @contextmanager
 def recording(broker: MortalBroker, folder: Path, plan: Plan) -> Iterator[tuple[Fleet, Recordings]]:
-    fleet = Fleet(folder / "fleet", broker.url, environment={"RATCHET_AGENT_ECHO_LATENCY_S": LATENCY_S}, detached=True)
+    environment = {"RATCHET_AGENT_ECHO_LATENCY_S": LATENCY_S}
+    fleet = Fleet(folder / "fleet", broker.url, environment=environment, detached=True, forked=True)
     fleet.start()
     try:
         yield fleet, Recordings(fleet, folder, plan)

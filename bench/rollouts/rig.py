@@ -200,8 +200,8 @@ def _fleet(broker: MortalBroker, folder: Path, server: Server, turns: int, code:
     }
     namespace = f"{uuid.uuid4().hex[:8]}."
     programs = folder / "programs.toml"
-    fleet = Fleet(folder / "fleet", broker.url, namespace, programs=programs, environment=settings, detached=True)
-    return fleet, mark
+    how = {"detached": True, "forked": True}
+    return Fleet(folder / "fleet", broker.url, namespace, programs=programs, environment=settings, **how), mark
 
 
 def _workspaces(folder: Path, server: Server) -> list[dict[str, Any]]:

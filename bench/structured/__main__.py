@@ -1,7 +1,7 @@
 """Samples answers under 200 schemas, checks each with another library, and compares tokens a second.
 
-`python -m bench.structured --model FOLDER [--schemas 200 --samples 50]`. An answer that was cut at its limit is counted
-apart. Free and held rounds take turns in one process, with equally many samples at once.
+`python -m bench.structured --model FOLDER [--schemas 200 --samples 50 --at-once 64]`. An answer that was cut at its
+limit is counted apart. Free and held rounds take turns in one process, with equally many samples at once.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def _is_valid(validator: Any, text: str) -> bool:
         return False
 
 
-def tokens_per_second(engine: TransformersEngine, form: AnswerFormat | None) -> float:
+def tokens_per_second(engine: TransformersEngine, form: AnswerFormat | None, at_once: int) -> float:
     """Return the rate of one round of samples that all have as many tokens as they may."""
-    asked = GenerationRequest("sort: dbcae", Sampling(n=AT_ONCE, max_tokens=TOKENS), format=form)
+    asked = GenerationRequest("sort: dbcae", Sampling(n=at_once, max_tokens=TOKENS), format=form)
     began = time.perf_counter()
     (answer,) = engine.generate([asked])
     assert isinstance(answer, Generation), answer
@@ -89,6 +89,7 @@ def main() -> None:
     arguments.add_argument("--model", type=Path, required=True, help="a folder, of the toy by `ratchet models make`")
     arguments.add_argument("--schemas", type=int, default=SCHEMAS)
     arguments.add_argument("--samples", type=int, default=SAMPLES, help="answers under each schema")
+    arguments.add_argument("--at-once", type=int, default=AT_ONCE, help="samples of a round whose rate is measured")
     given = arguments.parse_args()
     engine = TransformersEngine(partial(load_language_model, str(given.model), device="cpu"), seed=1)
     engine.start()
@@ -96,8 +97,10 @@ def main() -> None:
     print(count_invalid(engine, random.Random(1), given.schemas, given.samples))
     letters = {"type": "array", "items": {"type": "string", "maxLength": 8}, "minItems": 40}
     form = AnswerFormat(type="json_schema", json_schema=letters)
-    tokens_per_second(engine, form)
-    rates = [(tokens_per_second(engine, None), tokens_per_second(engine, form)) for _ in range(ROUNDS)]
+    both = (None, form)
+    for one in both:
+        tokens_per_second(engine, one, given.at_once)
+    rates = [[tokens_per_second(engine, one, given.at_once) for one in both] for _ in range(ROUNDS)]
     free, held = (median(column) for column in zip(*rates, strict=True))
     print(f"tokens a second: free {free:,.0f}, held {held:,.0f}; held / free {held / free:.2f}")
 

@@ -17,6 +17,7 @@ from infra.checks import (
     queues,
     sandboxes,
     scaling,
+    scheduling,
     schema,
     security,
     selectors,
@@ -88,6 +89,9 @@ CHECKS: tuple[Check, ...] = (
     broker.the_broker_keeps_its_data,
     broker.users_are_those_of_the_table,
     names.pods_start_after_what_they_need,
+    scheduling.what_serves_goes_first,
+    scheduling.trainings_wait_in_the_queue,
+    scheduling.the_quota_lets_the_fleet_run,
 )
 
 

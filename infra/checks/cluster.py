@@ -17,6 +17,7 @@ TEMPLATE_AT = {
     "Deployment": ("spec", "template"),
     "StatefulSet": ("spec", "template"),
     "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
     "ScaledJob": ("spec", "jobTargetRef", "template"),
 }
 

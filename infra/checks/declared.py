@@ -39,6 +39,7 @@ SETTINGS: Mapping[str, type[FleetSettings]] = {
 OTHER_IMAGES = {
     "gateway": "gateway",
     "operator": "cli",
+    "backup": "cli",
     "setup": "cli",
     "tokens": "cli",
     "models": "agent",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,8 @@ def _unneeded(one: OurContainer, needs: list[Need]) -> Iterator[str]:
     for mount in one.pods.mounts(one.box):
         if mount.kind == "claim" and not any(mount.holds(need.at) for need in needs):
             yield f"{one} mounts claim {mount.name} at {mount.path}, and has nothing to do there"
-        if mount.kind in ("config", "secret", "site-secret", "site-claim") and not mount.read_only:
+        backups = mount.kind == "site-claim" and any(n.what == "backups" and mount.holds(n.at) for n in needs)
+        if mount.kind in ("config", "secret", "site-secret", "site-claim") and not mount.read_only and not backups:
             yield f"{one} may write to {mount.kind} {mount.name}"
 
 
@@ -138,6 +140,14 @@ def _of_commands(cluster: Cluster, one: OurContainer, settings: FleetSettings) -
             yield Need("adapters", settings.adapters_dir, WRITE)
             yield Need("decision keys", settings.decision_keys_dir, WRITE)
             yield Need("audit", settings.audit_dir, READ)
+        case "backup":
+            yield Need("logs", settings.logs_dir, WRITE)  # it takes their locks
+            yield Need("adapters", settings.adapters_dir, WRITE)
+            yield Need("decision keys", settings.decision_keys_dir, READ)
+            written = re.search(r"ratchet backup (?:--key-file (\S+) )?(/\S+)/", " ".join(one.box.get("command", [])))
+            yield Need("backups", written[2] if written else "nowhere", WRITE, ("site-claim",))
+            if cluster.settings.backups and cluster.settings.backups.key_secret:
+                yield Need("backup key", written[1] if written and written[1] else "nowhere", READ, ("site-secret",))
         case "installer":
             yield Need("environments", settings.program_environments, WRITE)
             yield Need("programs", settings.programs or "nowhere", READ, ("config",))

@@ -32,7 +32,9 @@ def who_is_asked_is_reached_and_nobody_else(cluster: Cluster) -> Iterator[str]:
 def _needed(cluster: Cluster) -> Iterator[tuple[str, str, int]]:
     for pods in cluster.pods:
         for host, port in _addresses(cluster, pods):
-            service = cluster.get("Service", host.partition(".")[0])
+            name, _, domain = host.partition(".")
+            inside = not domain or domain.endswith(".svc.cluster.local")  # judge.example.com is no Service `judge`
+            service = cluster.get("Service", name) if inside else None
             for target in cluster.selected(service.content["spec"]["selector"]) if service else ():
                 yield from ((str(pods), str(one), port) for one in _same_role(cluster, target))
         if pods.labels.get(ROLE) == "broker":
@@ -168,9 +170,13 @@ def whoever_has_metrics_is_read(cluster: Cluster) -> Iterator[str]:
             yield f"{one} is not labelled release: {wanted.release_label}, by which the operator finds it"
     for monitor in read.values():
         for endpoint in monitor.content["spec"]["endpoints"]:
-            fleet = {one.get("targetLabel"): one.get("replacement") for one in endpoint.get("relabelings", [])}
-            if fleet != {"fleet": "ratchet"}:
-                yield f"{monitor} gives its targets {fleet}, by which alerts can't tell fleets apart"
+            labels = {one.get("targetLabel"): one.get("replacement") for one in endpoint.get("relabelings", [])}
+            beside = endpoint["port"] == "vllm" and monitor.name != "judge"
+            if labels != {"fleet": "ratchet"} | ({"job": "vllm"} if beside else {}):
+                yield f"{monitor} labels its targets {labels}, by which alerts can't tell fleets and servers apart"
+    for one in cluster.all("PrometheusRule"):
+        links = re.findall(r"runbook_url': '([^']*)'", str(one.content["spec"]))
+        yield from (f"{one} links to {link!r}, which is no address" for link in links if not link.startswith("http"))
     if not cluster.all("PrometheusRule"):
         yield "there is no PrometheusRule: nobody is woken"
     if not [

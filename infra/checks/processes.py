@@ -161,6 +161,7 @@ def what_the_stack_asks_for_is_told(cluster: Cluster) -> Iterator[str]:
                 asked |= {"trainer_fsdp": stack.trainer.fsdp, "trainer_once": one.pods.owner.kind == "ScaledJob"}
             case OrchestratorSettings():
                 asked |= {"train_after_groups": stack.orchestrator.train_after_groups}
+                asked |= {f"objective_{name}": value for name, value in stack.orchestrator.objectives}
         for name, value in asked.items():
             if (is_told := getattr(one.settings, name, value)) != value:
                 yield f"{one} is told {PREFIX}{name.upper()}={is_told}; the stack says {value}"

@@ -63,8 +63,9 @@ def triggers_can_log_in(cluster: Cluster) -> Iterator[str]:
 
 def jobs_end(cluster: Cluster) -> Iterator[str]:
     """a job ends: it is not restarted in place for ever, has a deadline, and holds its GPU for one request only"""
-    for manifest in cluster.all("Job", "ScaledJob"):
-        job = manifest.content["spec"].get("jobTargetRef", manifest.content["spec"])
+    for manifest in cluster.all("Job", "ScaledJob", "CronJob"):
+        spec = manifest.content["spec"]
+        job = spec["jobTemplate"]["spec"] if manifest.kind == "CronJob" else spec.get("jobTargetRef", spec)
         if job["template"]["spec"].get("restartPolicy") not in ("Never", "OnFailure"):
             yield f"{manifest}: its pods are restarted for ever"
         if not 1 <= job.get("backoffLimit", 6) <= 6:

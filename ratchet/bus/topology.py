@@ -32,6 +32,9 @@ BROKER_DISK = 20 * 10**9
 WORK_SHARE = 0.12
 """The share of the broker's disk for all queues of Work together; the shares of all queues add up to 0.6 of it."""
 
+REGISTERED_SHARE = 0.02
+"""The share for those of registered agents."""
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:
@@ -123,8 +126,11 @@ UNROUTABLE = "unroutable"
 DAY_MS = 24 * 3600 * 1000
 
 
-def work_queue(agent_id: str, *, priority: int = 0) -> str:
-    """The queue in which an agent's Work of that priority (0–9) waits."""
+def work_queue(agent_id: str, *, priority: int = 0, registered: bool = False) -> str:
+    """The queue in which an agent's Work of that priority (0–9) waits; or that for programs of registered agents, which
+    use its model."""
+    if registered:
+        return f"work.{agent_id}.programs"
     return f"work.{agent_id}.high" if priority >= HIGH_PRIORITY else f"work.{agent_id}"
 
 
@@ -152,14 +158,16 @@ def fleet_topology(
     *,
     external_scorer: bool = False,
     auditor: bool = False,
+    manager: bool = False,
     programs: bool = False,
     broker_disk: int = BROKER_DISK,
 ) -> Topology:
     """The queues of a fleet with these agents, on a broker with so many bytes of disk.
 
     With an `external_scorer`, one of another make that may answer with draft-shaped Rewards, the orchestrator gets its
-    own copy of each Response, to complete those Rewards with. With an `auditor`, a second scorer, there are its queues.
-    With `programs`, there is one for what they ask people.
+    own copy of each Response, to complete those Rewards with. With an `auditor`, a second scorer, there are its queues;
+    with a `manager`, a queue for the programs of registered agents for each agent whose model they use. With
+    `programs`, there is one for what they ask people.
     """
     queue = partial(Queue, disk=broker_disk)
     work = tuple(
@@ -169,6 +177,17 @@ def fleet_topology(
             (work_queue(agent), f"Admitted tasks for {agent}."),
             (work_queue(agent, priority=9), f"The same, priority {HIGH_PRIORITY} and above: served first."),
         )
+    )
+    registered = tuple(
+        queue(
+            work_queue(agent, registered=True),
+            "work.v1",
+            ("orchestrator",),
+            (f"agent {agent}",),
+            f"Admitted tasks for programs of registered agents, with the model of {agent}.",
+            REGISTERED_SHARE / len(agents),
+        )
+        for agent in agents
     )
     kept = (
         queue(
@@ -207,6 +226,7 @@ def fleet_topology(
     queues = (
         queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", 0.08, single_active_consumer=True),
         *work,
+        *(registered if manager else ()),
         queue(
             RESPONSES, "response.v1", ("agents", "orchestrator"), ("scorer",), "Answers that wait for a score.", 0.08
         ),
@@ -294,6 +314,7 @@ def topology_of(settings: FleetSettings) -> Topology:
         settings.agents,
         external_scorer=settings.external_scorer,
         auditor=bool(settings.auditor),
-        programs=settings.programs is not None,
+        manager=settings.manager_url is not None,
+        programs=settings.has_runner,
         broker_disk=int(settings.broker_disk_gb * 10**9),
     )

@@ -144,6 +144,7 @@ def result_of(lines: Sequence[Interaction]) -> Result:
     given = line.select is not None and line.sample is not None
     nothing = came_to_nothing(lines)
     late = given and nothing is None and any(_came_too_late(one) for one in lines)
+    shared = {"shared_learning": True} if line.shared_learning else {}
     counted = votes(lines, line) if given and line.select == "majority" else 0
     return Result.from_valid(
         {
@@ -152,7 +153,7 @@ def result_of(lines: Sequence[Interaction]) -> Result:
             "score": line.score,
             "agent_id": line.agent_id,
             "adapter_version": line.adapter_version,
-            "metadata": Metadata(timestamp=line.timestamp, source="ratchet"),
+            "metadata": Metadata(timestamp=line.timestamp, source="ratchet", **shared),
             "status": "failed" if nothing else line.status,
             "reason": (routing and routing.reason)
             or line.reason

@@ -28,7 +28,7 @@ def teaches_nothing(line: Interaction) -> str | None:
     if is_own(line.arm.experiment_id):
         return "it is a task of the fleet's own, golden, an anchor or an evaluation"
     if line.kept_apart:
-        return "it is of a tenant that its agent does not learn from"
+        return "its asker, or its tenant, keeps it from teaching"
     if line.status == "cancelled":
         return "its task was cancelled"
     if is_censored(line.select):

@@ -346,7 +346,7 @@ def _read(file: Path, agents: tuple[str, ...] | None) -> _File:
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{file} is no TOML: {error}") from None
     except ValidationError as error:
-        raise SettingsError(f"{file}: {_faults(error)}") from None
+        raise SettingsError(f"{file}: {faults(error)}") from None
     named = {*read.agents, *(one for agent in read.agents.values() for one in agent.roles.values())}
     if agents is not None and (strange := sorted(named - set(agents))):
         raise SettingsError(
@@ -355,7 +355,8 @@ def _read(file: Path, agents: tuple[str, ...] | None) -> _File:
     return read
 
 
-def _faults(error: ValidationError) -> str:
+def faults(error: ValidationError) -> str:
+    """Return what is wrong with a declaration, each field with its fault."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in faults[:5])
 
@@ -368,7 +369,7 @@ def _installed(name: str, file: Path | str, beside: Collection[str] = ()) -> Pro
         declared = INSTALLED.load(name)()
         return declared if isinstance(declared, Program) else Program.model_validate(declared)
     except ValidationError as error:
-        raise SettingsError(f"the installed program {name}: {_faults(error)}") from None
+        raise SettingsError(f"the installed program {name}: {faults(error)}") from None
     except (ImportError, AttributeError, TypeError) as error:
         raise SettingsError(f"the installed program {name} can't be loaded: {error}") from error
 

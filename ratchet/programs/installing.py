@@ -1,18 +1,21 @@
 """Installs what programs need for their sandboxes: environments and images. `ratchet programs install` does it.
 
 As a program, `python -m ratchet.programs.installing`, it installs what the file of RATCHET_PROGRAMS needs: the job that
-runs before runners in containers, in their own image.
+runs before runners in containers, in their own image. With a folder as its argument it installs there what the programs
+on its stdin need, a JSON object of declarations, and reads no setting: for runners, of agents that are registered.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from ratchet.programs.declared import Program, declared_programs
 from ratchet.programs.environments import Environments
-from ratchet.programs.images.installing import NotInstalled, Say
+from ratchet.programs.images.installing import AnotherInstalls, NotInstalled, Say
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
 
@@ -42,6 +45,8 @@ def needs(name: str, program: Program) -> list[str]:
 
 
 def main() -> str | None:
+    if len(sys.argv) > 1:
+        return _install_given(Path(sys.argv[1]))
     settings = FleetSettings.read()
     try:
         programs = declared_programs(settings.programs) if settings.programs else {}
@@ -50,6 +55,27 @@ def main() -> str | None:
     except (NotInstalled, SettingsError) as error:
         return str(error)
     return None
+
+
+def _install_given(folder: Path) -> str | None:
+    programs = {name: Program.model_validate(one) for name, one in json.load(sys.stdin).items()}
+    try:
+        for name, place in _waiting_install(programs, Environments(folder)):
+            _say(f"{name} is in {place}")
+    except NotInstalled as error:
+        return str(error)
+    return None
+
+
+def _waiting_install(programs: Mapping[str, Program], environments: Environments) -> Iterator[tuple[str, Path]]:
+    """Install as `install` does, after anybody else who installs in the same folder."""
+    while True:
+        try:
+            yield from install(programs, programs, environments, _say)
+        except AnotherInstalls:
+            time.sleep(1.0)
+        else:
+            return
 
 
 def _say(text: str) -> None:

@@ -228,7 +228,7 @@ LARGEST = 1e300
 """Nothing above it can be drawn, infinity included."""
 CURVES = (
     *("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward", "divergence", "good_log_ratio"),
-    *("demonstration_loss", "held_out_loss"),
+    *("demonstration_loss", "held_out_loss", "held_out_preference"),
 )
 
 

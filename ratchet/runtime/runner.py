@@ -32,6 +32,8 @@ from ratchet.service.settings_check import unknown_names
 from ratchet.service.telemetry import Log, log_to_stdout
 
 HEAD_S = 20.0
+WS_FRAME_BYTES = 16 * 1024
+"""Bytes of a frame that a WebSocket's client may send."""
 
 
 class HeaderTimeoutProtocol(H11Protocol):
@@ -204,7 +206,8 @@ class Runner:
         return uvicorn.Config(
             front,
             http=HeaderTimeoutProtocol,
-            ws="none",
+            ws="websockets-sansio",
+            ws_max_size=WS_FRAME_BYTES,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -3,7 +3,7 @@ clone."""
 
 from __future__ import annotations
 
-LEFT_TO_PIP = frozenset({"bench", "qlora"})
+LEFT_TO_PIP = frozenset({"bench", "qlora", "vllm"})
 """Extras that `make setup` does not install."""
 
 

@@ -126,6 +126,12 @@ class FleetSettings(BaseSettings):
         description="Tasks may have the scorer's judge choose among the best answers (`select: judge`). The same for "
         "orchestrator and scorer.",
     )
+    manager_url: Annotated[str | None, BeforeValidator(none_if_empty)] = Field(
+        None,
+        pattern=r"^https?://[^/]+$",
+        description="Where the manager is: http://host:8780, for agents that are registered with it. Runners take "
+        "their programs from there; without it there are none. The same for every service.",
+    )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
     index_dir: Path | None = Field(
         None,
@@ -218,6 +224,11 @@ class FleetSettings(BaseSettings):
     def _is_an_amqp_url(cls, url: SecretStr) -> SecretStr:
         amqp_parameters(url.get_secret_value())
         return url
+
+    @property
+    def has_runner(self) -> bool:
+        """Whether programs answer tasks: those of a file, or those that are registered with a manager."""
+        return self.programs is not None or self.manager_url is not None
 
     @property
     def decision_keys_dir(self) -> Path:

@@ -14,7 +14,16 @@ from schemas.messages.result import ResultStatus
 from schemas.messages.work import Decision
 
 EventKind = Literal[
-    "task.settled", "decision", "experiment", "queues", "adapter", "training", "rollout", "approval", "gap"
+    "task.settled",
+    "decision",
+    "experiment",
+    "queues",
+    "adapter",
+    "training",
+    "rollout",
+    "agent",
+    "approval",
+    "gap",
 ]
 
 
@@ -31,6 +40,17 @@ class TaskSettled(Record):
     experiment_id: str | None
     seconds: float
     at: Timestamp
+
+
+class AgentMoved(Record):
+    """`agent`: the figures of an agent over the last minute, about once a second where they change."""
+
+    agent_id: str
+    registered_agent: str | None = Field(description="The one whose program used its model; null: its own tasks.")
+    ended: int = Field(ge=0, description="Tasks that ended.")
+    without_answer: int = Field(ge=0, description="Of these, failed, expired or cancelled.")
+    mean_score: Score | None
+    mean_seconds: float | None = Field(description="From admission to the log.")
 
 
 class DecisionMade(Record):

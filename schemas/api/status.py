@@ -123,6 +123,7 @@ class AgentFigures(Record):
     candidate: AdapterVersion | None
     program: str | None = Field(description="That answers by default; null: the samples are dealt to all there are.")
     program_candidate: str | None = Field(description="That is tried against it.")
+    shared_learning: bool = Field(False, description="It learns from the tasks of all tenants.")
     frozen: bool
     distrusted: bool = Field(description="The scorer has drifted: training waits.")
     unaudited: str | None = Field(
@@ -160,6 +161,7 @@ class Status(Record):
     agents: list[AgentFigures]
     dead_letters: int | None = Field(description="Null while the broker can't say.")
     unroutable: int | None
+    has_manager: bool = Field(False, description="Whether it has a manager, which takes jobs.")
 
 
 class QueueView(Record):

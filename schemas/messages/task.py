@@ -170,6 +170,15 @@ class Task(Message):
         exclude_if=absent,
         description="Which of the agent's programs answer, dealt to the samples in turn; all of them if absent.",
     )
+    registered_agent: AgentId | None = Field(
+        None,
+        exclude_if=absent,
+        description="An agent that is registered with the manager, whose program answers with the model of `agent_id`. "
+        "The manager sets it.",
+    )
+    kept_apart: Literal[True] | None = Field(
+        None, exclude_if=absent, description="It teaches nothing, and no experiment counts it."
+    )
     approval: Literal["before-finish", "on-change", "never"] | None = Field(
         None,
         exclude_if=absent,

@@ -99,7 +99,12 @@ class Work(Task):
         None, max_length=133, exclude_if=absent, description="Subject of the API token that it was submitted with."
     )
     kept_apart: Literal[True] | None = Field(
-        None, exclude_if=absent, description="Its tenant is not one that its agent learns from: it teaches nothing."
+        None,
+        exclude_if=absent,
+        description="It teaches nothing: its asker says so, or its agent does not learn from its tenant.",
+    )
+    shared_learning: Literal[True] | None = Field(
+        None, exclude_if=absent, description="It teaches an agent that learns from the tasks of all tenants."
     )
     approvals: tuple[GivenApproval, ...] | None = Field(
         None, exclude_if=absent, description="Of a task whose rollouts asked people: the answers so far."

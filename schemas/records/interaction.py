@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from schemas.messages.base import (
+    AgentId,
     Identifier,
     LogEpoch,
     Message,
@@ -105,8 +106,16 @@ class Interaction(Message):
         None, exclude_if=absent, description="Of each of completion_ids its text, where the task asked for them."
     )
     needs_usage: bool | None = Field(None, exclude_if=absent, description="The Result says what the task took.")
+    registered_agent: AgentId | None = Field(
+        None, exclude_if=absent, description="The agent, registered with the manager, whose program answered."
+    )
     kept_apart: Literal[True] | None = Field(
-        None, exclude_if=absent, description="Its tenant is not one that its agent learns from: it teaches nothing."
+        None,
+        exclude_if=absent,
+        description="It teaches nothing: its asker says so, or its agent does not learn from its tenant.",
+    )
+    shared_learning: Literal[True] | None = Field(
+        None, exclude_if=absent, description="It teaches an agent that learns from the tasks of all tenants."
     )
     cascade: Routing | None = Field(
         None,

@@ -37,6 +37,7 @@ COMMANDS = {
         "Say how good answers are, blind, to know scorer and auditor by; --report shows how far they agree with people."
     ),
     "jobs": "Jobs, where the fleet has a manager: submit, list, show, watch, results; pause, resume, cancel, rerun.",
+    "agents": "Agents that are registered with the manager while the fleet runs: add, list, show, set, remove.",
     "usage": "Show the tokens that jobs took and what they cost, by agent, job or day.",
     "status": (
         "Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."

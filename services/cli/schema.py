@@ -129,7 +129,11 @@ def _text(document: dict[str, Any]) -> str:
 
 
 ROUTERS = {
-    "manager": ("services.manager.api:jobs_router", "services.manager.api:usage_router"),
+    "manager": (
+        "services.manager.api:jobs_router",
+        "services.manager.api:usage_router",
+        "services.manager.agents_api:agents_router",
+    ),
     "agent": ("services.agent.api:agent_router",),
     "runner": ("services.runner.api:runner_router",),
     "scorer": ("services.scorer.api:scorer_router",),

@@ -12,9 +12,12 @@ from ratchet.bus.amqp.short_connection import without_password
 from ratchet.bus.topology import RESULTS, TASKS
 from ratchet.logs.names import INTERACTIONS, active_path
 from services.cli.fleet.folder import FleetFolder, FleetRecord
+from services.cli.fleet.model_server import LOADING_S, URL
 from services.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL, FleetOptions
 from services.cli.fleet.start import start_fleet
 from services.cli.terminal import out, say
+
+READY_S = 180.0
 
 
 def up(
@@ -71,15 +74,23 @@ def up(
             "folder, a hub name, or the URL of an OpenAI-compatible server; none if not given.",
         ),
     ] = "",
-    timeout: Annotated[float, typer.Option(help="Seconds to wait until all are ready.")] = 180.0,
+    vllm_args: Annotated[
+        str, typer.Option(envvar="RATCHET_VLLM_ARGS", help="More arguments for the vLLM server that it starts.")
+    ] = "",
+    timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds to wait until all are ready: 180; 1800 where it starts a vLLM.", show_default=False),
+    ] = None,
 ) -> None:
     """Start the fleet on this machine and wait until it works.
 
     With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
     With --external-agents or --no-scorer it sends their work to programs of yours, and starts all but these.
+    With --engine vllm and no RATCHET_AGENT_VLLM_URL it starts a vLLM server beside each agent, too.
     A real model: `ratchet models fetch smollm2`, then `ratchet up --model smollm2 --scorer verifier:json`.
     """
     external = _names(external_agents)
+    own_vllm = engine == "vllm" and URL not in os.environ
     options = FleetOptions(
         agents=tuple(name for name in _names(agents) if name not in external),
         replicas=replicas,
@@ -95,11 +106,14 @@ def up(
         no_scorer=no_scorer,
         programs=programs,
         manager=manager,
+        own_vllm=own_vllm,
+        vllm_args=vllm_args if own_vllm else "",
         big="" if engine == "openai" else big,
     )
     if options.known_models and "likelihood" in scorer and not no_scorer and judge_model == JUDGE_MODEL:
         say(f"warning: {JUDGE_MODEL} can judge nothing but the demo's task: name a scorer, such as verifier:json")
-    record = start_fleet(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=_any_typed(ctx))
+    wait_s = timeout or (LOADING_S if own_vllm else READY_S)
+    record = start_fleet(options, os.environ.get("RATCHET_AMQP_URL"), wait_s, insist=_any_typed(ctx))
     _say_where(record, options)
 
 

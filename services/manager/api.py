@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from ratchet.http.access.guard import CallerOf
-from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, Effect, operation
+from ratchet.http.operation import ADMIN, OPERATOR, OWN_TASKS, VIEWER, Effect, operation
 from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
 from ratchet.http.problem import problems
 from schemas.api.jobs import (
@@ -140,23 +140,23 @@ def usage_router(jobs: Jobs) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["usage"])
 
     @router.get("/usage", responses=problems(422, 503))
-    @operation(VIEWER, OPERATOR, title="Show usage", tool="get_usage")
+    @operation(VIEWER, OWN_TASKS, OPERATOR, ADMIN, title="Show usage", tool="get_usage")
     async def get_usage(
-        by: Annotated[UsageKey, Query(description="One row for each.")] = "day", limit: Limit = 50
+        caller: CallerOf, by: Annotated[UsageKey, Query(description="One row for each.")] = "day", limit: Limit = 50
     ) -> Usage:
         """Show the tokens that jobs took and what they cost: the newest days first, or the agents or jobs that cost
-        most. What came to nothing cost nothing.
+        most. What came to nothing cost nothing. A submitter is shown its own.
         """
-        return await jobs.usage(by, limit)
+        return await jobs.usage(by, limit, caller)
 
     @router.get("/tenants/{tenant}/quota", responses=problems(422, 503))
-    @operation(VIEWER, OPERATOR, title="Show a quota", tool="get_quota")
+    @operation(VIEWER, OPERATOR, ADMIN, title="Show a quota", tool="get_quota")
     async def get_quota(tenant: TheTenant) -> TenantUse:
         """Show the limits of a tenant's jobs, and what it has used of them. Null: no limit."""
         return await jobs.tenant_use(tenant)
 
     @router.put("/tenants/{tenant}/quota", responses=problems(422, 503))
-    @operation(OPERATOR, effect=Effect.SETS, title="Set a quota")
+    @operation(OPERATOR, ADMIN, effect=Effect.SETS, title="Set a quota")
     async def set_quota(tenant: TheTenant, given: Annotated[TenantQuota, Body()]) -> TenantUse:
         """Set the limits of a tenant's jobs. What was submitted before stays, and is released as they allow."""
         return await jobs.set_quota(tenant, given)

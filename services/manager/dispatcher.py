@@ -22,6 +22,7 @@ from schemas.messages.task import Task
 from services.manager import metrics
 from services.manager.database import Database
 from services.manager.job_store import OPEN
+from services.manager.ledger import quotas_of
 from services.manager.order import FairOrder
 from services.manager.prices import Prices
 from services.manager.release import expire, release, released_tasks, store
@@ -33,6 +34,8 @@ log = Log("manager")
 POLL_S = 0.5
 """Between two searches for tasks to release where nothing happens: another manager may have taken a job."""
 PAUSE_S = 1.0
+GATHER_S = 0.05
+"""Between two transactions that store Results: each has all that came meanwhile, and costs a sync of the disk."""
 EXPIRE_EVERY_S = 1.0
 DAY_S = 86_400.0
 
@@ -100,7 +103,7 @@ class Dispatcher:
                 await asyncio.gather(*both, return_exceptions=True)
 
     async def _release_tasks(self, fleet: AsyncFleet) -> None:
-        if began := await self._database.write(released_tasks):
+        if began := await self._database.write(partial(released_tasks, now=time.time())):
             log.info("taken-up", f"{len(began)} tasks were released before: they are sent once more")
             await fleet.submit_all(began)
         while await self._database.leads():
@@ -119,6 +122,7 @@ class Dispatcher:
             if unanswered := expire(connection, now, self._settings.manager_keep_days * DAY_S):
                 log.error("unanswered", f"the fleet gave no answer to {unanswered} tasks within their deadline")
             show_open_jobs(connection)
+            show_quotas(connection, now)
             self._expired_at = now
         ageing_s, window = self._settings.manager_ageing_s, self._settings.manager_window
         return release(connection, self._orders, ageing_s, window, self._prices, now)
@@ -136,6 +140,14 @@ class Dispatcher:
                 for state, count in ended.items():
                     metrics.ended.labels(state).inc(count)
                 self.wake()
+                await asyncio.sleep(GATHER_S)
+
+
+def show_quotas(connection: Connection, now: float) -> None:
+    metrics.quota_used.clear()
+    for tenant, quota in quotas_of(connection, now).items():
+        for limit, share in quota.used.items():
+            metrics.quota_used.labels(tenant, limit).set(share)
 
 
 def show_open_jobs(connection: Connection) -> None:

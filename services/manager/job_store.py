@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +38,7 @@ LOADING_S = 3600.0
 """Seconds until a job whose tasks stopped coming is dropped."""
 RATE_S = 60.0
 REASONS = 10
+NO_APPROVAL = "it waits for approval: an operator lets it go on with `ratchet jobs resume`"
 OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 NO_ANSWER = (TaskState.FAILED, TaskState.EXPIRED, TaskState.CANCELLED)
 
@@ -51,6 +52,8 @@ def submit(
     prices: AgentPrices | None,
     now: float,
     default_deadline: float,
+    *,
+    needs_approval: bool = False,
 ) -> tuple[Job, bool]:
     """Return the job, and whether it is new. Raises Problem for one that can't be: then nothing of it is kept."""
     job_id = asked.job_id or f"job-{uuid.uuid4().hex}"
@@ -82,6 +85,7 @@ def submit(
             changed_at=now,
             served_at=now,
             deadline=deadline,
+            awaits_approval=needs_approval,
             **dict.fromkeys(COUNTS, 0),
         )
     )
@@ -90,7 +94,11 @@ def submit(
 
 
 def add_tasks(
-    connection: Connection, job_id: str, given: MoreTasks, prices: Mapping[str, AgentPrices], now: float
+    connection: Connection,
+    job_id: str,
+    given: MoreTasks,
+    prices_of: Callable[[Connection, str], AgentPrices | None],
+    now: float,
 ) -> Job:
     """Add tasks to a job that is loading; those that it has are passed over.
 
@@ -115,7 +123,7 @@ def add_tasks(
         raise NotAllowed(f"job {job_id!r} is {job.state}: it takes no further tasks")
     if job.state == JobState.LOADING:
         if job.budget is not None:
-            check_budget(missing, job.budget, job.agent_id, prices.get(job.agent_id))
+            check_budget(missing, job.budget, job.agent_id, prices_of(connection, job.agent_id))
         check_quota(connection, job.tenant, len(missing), now)
         _add(connection, job_id, missing, more=given.more, now=now)
     return _job(_must_find(connection, job_id))
@@ -198,9 +206,14 @@ def pause(connection: Connection, job_id: str, now: float) -> Job:
     return _change(connection, job_id, JobState.PAUSED, "somebody paused it: `ratchet jobs resume` goes on", now)
 
 
-def resume(connection: Connection, job_id: str, budget: int | None, now: float) -> Job:
-    """Let a job go on, with a `budget` where one is given. Raises NotAllowed for one that has ended, or is loading."""
+def resume(connection: Connection, job_id: str, budget: int | None, now: float, *, may_approve: bool = True) -> Job:
+    """Let a job go on, with a `budget` where one is given. Raises NotAllowed for one that has ended, or is loading, or
+    waits for an approval that the caller can't give."""
     job = _must_find(connection, job_id)
+    if job.awaits_approval and job.state == JobState.PAUSED:
+        if not may_approve:
+            raise NotAllowed(f"job {job_id!r} waits for the approval of an operator")
+        connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(awaits_approval=False))
     if budget is not None and budget < job.reserved + job.spent:
         used = f"{units(job.spent):f} is spent, and {units(job.reserved):f} reserved"
         raise Problem(402, "Budget too small", f"a budget of {units(budget):f} is too small: {used}", "budget")
@@ -238,8 +251,8 @@ def rerun(connection: Connection, job_id: str, now: float, default_deadline: flo
     changed = {"failed": 0, "expired": 0, "cancelled": 0, "waiting": jobs.c.waiting + again}
     if state_of(job).has_ended:
         changed |= {
-            "state": JobState.RUNNING,
-            "reason": f"{again:,} tasks run again",
+            "state": JobState.PAUSED if job.awaits_approval else JobState.RUNNING,
+            "reason": NO_APPROVAL if job.awaits_approval else f"{again:,} tasks run again",
             "changed_at": now,
             "served_at": now,
         }
@@ -280,9 +293,13 @@ def _add(connection: Connection, job_id: str, new: Sequence[NewTask], *, more: b
         ]
         connection.execute(insert(tasks), rows)
     count: dict[str, Any] = {"tasks": jobs.c.tasks + len(new), "waiting": jobs.c.waiting + len(new), "changed_at": now}
+    mine = jobs.c.job_id == job_id
+    connection.execute(update(jobs).where(mine).values(count))
     if not more:
-        count |= {"state": JobState.QUEUED, "reason": JobState.QUEUED.sentence, "served_at": now}
-    connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(count))
+        queued = {"state": JobState.QUEUED, "reason": JobState.QUEUED.sentence, "served_at": now}
+        connection.execute(update(jobs).where(mine, ~jobs.c.awaits_approval).values(queued))
+        held = {"state": JobState.PAUSED, "reason": NO_APPROVAL, "served_at": now}
+        connection.execute(update(jobs).where(mine, jobs.c.awaits_approval).values(held))
 
 
 def _change(connection: Connection, job_id: str, state: JobState, reason: str | None, now: float) -> Job:

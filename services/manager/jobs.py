@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from ratchet.http.access.roles import Caller
+from ratchet.http.access.roles import Caller, Role
 from ratchet.http.problem import Problem
 from ratchet.service.errors import NotFound
 from schemas.api.jobs import (
@@ -24,7 +24,7 @@ from schemas.api.jobs import (
     Usage,
     UsageKey,
 )
-from services.manager import job_store, limits
+from services.manager import agent_store, job_store, limits
 from services.manager.database import Database
 from services.manager.prices import AgentPrices, Prices, micros
 from services.manager.settings import ManagerSettings
@@ -54,14 +54,21 @@ class Jobs:
             detail = "jobs are for the tenant `default` so far: submit tasks one by one (POST /v1/tasks)"
             raise Problem(403, "Not for tenants", detail, "tenant")
         agent_id = asked.agent_id or self._settings.agents[0]
-        if agent_id not in self._settings.agents:
-            raise NotFound(f"agent {agent_id!r} is not of this fleet ({', '.join(self._settings.agents)})")
         tenant = caller.owner or DEFAULT_TENANT
 
         def work(connection: Connection) -> tuple[Job, bool]:
             now = time.time()
-            prices, until = self._prices.get(agent_id), self._default_deadline(now)
-            return job_store.submit(connection, asked, agent_id, tenant, caller.owner, prices, now, until)
+            prices, until, registered = self._prices.get(agent_id), self._default_deadline(now), None
+            if agent_id not in self._settings.agents:
+                registered = agent_store.find_usable(connection, agent_id, caller, now)
+                if registered is None:
+                    own = ", ".join(self._settings.agents)
+                    raise NotFound(f"agent {agent_id!r} is not of this fleet ({own}), and not registered with it")
+                prices = prices or self._prices.get(registered.model)
+            needs_approval = registered is not None and registered.needs_approval
+            return job_store.submit(
+                connection, asked, agent_id, tenant, caller.owner, prices, now, until, needs_approval=needs_approval
+            )
 
         job = await self._database.write(work)
         self._wake()
@@ -71,7 +78,7 @@ class Jobs:
         """A line that is no task ends the whole job: raises Problem."""
         try:
             return await self._change(
-                job_id, caller, lambda c, now: job_store.add_tasks(c, job_id, given, self._prices, now)
+                job_id, caller, lambda c, now: job_store.add_tasks(c, job_id, given, self._prices_of, now)
             )
         except Problem as problem:
             if problem.type == BAD_LINE:
@@ -98,7 +105,10 @@ class Jobs:
         if budget is not None and not self._prices:
             raise Problem(422, "No prices", "the manager has no prices (RATCHET_MANAGER_PRICES)", "no-prices")
         amount = None if budget is None else micros(budget)
-        return await self._change(job_id, caller, lambda c, now: job_store.resume(c, job_id, amount, now))
+        may_approve = caller.role is Role.OPERATOR
+        return await self._change(
+            job_id, caller, lambda c, now: job_store.resume(c, job_id, amount, now, may_approve=may_approve)
+        )
 
     async def cancel(self, job_id: str, caller: Caller) -> Job:
         return await self._change(job_id, caller, lambda c, now: job_store.cancel(c, job_id, now))
@@ -116,8 +126,12 @@ class Jobs:
     async def tenant_use(self, tenant: str) -> TenantUse:
         return await self._database.look(lambda connection: limits.tenant_use(connection, tenant, time.time()))
 
-    async def usage(self, by: UsageKey, limit: int) -> Usage:
-        rows = await self._database.look(lambda connection: limits.usage_by(connection, by, limit))
+    async def usage(self, by: UsageKey, limit: int, caller: Caller) -> Usage:
+        """Return all that was used, or what a submitter used; of other tenants there is nothing yet."""
+        if caller.tenant != DEFAULT_TENANT:
+            return Usage(currency=self._currency, items=[])
+        tenant = (caller.owner or DEFAULT_TENANT) if caller.own_only else None
+        rows = await self._database.look(lambda connection: limits.usage_by(connection, by, limit, tenant))
         return Usage(currency=self._currency, items=rows)
 
     async def _look(self, job_id: str, caller: Caller, work: Callable[[Connection], T]) -> T:
@@ -135,6 +149,11 @@ class Jobs:
         job = await self._database.write(check_and_work)
         self._wake()
         return job
+
+    def _prices_of(self, connection: Connection, agent_id: str) -> AgentPrices | None:
+        """Return what the agent's tokens cost: its own prices, or those of the model that it uses."""
+        model = agent_store.model_of(connection, agent_id)
+        return self._prices.get(agent_id) or (self._prices.get(model) if model else None)
 
     def _default_deadline(self, now: float) -> float:
         return now + self._settings.manager_job_days * DAY_S

@@ -50,6 +50,16 @@ class Quota(NamedTuple):
         return None if self.budget is None else self.budget - self.reserved - self.spent
 
     @property
+    def used(self) -> dict[str, float]:
+        """Return the used share of each limit that there is."""
+        limits = {
+            "open_tasks": (self.is_open, self.open_tasks),
+            "tokens_a_day": (self.tokens_today, self.tokens_a_day),
+            "budget": (self.reserved + self.spent, self.budget),
+        }
+        return {name: used / most if most else 1.0 for name, (used, most) in limits.items() if most is not None}
+
+    @property
     def has_tokens(self) -> bool:
         return self.tokens_a_day is None or self.tokens_today < self.tokens_a_day
 

@@ -38,10 +38,10 @@ def check_quota(connection: Connection, tenant: str, new: int, now: float) -> No
     if not quota.has_tokens:
         wait = {"Retry-After": str(int(next_day(now).timestamp() - now) + 1)}
         raise Problem(429, "No tokens left today", no_tokens(tenant, quota, now), "tokens", wait)
-    if quota.left is not None and quota.left <= 0:
+    if quota.budget is not None and quota.spent >= quota.budget:  # what is only reserved may come back: a job waits
         why = (
-            f"the tenant {tenant!r} has spent {units(quota.spent):f} of its budget of {units(quota.budget or 0):f}, "
-            f"and {units(quota.reserved):f} is reserved. It does not reset: an operator raises it"
+            f"the tenant {tenant!r} has spent {units(quota.spent):f} of its budget of {units(quota.budget):f}. "
+            f"It does not reset: an operator raises it"
         )
         raise Problem(402, "Budget is used up", why, "tenant-budget")
 
@@ -62,13 +62,14 @@ def tenant_use(connection: Connection, tenant: str, now: float) -> TenantUse:
     return TenantUse(tenant=tenant, tokens_reset_at=next_day(now), budget=budget, **same, **amounts)
 
 
-def usage_by(connection: Connection, by: UsageKey, limit: int) -> list[UsageRow]:
-    """Return what was used, the newest days first, or the agents and jobs that cost most."""
+def usage_by(connection: Connection, by: UsageKey, limit: int, tenant: str | None) -> list[UsageRow]:
+    """Return what was used, by one `tenant` if given, the newest days first, or the agents and jobs that cost most."""
     key = {"agent": usage.c.agent_id, "job": usage.c.job_id, "day": usage.c.day}[by]
     names = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
     sums = [func.sum(usage.c[name]).label(name) for name in names]
     order = key.desc() if by == "day" else func.sum(usage.c.spent).desc()
     query = select(key.label("key"), *sums).group_by(key).order_by(order, key).limit(limit)
+    query = query if tenant is None else query.where(usage.c.tenant == tenant)
     return [
         UsageRow(
             key=row.key,

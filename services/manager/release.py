@@ -12,11 +12,12 @@ from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
 from schemas.api.jobs import JobState, TaskState
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from services.manager.agent_store import forget_old, registrations
 from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
 from services.manager.ledger import Charge, charge_of, no_tokens, quotas_of, reserve, settle
 from services.manager.order import FairOrder, Waiting
 from services.manager.prices import AgentPrices, cost, most_tokens, units
-from services.manager.submission import parse_task_id, task_id_of, task_to_release
+from services.manager.submission import Route, parse_task_id, task_id_of, task_to_release
 from services.manager.tables import jobs, tasks
 
 GRACE_S = 300.0
@@ -25,10 +26,14 @@ GRACE_S = 300.0
 
 @dataclass(slots=True)
 class Purse:
-    """The money that a tenant may still reserve, None: as much as it likes; and what is reserved."""
+    """The money that somebody may still reserve, None: as much as it likes; and what is reserved."""
 
+    whose: str
     left: int | None
     reserved: int
+
+    def has(self, amount: int) -> bool:
+        return self.left is None or amount <= self.left
 
     def spend(self, amount: int) -> None:
         self.left = None if self.left is None else self.left - amount
@@ -57,14 +62,18 @@ def release(
             select(jobs.c.agent_id, func.sum(jobs.c.released)).where(jobs.c.released > 0).group_by(jobs.c.agent_id)
         ).all()
     )
-    quotas = quotas_of(connection, now)
-    purses = {tenant: Purse(quota.left, quota.reserved) for tenant, quota in quotas.items()}
+    quotas, registered = quotas_of(connection, now), registrations(connection, now)
+    purses = {tenant: Purse(f"tenant {tenant!r}", quota.left, quota.reserved) for tenant, quota in quotas.items()}
+    of_agents = {one.name: Purse(f"agent {one.name!r}", one.left, one.reserved) for one in registered.values()}
     by_agent: dict[str, list[Row[Any]]] = defaultdict(list)
     for job in there:
-        if quotas[job.tenant].has_tokens:
-            by_agent[job.agent_id].append(job)
-        else:
+        agent = registered.get(job.agent_id)
+        if not quotas[job.tenant].has_tokens:
             explain_wait(connection, job, no_tokens(job.tenant, quotas[job.tenant], now))
+        elif agent is not None and not agent.is_served:
+            explain_wait(connection, job, f"agent {agent.name!r} is {agent.state}: {agent.reason}")
+        else:
+            by_agent[job.agent_id].append(job)
     weights = {tenant: float(quota.weight) for tenant, quota in quotas.items()}
     found: list[Task] = []
     for agent_id, its_jobs in by_agent.items():
@@ -74,8 +83,12 @@ def release(
             for job in its_jobs
         ]
         rows = {job.job_id: job for job in its_jobs}
+        agent = registered.get(agent_id)
+        its_prices = prices.get(agent_id) or (prices.get(agent.model) if agent else None)
         for job_id, count in order.choose(waiting, window - in_fleet.get(agent_id, 0), weights, now):
-            found += _release(connection, rows[job_id], count, prices.get(agent_id), purses[rows[job_id].tenant], now)
+            its_purses = [purses[rows[job_id].tenant], *([of_agents[agent_id]] if agent else [])]
+            route = agent.route if agent else None
+            found += _release(connection, rows[job_id], count, its_prices, its_purses, route, now)
     return found
 
 
@@ -84,7 +97,8 @@ def _release(
     job: Row[Any],
     count: int,
     prices: AgentPrices | None,
-    purse: Purse,
+    purses: Sequence[Purse],
+    route: Route | None,
     now: float,
 ) -> list[Task]:
     rows = connection.execute(
@@ -93,9 +107,9 @@ def _release(
         .order_by(tasks.c.n)
         .limit(count)
     ).all()
-    new = [(row, task_to_release(row.body, _task_id(job, row), job.deadline, prices)) for row in rows]
+    new = [(row, task_to_release(row.body, _task_id(job, row), job.deadline, prices, route)) for row in rows]
     if prices is not None:
-        new = new[: _affordable(connection, job, new, prices, purse, now)]
+        new = new[: _affordable(connection, job, new, prices, purses, now)]
     if not new:
         return []
     charges = [Charge(row.n, row.attempt, _most(task, prices)) for row, task in new if prices is not None]
@@ -118,24 +132,25 @@ def _affordable(
     job: Row[Any],
     new: Sequence[tuple[Any, Task]],
     prices: AgentPrices,
-    purse: Purse,
+    purses: Sequence[Purse],
     now: float,
 ) -> int:
-    """Return how many of the tasks can be paid for, and take that out of the tenant's purse.
+    """Return how many of the tasks can be paid for, and take that out of the purses of its tenant and its agent.
 
     A job that can pay for none is paused, unless tasks in the fleet may free some when they end.
     """
-    own = None if job.budget is None else job.budget - job.reserved - job.spent
+    own = Purse("", None if job.budget is None else job.budget - job.reserved - job.spent, job.released)
     count = needed = most = 0
     for _, task in new:
         most = _most(task, prices)
-        if any(left is not None and needed + most > left for left in (own, purse.left)):
+        if any(not one.has(needed + most) for one in (own, *purses)):
             break
         count, needed = count + 1, needed + most
-    purse.spend(needed)
-    is_short_itself = own is not None and most > own
-    if not count and not (job.released if is_short_itself else purse.reserved):
-        reason = _no_money(job, most, own if is_short_itself else None, purse)
+    for purse in purses:
+        purse.spend(needed)
+    short = next((one for one in (own, *purses) if not one.has(most)), None)
+    if not count and short is not None and not short.reserved:
+        reason = _no_money(job, most, short)
         values = {"state": JobState.PAUSED, "reason": reason, "changed_at": now}
         connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
     return count
@@ -145,12 +160,12 @@ def _most(task: Task, prices: AgentPrices | None) -> int:
     return 0 if prices is None else cost(most_tokens(task, prices), prices)
 
 
-def _no_money(job: Row[Any], most: int, own: int | None, purse: Purse) -> str:
-    """`own`: what is left of the job's budget, where that is what falls short."""
-    what = f"the budget of the tenant {job.tenant!r}" if own is None else f"its budget of {units(job.budget):f}"
-    left = (purse.left or 0) if own is None else own
+def _no_money(job: Row[Any], most: int, short: Purse) -> str:
+    """`short`: the purse with too little in it, of the job's own budget if it has no name."""
+    what = f"the budget of the {short.whose}" if short.whose else f"its budget of {units(job.budget):f}"
+    left = units(short.left or 0)
     return (
-        f"{what} can't pay for the next task: it may cost up to {units(most):f}, and {units(left):f} is left. "
+        f"{what} can't pay for the next task: it may cost up to {units(most):f}, and {left:f} is left. "
         f"`ratchet jobs resume` goes on, with `--budget` for a larger one"
     )
 
@@ -185,10 +200,13 @@ def _task_id(job: Any, row: Any) -> str:
     return task_id_of(job.job_id, row.n, row.attempt)
 
 
-def released_tasks(connection: Connection) -> list[Task]:
+def released_tasks(connection: Connection, now: float) -> list[Task]:
     """Return the tasks that an earlier life released and has no answer to: they are sent once more, by the same id."""
+    registered = registrations(connection, now)
     rows = connection.execute(
-        select(tasks.c.n, tasks.c.attempt, tasks.c.body, tasks.c.prices, jobs.c.job_id, jobs.c.deadline)
+        select(
+            tasks.c.n, tasks.c.attempt, tasks.c.body, tasks.c.prices, jobs.c.job_id, jobs.c.deadline, jobs.c.agent_id
+        )
         .join(jobs, jobs.c.job_id == tasks.c.job_id)
         .where(jobs.c.released > 0, tasks.c.state == TaskState.RELEASED)
         .order_by(tasks.c.job_id, tasks.c.n)
@@ -199,6 +217,7 @@ def released_tasks(connection: Connection) -> list[Task]:
             _task_id(row, row),
             row.deadline,
             AgentPrices.model_validate_json(row.prices) if row.prices else None,
+            registered[row.agent_id].route if row.agent_id in registered else None,
         )
         for row in rows
     ]
@@ -297,6 +316,7 @@ def expire(connection: Connection, now: float, keep_s: float) -> int:
     old = and_(jobs.c.state.in_(ended), jobs.c.released == 0, jobs.c.changed_at <= now - keep_s)
     for job_id in connection.execute(select(jobs.c.job_id).where(loading | old)).scalars().all():
         drop(connection, job_id)
+    forget_old(connection, now, keep_s)
     return unanswered
 
 

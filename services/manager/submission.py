@@ -20,6 +20,7 @@ BAD_LINE = "bad-line"
 """The type of the problem that refuses a job for one of its lines."""
 REFUSED = {
     "work_to": "a job's tasks are answered by the fleet",
+    "registered_agent": "name it as the job's agent",
     "evaluation": "the fleet sends no Result of such a task: use `ratchet eval`",
 }
 """Fields that a job's task can't have, and why."""
@@ -69,9 +70,26 @@ def refusal(n: int, fault: str) -> Problem:
     return Problem(422, "Not a job", detail, BAD_LINE)
 
 
-def task_to_release(body: str, task_id: str, deadline: float, prices: AgentPrices | None) -> Task:
-    """Return the task as it goes to the fleet: it expires with its job, if not before, and its cost has a bound."""
+class Route(NamedTuple):
+    """The way of a registered agent's tasks to the fleet: by whose model, by which version, and whether apart."""
+
+    model: str
+    adapter_version: str | None
+    is_kept_apart: bool
+
+
+def task_to_release(
+    body: str, task_id: str, deadline: float, prices: AgentPrices | None, route: Route | None = None
+) -> Task:
+    """Return the task as it goes to the fleet: it expires with its job, if not before, and its cost has a bound.
+
+    `route`: of a registered agent's.
+    """
     task = Task.decode(body)
+    if route is not None:
+        version = route.adapter_version or task.adapter_version
+        by_program = {"agent_id": route.model, "registered_agent": task.agent_id, "adapter_version": version}
+        task = task.model_copy(update=by_program | ({"kept_apart": True} if route.is_kept_apart else {}))
     task = task if prices is None else with_limits(task, prices)
     until = datetime.fromtimestamp(deadline, UTC)
     wanted = {"task_id": task_id, "deadline": min(task.deadline or until, until), "needs_usage": True}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
 
 METADATA = MetaData()
 
@@ -33,6 +33,7 @@ jobs = Table(
     Column("budget", BigInteger),  # micro-units; None: the job has none
     Column("reserved", BigInteger, nullable=False, default=0),
     Column("spent", BigInteger, nullable=False, default=0),
+    Column("awaits_approval", Boolean, nullable=False, default=False),
     Index("jobs_by_state", "state", "agent_id"),
 )
 
@@ -91,4 +92,29 @@ usage = Table(
     Column("prompt_tokens", BigInteger, nullable=False),
     Column("sampled_tokens", BigInteger, nullable=False),
     Column("spent", BigInteger, nullable=False),
+)
+
+agents = Table(
+    "agents",
+    METADATA,
+    Column("name", String(63), primary_key=True),
+    Column("owner", String(100)),
+    Column("model", String(63), nullable=False),
+    Column("rules", Text, nullable=False),  # AgentRules, as JSON
+    Column("budget", BigInteger),
+    Column("revision", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    Column("retired", Boolean, nullable=False),
+)
+
+agent_reports = Table(
+    "agent_reports",
+    METADATA,
+    Column("runner", String(200), primary_key=True),
+    Column("name", String(63), primary_key=True),
+    Column("revision", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text),
+    Column("reported_at", Double, nullable=False),
 )

@@ -10,6 +10,8 @@ from fastapi import APIRouter
 from ratchet.client import AsyncFleet
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import RatchetError
+from services.manager.agents import Agents
+from services.manager.agents_api import agents_router
 from services.manager.api import jobs_router, usage_router
 from services.manager.database import Database
 from services.manager.dispatcher import Dispatcher
@@ -30,11 +32,12 @@ class ManagerWorker:
         prices = None if settings.manager_prices is None else Prices.read(settings.manager_prices)
         self._dispatcher = Dispatcher(settings, prices, database, connect)
         self._jobs = Jobs(settings, prices, database, self._dispatcher.wake)
+        self._agents = Agents(settings, prices, database, self._dispatcher.wake)
         self._pinging: asyncio.Task[None] | None = None
         self._away: str | None = None
 
     def routers(self) -> Sequence[APIRouter]:
-        return [jobs_router(self._jobs), usage_router(self._jobs)]
+        return [jobs_router(self._jobs), usage_router(self._jobs), agents_router(self._agents)]
 
     async def start(self) -> None:
         await self._database.open()

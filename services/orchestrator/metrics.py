@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import get_args
+from typing import Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -32,6 +32,15 @@ own_tasks_closed = LoopCounter(
     "Of these the fleet's own, whose Results no user gets: golden and replayed tasks, anchors and evaluations.",
     ["agent", "status"],
 )
+objective_tasks = LoopCounter(
+    "ratchet_objective_tasks_total", "Users' tasks that count for an objective.", ["agent", "objective"]
+)
+objective_missed = LoopCounter(
+    "ratchet_objective_missed_total",
+    "Of these, those that missed it: not answered (availability), or answered late (latency).",
+    ["agent", "objective"],
+)
+objective_budget = Gauge("ratchet_objective_budget", "Share of the tasks that may miss the objective.", ["objective"])
 results_untold = Counter("ratchet_results_untold_total", "Results whose users could not be told, after several tries.")
 samples_logged = LoopCounter("ratchet_samples_logged_total", "Lines in the log.", ["agent", "adapter_version"])
 samples_unscored = Counter("ratchet_samples_unscored_total", "Samples without a score.", ["agent", "status"])
@@ -107,6 +116,7 @@ cascade_e_value = Gauge("ratchet_cascade_e_value", "Evidence on the cascade: not
 cascade_threshold = Gauge("ratchet_cascade_threshold", "E-value at which the small model's share rises.", ["agent"])
 decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
 
+Objective = Literal["availability", "latency"]
 MOVES: tuple[str, ...] = tuple(kind.model_fields["kind"].default for kind in get_args(get_args(Move)[0]))
 
 _in_queue, _generating, _in_score_queue, _scoring, _in_all = map(
@@ -128,6 +138,10 @@ def expect(agent_id: str) -> None:
         trainings.labels(agent_id, how)
     for status in get_args(ResultStatus):
         tasks_closed.labels(agent_id, status)
+    tasks_admitted.labels(agent_id)
+    for objective in get_args(Objective):
+        objective_tasks.labels(agent_id, objective)
+        objective_missed.labels(agent_id, objective)
     for score_status in get_args(ScoreStatus):
         if score_status != "ok":
             samples_unscored.labels(agent_id, score_status)
@@ -142,6 +156,11 @@ def count_closed(agent_id: str, status: str, *, own: bool) -> None:
     closed(agent_id, status).inc()
     if own:
         own_tasks_closed.labels(agent_id, status).inc()
+
+
+def count_objective(agent_id: str, objective: Objective, *, missed: bool) -> None:
+    objective_tasks.labels(agent_id, objective).inc()
+    objective_missed.labels(agent_id, objective).inc(missed)
 
 
 @cache

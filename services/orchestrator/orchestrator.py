@@ -35,7 +35,7 @@ from ratchet.files.append_file import AppendFile
 from ratchet.http.work import Threads
 from ratchet.logs.leadership import RENEWALS, Leadership
 from ratchet.logs.names import APPROVALS as APPROVAL_LOG
-from ratchet.logs.names import AUDITS, LABELS, SEALS
+from ratchet.logs.names import AUDITS, LABELS, SEALS, is_own
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.tenants import AgentTenants
@@ -172,6 +172,7 @@ class Orchestrator:
             settings.max_logged_bytes,
             settings.judge_selects,
             tenants,
+            has_manager=settings.manager_url is not None,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
         for agent, roles in roles_by_agent(settings.programs, settings.agents).items():
@@ -228,6 +229,7 @@ class Orchestrator:
             clock=clock,
             seconds=seconds,
         )
+        self._objectives = settings.objectives
         self._cascades = Cascades(
             {
                 agent: AgentCascade(
@@ -444,9 +446,10 @@ class Orchestrator:
             samples.take_up(self.ledger.index.note(f"samples/{agent_id}"))
         self._count_open_works()
         await self._api.watcher.start()
-        if self._settings.programs is not None:
+        if self._settings.has_runner:
             await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.receive_broadcast)
         metrics.is_active.set(1)
+        self._objectives.show_budgets()
         self._start_clocks()
 
     def _start_clocks(self) -> None:
@@ -482,7 +485,7 @@ class Orchestrator:
             Subscription(ADAPTERS, self._trained, 1),
             Subscription(ADAPTER_REPORTS, self._reported, prefetch),
             *kept,
-            *([Subscription(APPROVALS, self._approvals.handle, prefetch)] if self._settings.programs else []),
+            *([Subscription(APPROVALS, self._approvals.handle, prefetch)] if self._settings.has_runner else []),
             *([Subscription(AUDIT_SCORES, self._audits.handle, prefetch)] if self._settings.auditor else []),
         ]
 
@@ -517,6 +520,8 @@ class Orchestrator:
 
     def _closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
         self._own_tasks.closed(work.task_id, lines)
+        if not is_own(work.arm.experiment_id):
+            self._objectives.count(work.agent_id, result.status, lines[0].latencies.total_s)
         self._news.add(work.agent_id, lines)
         self._waits.notify_closed(work.task_id)
         self._api.watcher.publish_settled(work, lines, result)

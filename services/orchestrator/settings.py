@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # every image has this file, to check settings by, and the or
     from services.orchestrator.cascade.agent_cascade import CascadePolicy
     from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
     from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
+    from services.orchestrator.tasks.objectives import Objectives
     from services.orchestrator.training.trigger import TrainingPolicy
 
 
@@ -59,6 +60,18 @@ class OrchestratorSettings(FleetSettings):
     task_deadline_s: float = Field(3600.0, gt=0, description="Seconds a task may take, where it names no deadline.")
     longest_deadline_s: float = Field(
         7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
+    )
+    objective_availability: float = Field(
+        0.99,
+        ge=0.95,
+        lt=1,
+        description="Share of the users' tasks that is to be answered. Alerts fire where the rest is used up too fast.",
+    )
+    objective_latency: float = Field(
+        0.95, ge=0.95, lt=1, description="Share of the answers that is to come within RATCHET_OBJECTIVE_LATENCY_S."
+    )
+    objective_latency_s: float = Field(
+        300.0, ge=0, description="Seconds from the task to its answer that are fast enough; 0: no such objective."
     )
     max_logged_bytes: int = Field(
         32 * 1024 * 1024,
@@ -281,6 +294,12 @@ class OrchestratorSettings(FleetSettings):
     def chat_agents(self) -> dict[str, str]:
         """Name of a model → agent."""
         return pairs(self.chat_models)
+
+    @property
+    def objectives(self) -> Objectives:
+        from services.orchestrator.tasks.objectives import Objectives
+
+        return Objectives(self.objective_availability, self.objective_latency, self.objective_latency_s)
 
     @property
     def experiments(self) -> ExperimentPolicy:

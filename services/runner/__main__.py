@@ -14,8 +14,10 @@ from services.runner.worker import RunnerWorker
 def wire() -> Wired:
     settings = RunnerSettings.read()
     programs = read_programs(settings.programs, settings.agents, settings.program_environments)
-    if not programs.by_agent:
-        raise SettingsError("RATCHET_PROGRAMS is not set: a runner needs the file of the programs it runs")
+    if not programs.by_agent and settings.manager_url is None:
+        raise SettingsError(
+            "neither RATCHET_PROGRAMS nor RATCHET_MANAGER_URL is set: a runner needs the programs that it runs"
+        )
     settings.require_agents(programs.agents)
     bus = RabbitBus.from_settings(settings, name=RunnerWorker.name)
     return Wired(RunnerWorker(settings, bus, programs), bus, settings, settings.runner_http_port)

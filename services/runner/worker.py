@@ -47,6 +47,7 @@ from services.runner.api import runner_router
 from services.runner.early_stop import EarlyStop, Moments
 from services.runner.kept_rollouts import KeptRollouts
 from services.runner.progress import Progress
+from services.runner.registered import Registered
 from services.runner.revisions import Revisions
 from services.runner.sandboxed import SandboxStart
 from services.runner.settings import RunnerSettings
@@ -101,6 +102,7 @@ class RunnerWorker:
         self._revisions = Revisions(programs)
         self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared)
         self._rollouts = Rollouts(self._http, self._progress.note)
+        self._registered: Registered | None = None
         self._sandbox: Sandbox | None = None
         self._workspaces: Workspaces | None = None
         self._trouble: str | None = None
@@ -143,6 +145,17 @@ class RunnerWorker:
             await self._first_seen(agent)
         self._progress.start()
         self._trouble = None
+        if (url := self._settings.manager_url) is not None:
+            self._registered = Registered(
+                self._http,
+                url,
+                process_name(),
+                self._settings.program_environments,
+                self._settings.runner_agents,
+                lambda name, program: self._try(sandbox, name, program),
+            )
+            await self._cancellations.listen(self._bus, self._models_of_registered - set(self._programs.by_agent))
+            self._registered.start()
         for agent, names in self._programs.by_agent.items():
             log.info("runner-started", f"tasks of {agent} go to {', '.join(names)}: {sandbox.facts.says}")
 
@@ -191,8 +204,14 @@ class RunnerWorker:
             for agent in self._programs.by_agent
             for queue in (work_queue(agent), work_queue(agent, priority=HIGH_PRIORITY))
         ]
+        queues += [work_queue(agent, registered=True) for agent in sorted(self._models_of_registered)]
         prefetch = self._settings.sandbox_runs_at_once
         return [Subscription(queue, self.handle, prefetch, advanced_at=self.advanced_at) for queue in queues]
+
+    @property
+    def _models_of_registered(self) -> set[str]:
+        """Agents whose model registered agents may use: those whose address is known."""
+        return set(self._settings.runner_agents) if self._settings.manager_url else set()
 
     def advanced_at(self) -> float:
         """A rollout ends by itself, so it gets on until then; and so does the wait for an agent that is away."""
@@ -204,6 +223,8 @@ class RunnerWorker:
     async def stop(self) -> None:
         self._time.stop()
         await self._progress.stop()
+        if self._registered is not None:
+            await self._registered.stop()
         await self._http.aclose()
         if self._workspaces is not None:
             await self._workspaces.close()
@@ -211,7 +232,7 @@ class RunnerWorker:
     async def handle(self, delivery: Delivery) -> None:
         """Return when the Response is confirmed, the task has expired, or rollouts wait for a person who was asked."""
         work = decode_delivery(Work, delivery)
-        if work.agent_id not in self._programs.by_agent:
+        if work.registered_agent is None and work.agent_id not in self._programs.by_agent:
             raise Reject(f"this Work is for agent {work.agent_id!r}, which has no programs here")
         task_in_hand.set(work.task_id)
         key = key_of(work)
@@ -233,6 +254,7 @@ class RunnerWorker:
             metrics.failed.inc()
             return self._answer_none(work, says)
         try:
+            await self._await_registered(work)
             self._require_answerable(work)
             tree = await self._tree(work)
         except Unanswerable as refusal:
@@ -277,9 +299,34 @@ class RunnerWorker:
         self._progress.note(without_turn(work, number, name, "lost", says))
         return Sample(text="", status="lost", program=name, says=why_ended("lost", says))
 
+    def _program(self, work: Work, name: str) -> Program:
+        if work.registered_agent is None:
+            return self._programs[name]
+        assert self._registered is not None
+        program = self._registered.program(name)
+        assert program is not None, "_await_registered comes first"
+        return program
+
+    async def _await_registered(self, work: Work) -> None:
+        """Wait until the program of its registered agent is here. Raises Unanswerable where it can't be had in time."""
+        if (name := work.registered_agent) is None:
+            return
+        if self._registered is None:
+            raise Unanswerable(f"this runner has no manager (RATCHET_MANAGER_URL), so no registered agent {name!r}")
+        since = self._registered.fetches
+        while self._registered.program(name) is None:
+            if (why := self._registered.why_not(name, since)) is not None:
+                raise Unanswerable(f"registered agent {name!r} {why}")
+            if self._left_s(work) <= 0 or work.task_id in self._cancellations:
+                raise Unanswerable(f"registered agent {name!r} was not ready here before the deadline")
+            self._stepped_at = time.monotonic()
+            await asyncio.sleep(AGENT_POLL_S)
+
     def _names(self, work: Work) -> tuple[str, ...]:
         """Those of the task, else the one of its arm, else all. Where that one is no longer in the file, the samples
         are dealt to those that are."""
+        if work.registered_agent is not None:
+            return (work.registered_agent,)
         has = self._programs.by_agent[work.agent_id]
         if work.programs is None and work.arm.program in has:
             return (str(work.arm.program),)
@@ -287,11 +334,12 @@ class RunnerWorker:
 
     def _require_answerable(self, work: Work) -> None:
         """Raises Unanswerable."""
-        has = self._programs.by_agent[work.agent_id]
-        if strange := [name for name in self._names(work) if name not in has]:
+        has = self._programs.by_agent.get(work.agent_id, ())
+        strange = [name for name in self._names(work) if name not in has]
+        if strange and work.registered_agent is None:
             raise Unanswerable(f"agent {work.agent_id} has no program {strange[0]!r}: it has {', '.join(has)}")
         for name in self._names(work):
-            if unfit := self._programs[name].unfit(work.input):
+            if unfit := self._program(work, name).unfit(work.input):
                 raise Unanswerable(f"program {name}: {unfit}")
 
     async def _tree(self, work: Work) -> Tree | None:
@@ -307,7 +355,7 @@ class RunnerWorker:
         except (WorkspaceUnavailable, SandboxError) as error:
             raise Retry(f"its workspace can't be had now: {error}") from error
         for name in self._names(work):
-            if tree.size > (most := self._programs[name].limits.disk_mb * MIB):
+            if tree.size > (most := self._program(work, name).limits.disk_mb * MIB):
                 raise Unanswerable(f"its workspace has {tree.size:,} bytes, and program {name} room for {most:,}")
         return tree
 
@@ -389,7 +437,7 @@ class RunnerWorker:
         """Return the sample, or the question that it waits for, which is published then. Closes the steps."""
         names = self._names(work)
         name = names[number % len(names)]
-        limits = self._programs[name].limits
+        limits = self._program(work, name).limits
         budget = Budget(limits.calls, limits.tokens)
         stop.begin(budget)
         kept = None
@@ -482,7 +530,7 @@ class RunnerWorker:
         self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget, steps: KeptSteps
     ) -> Sample:
         assert self._sandbox is not None and self._workspaces is not None
-        program = self._programs[name]
+        program = self._program(work, name)
         seconds = time_within(self._left_s(work), program.limits.seconds)
         began = time.monotonic()
         step = object()
@@ -492,7 +540,8 @@ class RunnerWorker:
             sample = await self._rollouts.run(RolloutOrder(work, number, name, model, start, seconds, budget, steps))
             if (question := asks_at_end(work.approval or program.approval, sample, steps)) is not None:
                 answer = await steps.ask(question, ("approve", "reject"), ends=True)
-                sample = sample if answer is None else ended_by_person(sample, steps.last_answer[0], answer)
+                if answer is not None and steps.last_answer is not None:
+                    sample = ended_by_person(sample, steps.last_answer[0], answer)
         finally:
             del self._steps_until[step]
             self._stepped_at = time.monotonic()

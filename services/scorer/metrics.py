@@ -26,7 +26,12 @@ tasks = LoopCounter(
     ["outcome"],
 )
 
-
+judge_calls = LoopCounter(
+    "ratchet_scorer_judge_calls_total",
+    "Calls of the judge by how they ended: ok, refused (by the server, or no verdict could be read), timeout, "
+    "unavailable.",
+    ["outcome"],
+)
 verdicts_saved = LoopCounter(
     "ratchet_scorer_verdicts_saved_total",
     "Answers that nobody was asked about: equal (to another of their group), decided (by the first of two scorers).",

@@ -58,6 +58,9 @@ class TrainerSettings(FleetSettings):
     trainer_attempts: int = Field(
         3, ge=1, description="How often a run whose process died is taken up again before it is given up as failed."
     )
+    trainer_runs_at_once: int = Field(
+        1, ge=1, le=64, description="Training runs at once, each in a process of its own; of an agent it is always one."
+    )
     trainer_keep_jobs: int = Field(20, ge=1, description="Records of finished runs kept for each agent.")
     trainer_report_to: Annotated[tuple[Tracker, ...], NoDecode, BeforeValidator(names)] = Field(
         (),

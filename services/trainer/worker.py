@@ -49,6 +49,23 @@ def end_this_process() -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
+class Place:
+    """A training process, and the run that it has in hand."""
+
+    def __init__(self, show: Callable[[str, Mapping[str, Any]], None], command: Sequence[str]) -> None:
+        self._show = show
+        self.process = TrainingProcess(self._on_event, command)
+        self.come = asyncio.Event()
+        """Set when there may be something to do."""
+        self.folder: RunFolder | None = None
+        self.agent: str | None = None
+        self.trouble: str | None = None
+
+    def _on_event(self, event: Mapping[str, Any]) -> None:
+        if self.agent is not None:
+            self._show(self.agent, event)
+
+
 class TrainerWorker:
     name = "trainer"
 
@@ -65,19 +82,16 @@ class TrainerWorker:
         self._bus = bus
         self._store = RunStore(settings.adapters_dir)
         self._threads = Threads(self.name)
-        self._process = TrainingProcess(self._on_event, command)
+        self._places = [Place(self._show_event, command) for _ in range(settings.trainer_runs_at_once)]
         self._poll_every_s = poll_every_s
         self._leave = leave
         self._leaving = False
-        self._come = asyncio.Event()
         self._coming = 0
         """Requests that are being recorded."""
-        self._loop: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._announcing = asyncio.Lock()
         self._held_up: set[Path] = set()
         """Runs that another process was at, or that wait for it, when they were last tried."""
-        self._in_hand: RunFolder | None = None
-        self._agent: str | None = None
-        self._trouble: str | None = None
 
     def routers(self) -> Sequence[APIRouter]:
         runs = TrainingRuns(self._settings.adapters_dir, self._threads)
@@ -85,27 +99,27 @@ class TrainerWorker:
 
     async def start(self) -> None:
         """Takes up what was left unfinished."""
-        await self._process.start()
-        self._loop = asyncio.create_task(self._work())
+        await self._places[0].process.start()  # the others, when there is something for them to do
+        self._loops = [asyncio.create_task(self._work(place)) for place in self._places]
 
     def subscriptions(self) -> Sequence[Subscription]:
         return [Subscription(TRAINING, self.handle, PREFETCH, stalled_after_s=None)]
 
     def trouble(self) -> str | None:
-        if self._loop is not None and self._loop.done():
+        if any(loop.done() for loop in self._loops):
             return "the trainer's loop has ended: see the log, and restart it"
-        return self._trouble
+        return next((place.trouble for place in self._places if place.trouble), None)
 
     async def stop(self) -> None:
         """A run in hand is cut short; whoever starts next takes it up from its last checkpoint."""
-        if self._loop is not None:
-            self._loop.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._loop
-        await self._process.stop()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.gather(*(place.process.stop() for place in self._places))
         self._threads.close()
-        if self._in_hand is not None and self._in_hand.outcome is None:
-            self._in_hand.withdraw()
+        for place in self._places:
+            if place.folder is not None and place.folder.outcome is None:
+                place.folder.withdraw()
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns when the request is on disk.
@@ -137,18 +151,23 @@ class TrainerWorker:
             self._coming -= 1
         failpoint.reach("job-recorded")
         log.info("recorded", f"run {request.request_id} is to be done", agent_id=request.agent_id)
-        self._come.set()
+        self._look_again()
         return folder
 
-    async def _work(self) -> None:
+    def _look_again(self) -> None:
+        for place in self._places:
+            place.come.set()
+
+    async def _work(self, place: Place) -> None:
         while True:
             try:
-                await self._do_all()
-                self._trouble = None
+                await self._do_all(place)
+                place.trouble = None
             except (RatchetError, OSError) as error:
-                self._trouble = str(error)
+                place.trouble = str(error)
                 log.error("turn-failed", f"{error}; it is tried again", exc_info=error)
-            if not await self._something_comes() and self._settings.trainer_once and self._nothing_is_left:
+            comes = await self._something_comes(place)
+            if not comes and self._settings.trainer_once and self._nothing_is_left and not self._leaving:
                 self._leaving = True
                 log.info("leaving", "there is nothing left to train")
                 self._leave()
@@ -156,33 +175,34 @@ class TrainerWorker:
 
     @property
     def _nothing_is_left(self) -> bool:
-        return self._trouble is None and not self._held_up
+        return not self._held_up and not any(place.trouble or place.folder for place in self._places)
 
-    async def _something_comes(self) -> bool:
+    async def _something_comes(self, place: Place) -> bool:
         """False where no request came until the next poll."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._poll_every_s):
-                await self._come.wait()
-        came = self._come.is_set() or self._coming > 0
-        self._come.clear()
+                await place.come.wait()
+        came = place.come.is_set() or self._coming > 0
+        place.come.clear()
         return came
 
-    async def _do_all(self) -> None:
-        """Do all there is to do. Raises BusError, JournalError, DiskFull."""
+    async def _do_all(self, place: Place) -> None:
+        """Do all there is to do, but for agents that other places are at. Raises BusError, JournalError, DiskFull."""
         await self._announce()
         unfinished = await asyncio.to_thread(self._store.unfinished)
         self._held_up &= {folder.path for folder in unfinished}
         for number, folder in enumerate(unfinished):
             metrics.waiting.set(len(unfinished) - number)
             try:
-                await self._do(folder)
+                if folder.request.agent_id not in {one.agent for one in self._places}:
+                    await self._do(place, folder)
             except DecodeError as error:
                 log.error("unreadable", f"{folder.path} can't be read, it is passed over: {error.reason}")
             await self._announce()
         metrics.waiting.set(0)
         await asyncio.to_thread(self._store.forget_old, self._settings.trainer_keep_jobs)
 
-    async def _do(self, folder: RunFolder) -> None:
+    async def _do(self, place: Place, folder: RunFolder) -> None:
         """Until it has an outcome; not at all while another process is at it, or at another run of its agent."""
         request = folder.request
         while folder.outcome is None:
@@ -190,17 +210,17 @@ class TrainerWorker:
                 give_up(folder, "it made no step in any of them")
                 return
             self._name_what_is_taken_up(folder, request)
-            if not await self._try(folder, request):
+            if not await self._try(place, folder, request):
                 self._held_up.add(folder.path)
                 return
         self._held_up.discard(folder.path)
 
-    async def _try(self, folder: RunFolder, request: TrainRequest) -> bool:
+    async def _try(self, place: Place, folder: RunFolder, request: TrainRequest) -> bool:
         """True if it came to an end, its own or that of the process."""
-        self._in_hand, self._agent = folder, request.agent_id
+        place.folder, place.agent = folder, request.agent_id
         metrics.running.labels(request.agent_id).set(1)
         try:
-            ended = await self._process.run(folder.path)
+            ended = await place.process.run(folder.path)
         except ProcessDied as error:
             ended = True
             metrics.deaths.inc()
@@ -208,7 +228,8 @@ class TrainerWorker:
             if folder.attempts >= self._settings.trainer_attempts:
                 give_up(folder, str(error))
         metrics.running.labels(request.agent_id).set(0)
-        self._in_hand = self._agent = None
+        place.folder = place.agent = None
+        self._look_again()
         return ended
 
     def _name_what_is_taken_up(self, folder: RunFolder, request: TrainRequest) -> None:
@@ -224,12 +245,13 @@ class TrainerWorker:
 
     async def _announce(self) -> None:
         """Announce every run that ended and was not announced. Raises BusError; what is left is announced later."""
-        for folder in await asyncio.to_thread(self._store.unannounced):
-            outcome = folder.outcome
-            assert outcome is not None
-            await self._publish(outcome)
-            folder.announced = True
-            metrics.runs.labels(outcome.agent_id, outcome.status).inc()
+        async with self._announcing:
+            for folder in await asyncio.to_thread(self._store.unannounced):
+                outcome = folder.outcome
+                assert outcome is not None
+                await self._publish(outcome)
+                folder.announced = True
+                metrics.runs.labels(outcome.agent_id, outcome.status).inc()
 
     async def _publish(self, outcome: AdapterTrained) -> None:
         message_id = derived_id(outcome.request_id, "trained")
@@ -243,11 +265,8 @@ class TrainerWorker:
             counts=outcome.counts,
         )
 
-    def _on_event(self, event: Mapping[str, Any]) -> None:
-        """Show an event of the run in hand in log and metrics."""
-        agent = self._agent
-        if agent is None:
-            return
+    def _show_event(self, agent: str, event: Mapping[str, Any]) -> None:
+        """Show an event of a run in hand in log and metrics."""
         if "warning" in event:
             log.warning("run-warning", f"{agent}: {event['warning']}")
             return

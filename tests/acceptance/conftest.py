@@ -30,14 +30,14 @@ def start_fleet(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def started(stack: ExitStack, amqp_url: str, folder: Path, **options: object) -> Fleet:
     """Ready; stopped, and its queues deleted, when the stack unwinds."""
-    fleet = Fleet(folder, amqp_url, namespace=f"f{uuid.uuid4().hex[:8]}.", **options)  # type: ignore[arg-type]
+    fleet = Fleet(folder, amqp_url, namespace=f"f{uuid.uuid4().hex[:8]}.", forked=True, **options)  # type: ignore[arg-type]
     stack.callback(delete_queues, fleet)
     stack.callback(fleet.stop)
     return fleet.start()
 
 
 def delete_queues(fleet: Fleet) -> None:
-    topology = fleet_topology(fleet.agents, external_scorer=True)
+    topology = fleet_topology(fleet.agents, external_scorer=True, manager=True)
     rungs = [rung.name for rung in topology.rungs]
     connection = pika.BlockingConnection(pika.URLParameters(fleet.amqp_url))
     channel = connection.channel()

@@ -16,14 +16,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 from services.cli.fleet.local_broker import free_port
+from tests.programs import ForkedProgram
 from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 ORCHESTRATOR, AGENT, SCORER, RUNNER = "orchestrator", "agent", "scorer", "runner"
+ONLY_ANEW = "LD_PRELOAD"
+"""A variable that is read before a fork could be told of it."""
 READY_S = 120.0
 STOP_S = 60.0
 
@@ -43,21 +47,30 @@ class Member:
     log: Path
     arguments: tuple[str, ...] = ()
     detached: bool = False
-    process: subprocess.Popen[bytes] | None = None
+    forked: bool = False
+    process: subprocess.Popen[bytes] | ForkedProgram | None = None
     lives: int = 0
 
     def start(self, extra: Mapping[str, str] | None = None) -> None:
+        environment = {**os.environ, **self.environment, **(extra or {})}
+        if self.forked and ONLY_ANEW not in environment:
+            where: dict[str, Any] = {"folder": REPOSITORY, "environment": environment, "log": self.log}
+            self.process = ForkedProgram(self.module, *self.arguments, **where, detached=self.detached)
+        else:
+            self.process = self._started_anew(environment)
+        self.lives += 1
+
+    def _started_anew(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", self.module, *self.arguments],
                 cwd=REPOSITORY,
-                env={**os.environ, **self.environment, **(extra or {})},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=self.detached,
             )
-        self.lives += 1
 
     @property
     def pid(self) -> int:
@@ -120,6 +133,8 @@ class Fleet:
     environment: Mapping[str, str] = field(default_factory=dict)
     detached: bool = False
     """A Ctrl-C in the terminal is for whoever runs the fleet alone."""
+    forked: bool = False
+    """Whether its processes are forks of one that has imported it all: two seconds of CPU less for each."""
     members: dict[str, Member] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -131,7 +146,7 @@ class Fleet:
                 self._enlist(name, "services.agent", "RATCHET_AGENT_HTTP_PORT", {"RATCHET_AGENT_ID": agent})
         if not self.foreign_scorer:
             self._enlist(SCORER, "services.scorer", "RATCHET_SCORER_HTTP_PORT")
-        if self.programs:
+        if self.programs or "RATCHET_MANAGER_URL" in self.environment:
             where = f"{self.agents[0]}=http://127.0.0.1:{self.members[AGENT].port}"
             folder = str(self.folder / "runner")
             told = {"RATCHET_RUNNER_AGENTS": where, "RATCHET_RUNNER_DIR": folder}
@@ -162,7 +177,7 @@ class Fleet:
             port_variable: str(port),
         }
         log = self.folder / f"{name}.log"
-        self.members[name] = Member(name, module, port, environment, log, detached=self.detached)
+        self.members[name] = Member(name, module, port, environment, log, detached=self.detached, forked=self.forked)
 
     def __getitem__(self, name: str) -> Member:
         return self.members[name]

@@ -6,8 +6,6 @@ import asyncio
 import base64
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +15,9 @@ from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.registry import RegistryStore
 from ratchet.logs.names import INTERACTIONS, active_path
 from ratchet.logs.segments import sealed_segments
-from tests.acceptance.fleet import REPOSITORY, Fleet
+from tests.acceptance.fleet import Fleet
 from tests.acceptance.traffic import Traffic, traffic
+from tests.programs import REPOSITORY, Ran, run_module
 from tests.ratchet.adapters.making_adapters import published
 
 pytestmark = pytest.mark.broker
@@ -29,7 +28,7 @@ AGENT = "small"
 @pytest.fixture
 def restored(amqp_url: str, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
     """A fleet on queues of its own, in a folder with nothing in it yet; not started."""
-    fleet = Fleet(tmp_path / "restored", amqp_url, namespace)
+    fleet = Fleet(tmp_path / "restored", amqp_url, namespace, forked=True)
     yield fleet
     fleet.kill()
 
@@ -52,7 +51,7 @@ async def test_a_backup_under_load_has_all_that_was_confirmed_before_it(
         making = asyncio.create_task(asyncio.to_thread(_ratchet, original, "backup", *with_key, str(archive)))
         await users.until(making.done)
         made = making.result()
-        assert made.returncode == 0, made.stderr
+        assert made.code == 0, made.err
         assert len(users.answered) > len(confirmed)
         await users.rest()
         assert users.not_ok == {}
@@ -60,12 +59,12 @@ async def test_a_backup_under_load_has_all_that_was_confirmed_before_it(
 
     # and restored into an empty folder, beside an empty broker
     back = _ratchet(restored, "restore", *with_key, str(archive))
-    assert back.returncode == 0, back.stderr
+    assert back.code == 0, back.err
     if not encrypted:
         assert b"signing-key" not in archive.read_bytes()
         shutil.copytree(original.folder / "decision-keys", restored.folder / "decision-keys")
     verified = _ratchet(restored, "adapters", "verify")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert verified.code == 0, verified.out + verified.err
     logged = _lines(restored)
     restored.start()
 
@@ -95,10 +94,9 @@ async def _register_an_adapter(fleet: Fleet, users: Traffic) -> None:
     await users.until(lambda: folder.name in store.read().agent(AGENT).versions)
 
 
-def _ratchet(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**fleet["orchestrator"].environment, "PATH": "/usr/bin:/bin", "HOME": str(fleet.folder)}
-    command = [sys.executable, "-m", "services.cli", *arguments]
-    return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+def _ratchet(fleet: Fleet, *arguments: str) -> Ran:
+    settings = {**fleet["orchestrator"].environment, "HOME": str(fleet.folder)}
+    return run_module("services.cli", *arguments, folder=REPOSITORY, settings=settings)
 
 
 def _lines(fleet: Fleet) -> list[str]:

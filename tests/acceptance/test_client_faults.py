@@ -47,7 +47,7 @@ def stored(path: Path) -> list[str]:
 def test_each_task_has_one_result_whoever_is_killed(tmp_path: Path, count: int) -> None:
     path, answers = tmp_path / "results.jsonl", Counter[str]()
     with mortal_broker(tmp_path / "broker") as broker:
-        fleet = Fleet(tmp_path, broker.url).start()
+        fleet = Fleet(tmp_path, broker.url, forked=True).start()
         try:
             # given an application that is killed after a fifth
             first = subprocess.Popen([sys.executable, "-c", PROGRAM, broker.url, path, str(count)], cwd=REPOSITORY)
@@ -78,7 +78,7 @@ def test_each_task_has_one_result_whoever_is_killed(tmp_path: Path, count: int) 
 
 
 def test_it_asks_over_http_alike(tmp_path: Path, amqp_url: str, namespace: str) -> None:
-    with_orchestrator = Fleet(tmp_path, amqp_url, namespace=namespace).start()
+    with_orchestrator = Fleet(tmp_path, amqp_url, namespace=namespace, forked=True).start()
     url = f"http://127.0.0.1:{with_orchestrator[ORCHESTRATOR].port}"
     try:
         with Client(url, stall_s=120) as client:

@@ -23,13 +23,12 @@ pytestmark = [
 ]
 
 
-def manager_of(fleet: Fleet, **extra: str) -> Member:
-    port = free_port()
+def manager_of(fleet: Fleet, port: int | None = None) -> Member:
+    port = port or free_port()
     environment = {
         **fleet[ORCHESTRATOR].environment,
         "RATCHET_MANAGER_HTTP_PORT": str(port),
         "RATCHET_MANAGER_DB": f"sqlite:///{fleet.folder}/jobs.sqlite",
-        **extra,
     }
     return Member("manager", "services.manager", port, environment, fleet.folder / "manager.log")
 
@@ -57,7 +56,7 @@ def results(manager: Member) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("count", [600, pytest.param(2_000, marks=pytest.mark.long)])
 def test_each_task_of_a_job_is_answered_once_whoever_is_killed(tmp_path: Path, count: int) -> None:
     with mortal_broker(tmp_path / "broker") as broker:
-        fleet = Fleet(tmp_path, broker.url).start()
+        fleet = Fleet(tmp_path, broker.url, forked=True).start()
         manager = manager_of(fleet)
         try:
             # given a manager that dies between marking tasks as released and publishing them

@@ -705,6 +705,7 @@ def guarded(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         amqp_url,
         namespace=f"p{free_port()}.",
         environment={"RATCHET_API_PUBLIC_KEYS": str(folder / "keys" / "jwks.json")},
+        forked=True,
     )
     write_tasks(fleet.logs, MANY)
     fleet[ORCHESTRATOR].start()
@@ -718,7 +719,7 @@ def guarded(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="module")
 def crowded(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """An orchestrator whose agent has had very many adapters; it alone is at work."""
-    fleet = Fleet(tmp_path_factory.mktemp("crowded"), amqp_url, namespace=f"p{free_port()}.")
+    fleet = Fleet(tmp_path_factory.mktemp("crowded"), amqp_url, namespace=f"p{free_port()}.", forked=True)
     fleet[ORCHESTRATOR].start()
     try:
         fleet[ORCHESTRATOR].wait_until_ready()

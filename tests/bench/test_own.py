@@ -6,6 +6,7 @@ import pytest
 
 from bench.own.families import FAMILIES, Family, with_wrong_references
 from bench.own.world import scores_of
+from ratchet.adapters.taught import WORD
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
@@ -24,3 +25,14 @@ def test_wrong_references_are_as_many_as_asked_and_of_other_tasks() -> None:
 
     assert len(wrong) == 4
     assert {n for n, (one, other) in enumerate(zip(tasks, changed, strict=True)) if one != other} == wrong
+
+
+@pytest.mark.parametrize(("name", "share"), [("units", 1.0), ("topics", 0.59), ("dates", 0.41), ("tickets", 0.06)])
+def test_in_short_prompts_many_tasks_differ_from_a_taught_one_in_one_word(name: str, share: float) -> None:
+    """So the shadow replay can't leave such prompts out as nearly the same (docs/experiments.md)."""
+    words = [frozenset(WORD.findall(task.input[-1].content.casefold())) for task in FAMILIES[name].tasks(320, 0)]
+    taught, fresh = words[:256], words[256:]
+
+    near = sum(any(len(one - other) <= 1 and len(other - one) <= 1 for other in taught) for one in fresh)
+
+    assert near / len(fresh) == pytest.approx(share, abs=0.01)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.ratchet.book import HELD, Round, outcome_of
-from bench.ratchet.claims import claims, table
+from bench.ratchet.claims import baseline_line, claims, table
 from bench.ratchet.judge import MISCORRECTED, Events, Judge, correction, grade
 from bench.ratchet.picture import svg
 from bench.ratchet.quality import Quality, samples_needed
@@ -196,3 +196,12 @@ def test_the_picture_and_the_table_tell_each_round() -> None:
     held = replace(ROUND, number=3, version=None, outcome=HELD, events=["reanchored"])
     assert svg([ROUND, kept_out, held], found).count('class="held"') == 2
     assert len(table([ROUND, kept_out], found)) == 3
+
+
+def test_a_training_on_right_answers_stands_below_the_rounds() -> None:
+    found = {version: quality(version, single) for version, single in (("v1.0.0", 0.3), ("v1.0.1", 0.8))}
+
+    (head, one), line = table([ROUND], found), baseline_line(quality("references", 0.9), 256)
+
+    assert "0.900 ± 0.000" in line and "256 tasks" in line
+    assert line.index("0.900") == one.index("0.800") and len(head) > line.index("0.900")

@@ -91,6 +91,47 @@ def test_with_keda_queues_scale_and_a_gpu_is_held_only_while_one_trains(prod: Ma
     assert one(prod, "ScaledObject", "scorer")["spec"]["minReplicaCount"] == 0
 
 
+def test_alerts_link_to_the_runbook_and_know_model_servers_by_their_job(prod: Manifests) -> None:
+    rules = [rule for group in one(prod, "PrometheusRule", "alerts")["spec"]["groups"] for rule in group["rules"]]
+    links = {rule["annotations"]["runbook_url"] for rule in rules if "alert" in rule}
+    endpoints = one(prod, "ServiceMonitor", "agent-small")["spec"]["endpoints"]
+    jobs = {one["port"]: [label["replacement"] for label in one["relabelings"]] for one in endpoints}
+
+    assert "https://docs.example.com/ratchet/operations/#ratchetnoleader" in links
+    assert all(link.startswith("https://docs.example.com/") for link in links)
+    assert jobs == {"http": ["ratchet"], "vllm": ["ratchet", "vllm"]}
+
+
+def test_a_backup_is_made_each_night_without_a_network_and_the_newest_are_kept() -> None:
+    configuration = stack_configuration("prod")
+    configuration["ratchet:fleet"]["backups"] = {"claim": "of-the-site", "keep": 3, "keySecret": "backup-key"}
+
+    found = manifests(record("prod", configuration))
+
+    spec = one(found, "CronJob", "backup")["spec"]
+    pod = spec["jobTemplate"]["spec"]["template"]["spec"]
+    script = pod["containers"][0]["command"][2]
+    assert [str(finding) for finding in findings(found)] == []
+    assert (spec["schedule"], spec["concurrencyPolicy"]) == ("17 2 * * *", "Forbid")
+    assert "ratchet backup --key-file /run/backup-key/key /backups/fleet-$now.ratchet" in script
+    assert "tail -n +4" in script
+    assert not one(found, "NetworkPolicy", "backup")["spec"].get("egress")
+    assert {"name": "site-of-the-site", "persistentVolumeClaim": {"claimName": "of-the-site", "readOnly": False}} in (
+        pod["volumes"]
+    )
+
+
+def test_a_quota_that_is_too_small_for_the_fleet_is_refused() -> None:
+    configuration = stack_configuration("prod")
+    quota = {"cpu": "200", "memory": "1Ti", "gpus": 4, "pods": 90}  # an agent, two judges of two, and a training
+    configuration["ratchet:fleet"]["scheduling"] = {"quota": quota}
+
+    found = findings(manifests(record("prod", configuration)))
+
+    assert [finding.check for finding in found] == ["the_quota_lets_the_fleet_run"]
+    assert "the fleet at its fewest needs 6" in found[0].sentence
+
+
 def test_without_keda_cpu_scales_and_the_trainer_stays(dev: Manifests) -> None:
     assert names(dev, "HorizontalPodAutoscaler") == {"agent-small", "scorer"}
     assert names(dev, "ScaledObject") | names(dev, "ScaledJob") | names(dev, "TriggerAuthentication") == set()
@@ -405,21 +446,23 @@ def test_an_auditor_is_a_second_scorer_on_queues_of_its_own() -> None:
     }  # fmt: skip
 
 
-def test_a_judge_outside_the_cluster_is_reached_at_its_port_with_the_sites_key() -> None:
+@pytest.mark.parametrize("who", ["scorer", "auditor"])
+def test_a_judge_outside_the_cluster_is_reached_at_its_port_with_the_sites_key(who: str) -> None:
     configuration = stack_configuration("prod")
     fleet = configuration["ratchet:fleet"]
-    del fleet["judge"]
-    fleet["scorer"] |= {
-        "judgeUrl": "https://judge.example.com:8443/v1", "judgeModel": "big", "judgeKeySecret": "judge-key",
-    }  # fmt: skip
+    outside = {"judgeUrl": "https://judge.example.com:8443/v1", "judgeModel": "big", "judgeKeySecret": "judge-key"}
+    if who == "scorer":
+        del fleet["judge"]
+    fleet[who] = {**fleet["scorer"], "minReplicas": 1, **outside}
 
     found = manifests(record("prod", configuration))
 
-    box = one(found, "Deployment", "scorer")["spec"]["template"]["spec"]["containers"][0]
-    (key,) = [variable["valueFrom"] for variable in box["env"] if variable["name"] == "RATCHET_SCORER_JUDGE_API_KEY"]
-    egress = one(found, "NetworkPolicy", "scorer")["spec"]["egress"]
-    outside = [port["port"] for rule in egress if "ipBlock" in rule["to"][0] for port in rule["ports"]]
+    told = f"RATCHET_{who.upper()}_JUDGE"
+    box = one(found, "Deployment", who)["spec"]["template"]["spec"]["containers"][0]
+    (key,) = [variable["valueFrom"] for variable in box["env"] if variable["name"] == f"{told}_API_KEY"]
+    egress = one(found, "NetworkPolicy", who)["spec"]["egress"]
+    ports = [port["port"] for rule in egress if "ipBlock" in rule["to"][0] for port in rule["ports"]]
     assert [str(finding) for finding in findings(found)] == []
     assert key == {"secretKeyRef": {"name": "judge-key", "key": "api_key"}}
-    assert one(found, "ConfigMap", "scorer")["data"]["RATCHET_SCORER_JUDGE_URL"] == "https://judge.example.com:8443/v1"
-    assert outside == [8443]
+    assert one(found, "ConfigMap", who)["data"][f"{told}_URL"] == "https://judge.example.com:8443/v1"
+    assert ports == [8443]

@@ -27,6 +27,8 @@ from ratchet.service.settings import FleetSettings
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 """Open to every probe, by whatever host name: they say nothing that is worth a rebound name."""
+EVENTS = "/v1/events"
+"""The route whose rule a socket goes by: it carries the same."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 CHALLENGE = 'Bearer realm="ratchet"'
 
@@ -64,9 +66,36 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._admit(scope)
+        elif scope["type"] == "websocket":
+            if not await self._let_in(scope, receive, send):
+                return
         elif scope["type"] != "lifespan":
             raise Problem(404, "Not found", "this service speaks HTTP only")
         await self._app(scope, receive, send)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Refuse a socket whose page is of another site; whom the token names is asked by `state["admit"]`."""
+        try:
+            self._check_site(Headers(scope=scope))
+        except Problem:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return False
+        scope.setdefault("state", {})["admit"] = self._caller_of_events
+        return True
+
+    async def _caller_of_events(self, token: str | None) -> Caller:
+        """Return who listens on a socket. Raises Problem: 401, or 403 as for GET /v1/events."""
+        who = LOCAL
+        if self._tokens is not None:
+            try:
+                who = await self._tokens.caller(token or "")
+            except TokenRefused as error:
+                raise Problem(401, "No token, or none that counts", str(error), "token") from None
+        rule = self._matrix.find("GET", EVENTS)
+        if rule is None or not rule.allows(who.role):
+            raise Problem(403, "Not yours", "events are not for the role of this token", "role")
+        return replace(who, own_only=True) if who.role in rule.operation.own_only else who
 
     async def _admit(self, scope: Scope) -> None:
         state = scope.setdefault("state", {})

@@ -18,6 +18,9 @@ const GO = {
   r: "training",
   q: "queues",
   d: "dead-letters",
+  j: "jobs",
+  n: "agents",
+  u: "usage",
 };
 const OTHERS = [
   ["j  k", "next or previous row; Enter opens it"],

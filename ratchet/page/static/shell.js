@@ -13,16 +13,19 @@ import { Heading } from "./parts/frame.js";
 import { Empty } from "./parts/states.js";
 import { TokenEntry } from "./parts/token_entry.js";
 import { Adapters } from "./views/adapters.js";
+import { Agents } from "./views/agents.js";
 import { Agreement } from "./views/agreement.js";
 import { DeadLetters } from "./views/dead_letters.js";
 import { Experiment } from "./views/experiment.js";
 import { Experiments } from "./views/experiments.js";
+import { Job, Jobs } from "./views/jobs.js";
 import { Overview } from "./views/overview.js";
 import { Programs } from "./views/programs.js";
 import { Queues } from "./views/queues.js";
 import { Task } from "./views/task.js";
 import { Tasks } from "./views/tasks.js";
 import { Training } from "./views/training.js";
+import { Usage } from "./views/usage.js";
 
 export const VIEWS = [
   { name: "overview", title: "Overview", view: Overview },
@@ -35,6 +38,13 @@ export const VIEWS = [
   { name: "queues", title: "Queues", view: Queues },
   { name: "dead-letters", title: "Dead letters", view: DeadLetters },
 ];
+/** Views of a fleet that has a manager. */
+export const MANAGERS_VIEWS = [
+  { name: "jobs", title: "Jobs", view: Jobs, one: Job },
+  { name: "agents", title: "Agents", view: Agents },
+  { name: "usage", title: "Usage", view: Usage },
+];
+const viewsOf = (status) => (status?.has_manager ? [...VIEWS, ...MANAGERS_VIEWS] : VIEWS);
 
 const MARK = new URL("mark.svg", import.meta.url).href;
 const STATUS_KINDS = ["task.settled", "decision", "queues", "training"];
@@ -46,7 +56,8 @@ export function Shell() {
   const reason = useStore(entryReason);
   const [sheet, setSheet] = useState(false);
   const status = useResource("v1/status", { kinds: STATUS_KINDS, everyMs: STATUS_EVERY_MS });
-  useKeys(VIEWS, () => setSheet(true));
+  const views = viewsOf(status.data);
+  useKeys(views, () => setSheet(true));
   useEffect(() => scrollTo(0, 0), [here.view, here.parts.join("/")]);
   return html`<div class="shell">
     <a class="skip" href="#content" onClick=${skip}>Skip to the content</a>
@@ -54,7 +65,7 @@ export function Shell() {
     <main id="content" class="main" tabindex="-1">
       ${reason ? html`<${TokenEntry} reason=${reason} />` : html`<${Content} here=${here} status=${status} />`}
     </main>
-    ${sheet && html`<${KeySheet} views=${VIEWS} onClose=${() => setSheet(false)} />`}
+    ${sheet && html`<${KeySheet} views=${views} onClose=${() => setSheet(false)} />`}
   </div>`;
 }
 
@@ -72,7 +83,7 @@ function skip(event) {
 }
 
 function View({ here, status }) {
-  const found = VIEWS.find((one) => one.name === here.view);
+  const found = [...VIEWS, ...MANAGERS_VIEWS].find((one) => one.name === here.view);
   const Drawn = here.parts.length && found ? found.one : found?.view;
   if (!Drawn) return html`<${Nowhere} />`;
   return html`<${Standing} key=${`${here.view} ${here.parts.length > 0}`}>
@@ -109,7 +120,7 @@ function Side({ here, status, openSheet }) {
     <button class="menu-button" aria-expanded=${open ? "true" : "false"} aria-controls="views"
       onClick=${() => setOpen(!open)}>Menu ${badges["dead-letters"]}</button>
     <nav id="views" class=${open ? "open" : ""} aria-label="Views"><div class="menu">
-      ${VIEWS.map(({ name, title }) => html`<${Entry} key=${name} name=${name} title=${title}
+      ${viewsOf(status).map(({ name, title }) => html`<${Entry} key=${name} name=${name} title=${title}
         badge=${badges[name]} current=${here.view === name} />`)}
     </div></nav>
     <${Foot} openSheet=${openSheet} />

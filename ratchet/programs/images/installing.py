@@ -19,6 +19,10 @@ class NotInstalled(RatchetError):
     """A requirement of a program can't be had; the sentence says why."""
 
 
+class AnotherInstalls(NotInstalled):
+    """Somebody else installs in the folder just now."""
+
+
 @contextmanager
 def installing(folder: Path) -> Iterator[None]:
     """Raises NotInstalled where somebody else installs there, or runs could not get at it."""
@@ -26,7 +30,7 @@ def installing(folder: Path) -> Iterator[None]:
     _require_passable(folder)
     lock = FolderLock(folder)
     if not lock.try_acquire():
-        raise NotInstalled(f"something is installed in {folder} right now ({lock.holder()}): try again then")
+        raise AnotherInstalls(f"something is installed in {folder} right now ({lock.holder()}): try again then")
     try:
         yield
     finally:

@@ -234,9 +234,8 @@ def nodes_of(team: Team) -> dict[str, Callable[[State], Awaitable[State]]]:
             if name == "plan":
                 return {**fallen, "is_easy": True, "round": 1, "rounds": 1, "best": {}, "score": float("-inf")}
             if name == "supervisor":
-                return {**fallen, "next": END if state["round"] >= state["rounds"] else "generator"} | {
-                    "round": state["round"] + 1
-                }
+                where = END if state["round"] >= state["rounds"] else "generator"
+                return {**fallen, "next": where, "round": state["round"] + 1}
             return fallen
 
         return run

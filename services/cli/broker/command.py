@@ -34,7 +34,7 @@ def credentials(
         topology_of(settings),
         settings.agents,
         settings.namespace,
-        runner=settings.programs is not None,
+        runner=settings.has_runner,
         tenants=settings.tenants,
     )
     write_credentials(out, fleet, host=host, port=port, group=group, namespace=settings.namespace)

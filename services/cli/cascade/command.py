@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
+from ratchet.adapters.registry import RegistryStore
+from ratchet.service.settings import FleetSettings
+from services.cli.cascade.replay import replayed_moves
 from services.cli.cascade.view import cascade_lines
 from services.cli.fleet.api_call import api_client, call_api
-from services.cli.terminal import AsJson, out, print_json, print_raw
+from services.cli.terminal import AsJson, ExitCode, out, print_json, print_raw
 
 cascade = typer.Typer()
 
@@ -60,6 +64,23 @@ def set_(
 ) -> None:
     """Set the small model's share by hand, without a proof; the evidence begins anew."""
     _post(agent, "share", {"share": share, "reason": reason}, json, url, token)
+
+
+@cascade.command()
+def replay(
+    agent: Annotated[str | None, typer.Argument(help="Only this agent's.")] = None, json: AsJson = False
+) -> None:
+    """Make each move of a share again from the logs of this folder. Exit code 1 if one comes out otherwise."""
+    settings = FleetSettings.read()
+    found = list(replayed_moves(RegistryStore(settings.adapters_dir).ledger, settings.logs_dir, agent))
+    if json:
+        print_json([asdict(one) for one in found])
+    for one in () if json else found:
+        print_raw(one.sentence)
+    if not found and not json:
+        out.print("No share was moved by proof.")
+    if not all(one.holds for one in found):
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _post(agent: str, what: str, body: Mapping[str, Any], json: bool, url: str | None, token: str | None) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.models.known import KNOWN
+from workbench.sandbox.bubblewrap import missing_programs
 
 SMALL_MODEL = "models/small"
 JUDGE_MODEL = "models/judge"
@@ -25,6 +26,7 @@ class FleetOptions:
     An engine that has nothing to train (echo, scripted) goes without a trainer, and so does a fleet with no agent of
     its own.
     `manager`: with a process that takes jobs.
+    `own_vllm`: with a vLLM server beside each agent, which is started with `vllm_args`, too.
     `big`: the bigger model that answers in place of the first agent: a folder, a hub name or a URL; none if empty.
     `programs` is the file of the programs that answer agents' tasks, with a runner for them; nobody's if empty.
     `external_agents` and, with `no_scorer`, the scorer are programs of somebody else's, which connect by themselves.
@@ -44,6 +46,8 @@ class FleetOptions:
     no_scorer: bool = False
     programs: str = ""
     manager: bool = False
+    own_vllm: bool = False
+    vllm_args: str = ""
     big: str = ""
 
     @property
@@ -72,6 +76,12 @@ class FleetOptions:
     @property
     def with_trainer(self) -> bool:
         return self.trainer and self.has_model and bool(self.agents)
+
+    @property
+    def with_runner(self) -> bool:
+        """Tell whether a runner is started: for the programs of the file, or for agents registered with the manager,
+        where this machine has sandboxes."""
+        return bool(self.programs) or (self.manager and bool(self.agents) and not missing_programs())
 
     @property
     def has_model(self) -> bool:
@@ -109,7 +119,7 @@ class FleetOptions:
 
     @property
     def _loads_model(self) -> bool:
-        return self.engine == "transformers" and bool(self.agents)
+        return (self.engine == "transformers" or self.own_vllm) and bool(self.agents)
 
     @property
     def _own_scorer(self) -> str:

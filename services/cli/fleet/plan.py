@@ -14,13 +14,14 @@ from ratchet.bus.topology import Topology, topology_of
 from ratchet.programs.declared import read_programs
 from ratchet.runtime.processes import PROCESSES
 from ratchet.service.settings import FleetSettings
+from services.cli.fleet import model_server
 from services.cli.fleet.local_broker import LocalBroker
 from services.cli.fleet.options import BIG_AGENT, SMALL_MAX_TOKENS, FleetOptions
 from services.cli.fleet.supervisord import Program
 from services.cli.terminal import UsageError
 
 MOST_AGENTS = PROCESSES["scorer"].local_port - PROCESSES["agent"].local_port
-LAST_PORT = max(process.local_port for process in PROCESSES.values())
+LAST_PORT = PROCESSES["agent"].local_port + MOST_AGENTS - 1 + model_server.OFFSET
 DISTRIBUTION_OFFSET = 20_000
 MAPPER_OFFSET = 10_000
 DRAIN_MARGIN_S = 15
@@ -49,6 +50,8 @@ class FleetPlan:
             return self.services
         return tuple(
             replace(one, environment={**one.environment, "RATCHET_AMQP_URL": self.broker.url_of(_account_of(one))})
+            if one.ours
+            else one
             for one in self.services
         )
 
@@ -96,14 +99,16 @@ def plan_fleet(
         reached = {"RATCHET_AMQP_URL": broker.url if broker else amqp_url or ""}
     environment = {**reached, **variables(options)}
     stop_wait_s = int(drain_grace_s) + DRAIN_MARGIN_S
-    services = tuple(replace(program, stop_wait_s=stop_wait_s) for program in _services(options))
+    services = tuple(
+        replace(program, stop_wait_s=stop_wait_s) if program.ours else program for program in _services(options)
+    )
     return FleetPlan(environment, amqp_url, broker, services)
 
 
 def private_users(options: FleetOptions, namespace: str) -> tuple[Account, ...]:
     """Users of least rights, for a private broker of a fleet whose API asks for tokens."""
     tenants = FleetSettings.read().tenants
-    return accounts(_topology(options), options.fleet_agents, namespace, runner=bool(options.programs), tenants=tenants)
+    return accounts(_topology(options), options.fleet_agents, namespace, runner=options.with_runner, tenants=tenants)
 
 
 def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeout_s: float) -> None:
@@ -115,7 +120,12 @@ def declare_queues(plan: FleetPlan, options: FleetOptions, namespace: str, timeo
 def _topology(options: FleetOptions) -> Topology:
     given = {"agents": options.fleet_agents, "external_scorer": options.no_scorer, "auditor": options.auditor}
     given |= {"programs": options.programs} if options.programs else {}
+    given |= {"manager_url": _manager_url(options)} if options.manager else {}
     return topology_of(FleetSettings.read(**given))
+
+
+def _manager_url(options: FleetOptions) -> str:
+    return f"http://127.0.0.1:{options.port_base + PROCESSES['manager'].local_port}"
 
 
 def _account_of(program: Program) -> str:
@@ -137,6 +147,7 @@ def variables(options: FleetOptions) -> dict[str, str]:
         "RATCHET_AUDITOR": options.auditor,
         "RATCHET_EXTERNAL_SCORER": str(options.no_scorer).lower(),
     }
+    told |= {"RATCHET_MANAGER_URL": _manager_url(options)} if options.manager else {}
     told |= {"RATCHET_PROGRAMS": str(Path(options.programs).absolute())} if options.programs else {}
     if options.big and "RATCHET_CASCADE" not in os.environ:
         told["RATCHET_CASCADE"] = f"{options.agents[0]}={BIG_AGENT}"
@@ -152,6 +163,8 @@ def _check(options: FleetOptions) -> None:
         raise UsageError("--agents or --external-agents must name at least one agent")
     if options.programs:
         _check_programs(options)
+    if options.own_vllm and options.big and not options.big_has_url:
+        raise UsageError("with --engine vllm the bigger model must run elsewhere: name its URL with --big")
     if options.agent_processes > MOST_AGENTS:
         raise UsageError(f"{options.agent_processes} agent processes are more than the {MOST_AGENTS} ports for them")
     if not 1024 <= options.port_base <= 65_535 - LAST_PORT:
@@ -184,15 +197,25 @@ def _services(options: FleetOptions) -> list[Program]:
         )
         for position, (agent, replica) in enumerate(names)
     ]
-    # What vllm calls its model need not be a folder or a hub name, so there the environment says it.
+    with_server = [one for one in agents if one.environment["RATCHET_AGENT_ID"] in options.agents and options.own_vllm]
+    servers = [model_server.beside(agent, options) for agent in with_server]
+    agents = [
+        replace(one, environment={**one.environment, **model_server.told_to(one, options)})
+        if one in with_server
+        else one
+        for one in agents
+    ]
+    # What a server elsewhere calls its model need not be a folder or a hub name, so there the environment says it.
+    is_named = options.engine == "transformers" or options.own_vllm
     model = ",".join(f"{agent}={options.model}" for agent in options.agents) if options.big else options.model
-    trained = {"RATCHET_TRAINER_MODEL": model} if options.engine == "transformers" else {}
+    trained = {"RATCHET_TRAINER_MODEL": model} if is_named else {}
     return [
+        *servers,
         _service("orchestrator", options, {}),
         *agents,
         *([] if options.no_scorer else [_service("scorer", options, {})]),
         *([_service("auditor", options, {"RATCHET_SCORER_AUDITS": "true"})] if options.auditor else []),
-        *([_service("runner", options, _runner_addresses(options, agents))] if options.programs else []),
+        *([_service("runner", options, _runner_addresses(options, agents))] if options.with_runner else []),
         *([_service("trainer", options, trained)] if options.with_trainer else []),
         *([_service("manager", options, {})] if options.manager else []),
     ]

@@ -23,8 +23,10 @@ class Readiness:
 
 
 def readiness(port: int) -> Readiness:
-    """Ask `/readyz`. A service that does not answer is not ready, and that is the reason."""
+    """Ask `/readyz`, or a model server, which has no such page, `/health`. Who does not answer is not ready."""
     status, body = _get(port, "/readyz")
+    if status == 404 and (status := _get(port, "/health")[0]) in (200, 503):
+        return Readiness(status == 200, None if status == 200 else "can't answer now")
     if status == 0:
         return Readiness(False, "does not answer yet")
     try:

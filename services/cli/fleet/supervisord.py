@@ -22,13 +22,17 @@ FIRST_SECONDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A process of the fleet. `environment` is added to the supervisor's own; it must hold no secret."""
+    """A process of the fleet. `environment` is added to the supervisor's own; it must hold no secret.
+
+    `ours`: false for a server of somebody else's make, which has no user of the broker.
+    """
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     http_port: int | None = None
     stop_wait_s: int = 40
+    ours: bool = True
 
 
 def render(folder: FleetFolder, working_folder: Path, broker: Program | None, services: Sequence[Program]) -> str:

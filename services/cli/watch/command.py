@@ -121,7 +121,7 @@ class WatchSource:
     def _rollouts(self) -> tuple[RolloutFigure, ...]:
         """Return those of a fleet with a runner, as its orchestrator heard of them; none where it does not say."""
         record = self._access.record
-        answer = answer_at("/v1/rollouts", record) if record and record.options.programs else None
+        answer = answer_at("/v1/rollouts", record) if record and record.options.with_runner else None
         return rollouts_of(answer["items"]) if isinstance(answer, dict) else ()
 
     def _depths(self, trouble: list[str]) -> tuple[QueueDepth, ...]:

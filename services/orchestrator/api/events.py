@@ -23,6 +23,7 @@ from ratchet.http.problem import Fault, Problem, problems
 from ratchet.http.server.limits import too_many
 from schemas.api.events import (
     AdapterMoved,
+    AgentMoved,
     ApprovalMoved,
     DecisionMade,
     EventKind,
@@ -82,6 +83,7 @@ DATA: dict[EventKind, type[BaseModel]] = {
     "adapter": AdapterMoved,
     "training": TrainingMoved,
     "rollout": RolloutMoved,
+    "agent": AgentMoved,
     "approval": ApprovalMoved,
     "gap": Gap,
 }

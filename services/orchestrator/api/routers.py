@@ -23,8 +23,10 @@ from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.fleet import log_router, queues_router, status_router
+from services.orchestrator.api.manager import manager_router
 from services.orchestrator.api.programs import programs_router
 from services.orchestrator.api.rollouts import rollouts_router
+from services.orchestrator.api.socket import socket_router
 from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
@@ -98,6 +100,8 @@ class OrchestratorApi:
             samples,
             cascades,
             audited=bool(settings.auditor),
+            has_manager=settings.manager_url is not None,
+            shared_learning=settings.shared_learning,
             clock=clock,
             seconds=monotonic,
         )
@@ -137,8 +141,10 @@ class OrchestratorApi:
             queues_router(self._queues, topology_of(settings)),
             dead_letters_router(self._dead_letters, threads),
             log_router(settings.logs_dir, threads),
+            manager_router(settings.manager_url),
             status_router(self.overview),
             events_router(self.hub),
+            socket_router(self.hub),
         ]
 
     def close(self) -> None:

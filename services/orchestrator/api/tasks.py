@@ -37,9 +37,11 @@ DELIBERATE_WAIT_S = 30.0
 WaitS = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the Result.")]
 OF_PROGRAMS = (
     "evaluation",
+    "kept_apart",
     "needs_token_texts",
     "needs_usage",
     "programs",
+    "registered_agent",
     "stop",
     "tools",
     "top_p",

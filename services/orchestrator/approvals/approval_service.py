@@ -148,7 +148,7 @@ class ApprovalService:
         if logged is line:
             self._open.pop(asked.approval_id, None)
             self._unsent[asked.approval_id] = logged
-            metrics.approvals.labels(line.decision).inc()
+            metrics.approvals.labels(given["decision"]).inc()
             failpoint.reach("approval-logged")
             self._publish(asked, logged)
             with suppress(BusError):  # the next turn sends it

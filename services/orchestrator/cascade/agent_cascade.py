@@ -14,16 +14,15 @@ from pathlib import Path
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.cascade import NOTHING, SHARES
+from ratchet.experiments.cascade_log import read_routed
 from ratchet.experiments.cascade_trial import CascadeTrial, pair_of, record_of
 from ratchet.logs.best_answer import best, chosen, votes
 from ratchet.logs.cascaded import big_task_of, with_routing
 from ratchet.logs.names import AUDITS, INTERACTIONS, is_own
-from ratchet.logs.reader import read
 from ratchet.logs.segments import read_start_offsets
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
 from schemas.api.cascade import CascadeEvidenceView, CascadeView
-from schemas.messages.base import DecodeError
 from schemas.messages.work import Work
 from schemas.records.audit import AuditedTask
 from schemas.records.cascade import BigAnswer, CascadePlanRecord, CascadeState, Routing
@@ -39,8 +38,6 @@ from services.orchestrator.promotion.arms import Arms, ReadRegistry
 log = Log("cascade")
 
 WHO = "orchestrator"
-MARK = b'"cascade":'
-"""A line without this was routed by no cascade."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +103,7 @@ class AgentCascade:
     def routes(self, work: Work) -> bool:
         """Tell whether the big model may answer this task in the small one's place."""
         elsewhere = work.local_only or work.adapter_version is not None or work.work_to is not None
+        elsewhere = elsewhere or work.registered_agent is not None  # its program was asked
         return self.trial is not None and not elsewhere and not is_own(work.arm.experiment_id)
 
     @property
@@ -187,7 +185,7 @@ class AgentCascade:
         state = standing.state
         secret = self._secret(state)
         trial = CascadeTrial(state, secret or "")
-        routed = await asyncio.to_thread(self._read_routed, state)
+        routed = await asyncio.to_thread(read_routed, self._logs_dir, self.agent_id, state)
         trial.take_up(routing for routing, _ in routed.values())
         unfinished = []
         for order in trial.waiting:
@@ -210,21 +208,6 @@ class AgentCascade:
     def _verdict_of(self, task_id: str) -> AuditedTask | None:
         big = big_task_of(task_id)
         return self._audit_log.find(big) or self._audit_log.find(f"{big}\nscorer")
-
-    def _read_routed(self, state: CascadeState) -> dict[int, tuple[Routing, str]]:
-        """Return, by its order, each routing since the state began, and the task's id. Blocks."""
-        begin = max(state.positions.get(INTERACTIONS, 0), read_start_offsets(self._logs_dir).begin(INTERACTIONS))
-        found: dict[int, tuple[Routing, str]] = {}
-        for line in read(self._logs_dir, INTERACTIONS, begin, on_bad=lambda bad: None):
-            if MARK not in line.data:
-                continue
-            try:
-                one = Interaction.decode(line.data)
-            except DecodeError:
-                continue
-            if one.cascade is not None and one.agent_id == self.agent_id and one.cascade.order >= state.order:
-                found[one.cascade.order] = one.cascade, one.task_id
-        return found
 
     async def turn(self) -> None:
         """Observe the evidence, and decide where it says so. Raises RegistryError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -68,6 +68,8 @@ class Overview:
         cascades: Mapping[str, AgentCascade],
         *,
         audited: bool,
+        has_manager: bool,
+        shared_learning: Collection[str],
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> None:
@@ -81,6 +83,8 @@ class Overview:
         self._samples = samples
         self._cascades = cascades
         self._audited = audited
+        self._has_manager = has_manager
+        self._shared_learning = shared_learning
         self._clock = clock
         self._seconds = seconds
         self._started_at = clock()
@@ -107,6 +111,7 @@ class Overview:
             quality=self._quality.figures(),
             agents=[self._agent(name, promoter) for name, promoter in self._promoters.items()],
             dead_letters=dead,
+            has_manager=self._has_manager,
             unroutable=unroutable,
         )
 
@@ -138,6 +143,7 @@ class Overview:
             candidate=adapters.candidate,
             program=adapters.programs.primary,
             program_candidate=adapters.programs.candidate,
+            shared_learning=name in self._shared_learning,
             frozen=adapters.frozen is not None,
             distrusted=adapters.distrusted is not None,
             unaudited=unaudited_judge(self._quality.scorer_of(name), audited=self._audited),

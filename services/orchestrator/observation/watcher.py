@@ -23,6 +23,7 @@ from schemas.messages.work import Work
 from schemas.records.decision import Conclude, Decision
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AgentAdapters
+from services.orchestrator.observation.agent_rates import AgentRates, Ended
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
@@ -30,6 +31,7 @@ from services.orchestrator.promotion.promoter import Promoter
 
 QUEUES_EVERY_S = 2.0
 RUNS_EVERY_S = 1.0
+RATES_EVERY_S = 1.0
 MOVES: dict[str, AdapterMove] = {
     "start_experiment": "experiment_started",
     "promote": "promoted",
@@ -64,6 +66,8 @@ class Watcher:
         self._look_at_runs_after = float("-inf")
         self._depths: QueuesLooked | None = None
         self._looked_at = float("-inf")
+        self._rates = AgentRates()
+        self._rates_at = float("-inf")
 
     async def start(self) -> None:
         """Pass over the decisions so far: they are no news. Raises RegistryError."""
@@ -78,15 +82,20 @@ class Watcher:
             self._look_at_experiment(agent_id, promoter)
         if self._hub.clients and self._seconds() > self._look_at_runs_after:
             await self._look_at_runs()
+        if self._hub.clients and self._seconds() - self._rates_at > RATES_EVERY_S:
+            self._rates_at = self._seconds()
+            for figures in self._rates.news(self._rates_at):
+                self._publish("agent", figures)
         if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
 
     def publish_settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
         """A task was closed. Costs next to nothing while nobody listens."""
+        line, name = lines[0], (work.agent_id, work.registered_agent)
+        self._rates.note(Ended(self._seconds(), name, result.status == "ok", result.score, line.latencies.total_s))
         if not self._hub.clients:
             self._hub.pass_over()
             return
-        line = lines[0]
         self._hub.publish_task(
             "task.settled",
             {

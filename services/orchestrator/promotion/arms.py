@@ -115,7 +115,7 @@ class Arms:
             return self.arm(task.adapter_version or self.adapters.primary, sequence, experiment_id=of)
         if task.adapter_version is not None:
             return self.arm(task.adapter_version, sequence)
-        if not self.judged_here:
+        if task.kept_apart or not self.judged_here:
             return self.arm(self.adapters.primary, sequence)
         unit_id, in_session = unit_of(task)
         trials = self._trials_of(task)
@@ -262,4 +262,4 @@ class Arms:
 
 def names_its_own(task: Task) -> bool:
     """True if its asker says which programs answer it, or answers it himself."""
-    return task.programs is not None or task.work_to is not None
+    return task.programs is not None or task.work_to is not None or task.registered_agent is not None

@@ -28,6 +28,7 @@ class AdmissionPolicy:
     judge_selects: bool = False
     """Tells whether the fleet has a judge that can be asked to choose."""
     tenants: AgentTenants = field(default_factory=AgentTenants)
+    has_manager: bool = False
 
     def agent_for(self, task: Task) -> str:
         """Return the agent that the task names, or the first that its tenant may use.
@@ -42,6 +43,14 @@ class AdmissionPolicy:
             there = ", ".join(agents) or "none for this tenant"
             raise Reject(f"unknown agent {task.agent_id!r}: this fleet has {there} (RATCHET_AGENTS)")
         return task.agent_id
+
+    def check_registered(self, task: Task, *, may_be_managers: bool) -> None:
+        """Raises Reject for a task of a registered agent that the manager did not send."""
+        if task.registered_agent is not None and not (self.has_manager and may_be_managers):
+            raise Reject(
+                "registered_agent is the manager's to set (RATCHET_MANAGER_URL): submit a job of the agent with "
+                "`ratchet jobs submit`"
+            )
 
     def check_size(self, task: Task, size: int) -> None:
         """Raises Reject for a task of so many bytes whose group would be too large, in memory and in the log."""
@@ -98,8 +107,10 @@ def admit(
 
     Raises Reject.
     """
+    agent_id = policy.agent_for(task)
+    kept_apart = task.kept_apart or not policy.tenants.teaches(tenant_of(task.task_id), agent_id)
     fields = task.__dict__ | {
-        "agent_id": policy.agent_for(task),
+        "agent_id": agent_id,
         "deadline": task.deadline or now + policy.deadline,
         "arm": arm,
         "sampling": _sampling(task, policy.sampling, samples),
@@ -107,7 +118,8 @@ def admit(
         "reply_to": origin.reply_to,
         "correlation_id": origin.correlation_id,
         "owner": origin.owner,
-        "kept_apart": None if policy.tenants.teaches(tenant_of(task.task_id), policy.agent_for(task)) else True,
+        "kept_apart": kept_apart or None,
+        "shared_learning": (agent_id in policy.tenants.shared_learning and not kept_apart) or None,
     }
     return Work.from_valid(fields)
 

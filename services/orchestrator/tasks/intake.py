@@ -85,6 +85,7 @@ class Intake:
         try:
             task, tenant = self._decode_task(delivery), self._senders.tenant_of(delivery)
             task = with_keys(task, tenant)
+            self._policy.check_registered(task, may_be_managers=tenant == DEFAULT)
             await self._check(task, len(delivery.body), tenant)
         except Reject as refusal:
             metrics.tasks_refused.inc()
@@ -120,6 +121,7 @@ class Intake:
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
+        self._policy.check_registered(task, may_be_managers=False)
         await self._check(task, len(task.encode()), tenant)
         known = await self._find_or_admit(task, Origin(owner=owner))
         if known is None:
@@ -213,7 +215,7 @@ class Intake:
         sent = True
         try:
             if work.work_to is None:
-                queue = work_queue(work.agent_id, priority=work.priority)
+                queue = queue_of(work)
                 await self._bus.publish(queue, body, type=Work.TYPE, message_id=message_id)
             else:
                 sent = await self._bus.reply(
@@ -227,6 +229,11 @@ class Intake:
         else:  # who asks again gets it; else its deadline ends it
             log.info("no-asker", f"nobody gets its Work: there is no queue {work.work_to!r} (work_to)")
             self._unsent.add(work.task_id)
+
+
+def queue_of(work: Work) -> str:
+    """Return the queue that its Work waits in."""
+    return work_queue(work.agent_id, priority=work.priority, registered=work.registered_agent is not None)
 
 
 def with_keys(task: Task, tenant: str) -> Task:

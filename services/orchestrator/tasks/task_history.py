@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 
-from ratchet.bus.topology import RESPONSES, work_queue
+from ratchet.bus.topology import RESPONSES
 from ratchet.logs.groups import grouped
 from ratchet.logs.lessons import teaches_nothing
 from ratchet.logs.names import INTERACTIONS
@@ -21,6 +21,7 @@ from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import logged_work
+from services.orchestrator.tasks.intake import queue_of
 
 SERVICE = "orchestrator"
 MOST_SHOWN_BYTES = 64 * 1024 * 1024
@@ -102,7 +103,7 @@ def history(
 
 def hops(work: Work, last: Interaction | None) -> list[Hop]:
     """From one to the next without a gap: what the services did not measure themselves is the last one's."""
-    queue = work_queue(work.agent_id, priority=work.priority)
+    queue = queue_of(work)
     if last is None:
         return [Hop(name="queued", service=queue, at=work.admitted_at, seconds=None, attempts=None)]
     if last.sample is None:

@@ -17,6 +17,7 @@ from ratchet.openai.client import OpenAiClient, http_client
 from ratchet.openai.errors import CallTimeout, RequestRefused, ServerUnavailable
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity
+from services.scorer import metrics
 from services.scorer.case import Case, Shown, answer_ids, derive_nonce, in_request_order, shown_order
 from services.scorer.rubric import load_rubric, render, rubric_sha256
 from services.scorer.settings import ScorerSettings
@@ -119,13 +120,17 @@ class Judge:
         try:
             grades = await self._grades(make_case(request, [answers[index] for index in order], self._key, vote))
         except (VerdictError, RequestRefused) as error:
+            metrics.judge_calls.labels("refused").inc()
             return no_score(len(answers), str(error))
         except CallTimeout as error:
+            metrics.judge_calls.labels("timeout").inc()
             return ran_out_of_time(len(answers), str(error))
         except ServerUnavailable as error:
+            metrics.judge_calls.labels("unavailable").inc()
             return failure(len(answers), str(error))
         finally:
             self._note_step()
+        metrics.judge_calls.labels("ok").inc()
         return [
             SampleScore(score=grade.score, reason=grade.reason[:REASON_CHARS])
             for grade in in_request_order(grades, order)

@@ -164,6 +164,11 @@ class Hyperparameters(BaseModel):
         """Answers are compared with those of their group, so that equal scores teach nothing."""
         return True
 
+    @property
+    def holds_out(self) -> float:
+        """Share of the groups that are looked at while it trains instead of taught: none, where it keeps to no plan."""
+        return 0.0
+
     def passes(self, samples: int) -> int:
         """A small window needs more of them to come as far."""
         if self.epochs is not None:
@@ -208,6 +213,13 @@ class WithDemonstrations(Hyperparameters):
         "those of RATCHET_DEMONSTRATIONS.",
     )
     mixture: Mixture = Field("only", description="Those alone, or first and then the samples.")
+    held_out_groups: float = Field(
+        1 / 16,
+        ge=0,
+        le=0.5,
+        description="Where groups teach alone, the share of them that is not taught, 8 at least, and says whether the "
+        "training is of use: it ends when it is no more. 0: all teach, and it takes all its steps.",
+    )
 
     @property
     def taught_by(self) -> frozenset[DemonstrationSource]:
@@ -216,6 +228,10 @@ class WithDemonstrations(Hyperparameters):
     @property
     def mixes(self) -> Mixture:
         return self.mixture
+
+    @property
+    def holds_out(self) -> float:
+        return self.held_out_groups
 
 
 class WithBaseline(WithDemonstrations):

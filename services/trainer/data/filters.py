@@ -29,7 +29,7 @@ class Reason(Sentences):
     EVALUATION = "evaluation", "Asks what a registered evaluation set asks: no training ever sees it."
     REPLAY = "replay", "Its prompt is kept for the shadow replay of candidates: no training sees it."
     NO_SAMPLE = "no_sample", "The task ended without an answer."
-    OTHER_TENANT = "other_tenant", "Of a tenant that its agent does not learn from."
+    OTHER_TENANT = "other_tenant", "Of a tenant that its agent does not learn from, or kept apart by its asker."
     CANCELLED = "cancelled", "Its task was cancelled."
     FIRST_PASSING = "first_passing", "Asked for the first that passes: which answers were made depends on their scores."
     DUPLICATE = "duplicate", "The same task and sample were logged before."
@@ -56,6 +56,7 @@ class Reason(Sentences):
     OTHER_SCORER = "other_scorer", "Scored by another scorer, revision or rubric than the newest."
     OTHER_TEMPERATURE = "other_temperature", "Sampled at another temperature than most."
     TOO_OLD = "too_old", "Older than the window."
+    HELD_OUT = "held_out", "Not taught: it says while the training runs whether that is of use."
     DEMONSTRATED = "demonstrated", "Texts that are known to be good teach in their place."
     OVER_LIMIT = "over_limit", "Older than the newest groups that one run takes."
 
@@ -129,6 +130,8 @@ class LoggedGroup:
     filtered: bool
     size: int
     at: datetime
+    prompt: int = 0
+    """The key of the prompt's words (ratchet/adapters/taught.py)."""
     role: str | None = None
     whole: bool = False
 

@@ -53,9 +53,9 @@ UNSCORABLE: ScoreStatus = "unscorable"
 class KeptGroup:
     """A group that may teach: where its usable samples are, and their scores, in the order of the samples.
 
-    `programs` made them; empty where all were by the same, or by none. `role`: of a program with roles, the one whose
-    segments teach. `feedback`: how many of the scores are an
-    application's; `unscorable`: how many answers had none.
+    `prompt`: the key of its words. `programs` made them; empty where all were by the same, or by none. `role`: of
+    a program with roles, the one whose segments teach. `feedback`: how many of the scores are an application's;
+    `unscorable`: how many answers had none.
     """
 
     version: str
@@ -64,6 +64,7 @@ class KeptGroup:
     at: datetime
     positions: array[int]
     scores: array[float]
+    prompt: int = 0
     programs: tuple[str | None, ...] = ()
     role: str | None = None
     feedback: int = 0
@@ -237,6 +238,7 @@ class JournalScan:
             filtered=logged.sampling.filtered,
             size=logged.group_size,
             at=logged.timestamp,
+            prompt=logged_words_key(bytes(logged.input)),
             role=role,
         )
 
@@ -266,6 +268,7 @@ class JournalScan:
                 at=group.at,
                 positions=positions,
                 scores=array("d", scores),
+                prompt=group.prompt,
                 programs=self._once.setdefault(programs, programs) if len(set(programs)) > 1 else (),
                 role=group.role,
                 feedback=sum(sample.feedback is not None for sample in usable),

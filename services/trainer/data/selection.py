@@ -17,10 +17,16 @@ from services.trainer.data.demonstrations import Demonstration, Demonstrations
 from services.trainer.data.filters import DataPolicy, Reason
 from services.trainer.data.journal_scan import KeptGroup, Scan
 
+FEWEST_HELD_OUT, MOST_HELD_OUT = 8, 32
+"""Groups: fewer say too little to end a training by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The groups to train on, in the order of the log, and the account of all that was left out."""
+    """The groups to train on, in the order of the log, and the account of all that was left out.
+
+    `held_out`: groups that say while the training runs whether it is of use.
+    """
 
     groups: tuple[KeptGroup, ...]
     counts: dict[str, int]
@@ -31,6 +37,7 @@ class Selection:
     scorer: ScorerRow | None
     ranges: tuple[DataRange, ...]
     demonstrations: Demonstrations = field(default_factory=Demonstrations)
+    held_out: tuple[KeptGroup, ...] = ()
 
     @property
     def samples(self) -> int:
@@ -61,6 +68,29 @@ class Selection:
         temperature = self.temperature if with_samples else 1.0
         return replace(self, groups=kept, counts=counts, demonstrations=demonstrations, temperature=temperature)
 
+    def with_held_out(self, share: float, least: int) -> Selection:
+        """Hold out that share of the groups, by their prompts; none where `least` groups or some held out are not left.
+
+        Groups of the same words stay together. The replay's share of the prompts has the smallest keys, these have the
+        largest.
+        """
+        wanted = min(int(share * len(self.groups)), len(self.groups) - least, MOST_HELD_OUT)
+        keys = {group.prompt for group in sorted(self.groups, key=lambda group: -group.prompt)[: max(0, wanted)]}
+        held_out = tuple(group for group in self.groups if group.prompt in keys)
+        kept = tuple(group for group in self.groups if group.prompt not in keys)
+        if len(held_out) < FEWEST_HELD_OUT or len(kept) < least:
+            return self
+        return replace(self, groups=kept, held_out=held_out, counts=self._counts(kept, Reason.HELD_OUT, held_out))
+
+    def _counts(self, kept: Collection[KeptGroup], reason: Reason, gone: Collection[KeptGroup]) -> dict[str, int]:
+        """Count `kept` as used, and `gone` as left out for this reason besides what was left out before."""
+        dropped = {name: count for name, count in self.counts.items() if "." in name}
+        lost = {
+            f"groups.{reason}": len(gone),
+            f"samples.{reason}": sum(len(group.scores) for group in gone),
+        }
+        return _count_used(self.lines, kept) | dict(sorted((dropped | lost).items()))
+
     def without_doubtful(self, doubtful: Collection[Demonstration]) -> Selection:
         """The selection without these demonstrations, which are counted."""
         left = self.demonstrations.without(doubtful)
@@ -73,12 +103,8 @@ class Selection:
         gone = [group for group in self.groups if group.version in versions]
         if not gone:
             return self
-        lost = {
-            f"groups.{Reason.TOO_DIFFERENT}": len(gone),
-            f"samples.{Reason.TOO_DIFFERENT}": sum(len(group.scores) for group in gone),
-        }
-        dropped = {name: count for name, count in self.counts.items() if "." in name}
-        return replace(self, groups=kept, counts=_count_used(self.lines, kept) | dict(sorted((dropped | lost).items())))
+        held_out = tuple(group for group in self.held_out if group.version not in versions)
+        return replace(self, groups=kept, held_out=held_out, counts=self._counts(kept, Reason.TOO_DIFFERENT, gone))
 
 
 def select(scan: Scan, policy: DataPolicy) -> Selection:

@@ -39,7 +39,6 @@ from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.messages.train_request import TrainRequest
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.hyperparameters import DEMONSTRATION_RATE, default_learning_rate
-from services.trainer.algorithms.planned_trainer import PlannedTrainer
 from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios, token_logps
 from services.trainer.data.demonstrations import load_demonstrations
 from services.trainer.data.doubts import Doubt, doubtful
@@ -57,9 +56,10 @@ from services.trainer.data.support import (
 )
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, is_spread, make_choices, resolve
+from services.trainer.run.held_out import look_at_held_out, restore_best
 from services.trainer.run.progress import Emit, FreeThreads, ShareReports, StepReports, curve
 from services.trainer.run.report import Finished, metrics_of, plan_of, publish, report
-from services.trainer.run.stops import HeldOutLooks, HeldOutResult, RanAway, RunAwayStops, held_out_loss, restore_best
+from services.trainer.run.stops import RanAway, RunAwayStops
 from services.trainer.run.trackers import attach
 from services.trainer.settings import TrainerSettings
 
@@ -142,7 +142,7 @@ class RunExecution:
         reports.follow(plan_of(trainer))
         if self.writes:
             attach(trainer, self._settings, choices.request, self._warn)
-        looks = self._look_at_held_out(trainer, inputs)
+        looks = look_at_held_out(trainer, inputs, self._emit)
         try:
             self._train(trainer)
         except RanAway as reason:
@@ -150,7 +150,7 @@ class RunExecution:
         held_out = looks.result if looks else None
         if held_out is not None:
             if not held_out.is_better:
-                raise Refused(_explain_no_gain(held_out), selection, match)
+                raise Refused(held_out.no_gain, selection, match)
             restore_best(trainer, inputs.policy, held_out)
         if not self.writes:
             return None
@@ -166,29 +166,13 @@ class RunExecution:
         )
         return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
 
-    def _look_at_held_out(self, trainer: PolicyTrainer, inputs: TrainerInputs) -> HeldOutLooks | None:
-        """Return None where nothing is held out, or the trainer follows no plan of ours."""
-        samples, plan = inputs.held_out, plan_of(trainer)
-        if not samples or not isinstance(trainer, PlannedTrainer) or plan is None:
-            return None
-        looks = HeldOutLooks(
-            lambda: held_out_loss(inputs.policy, samples, inputs.temperature),
-            len(samples),
-            len(plan.steps),
-            trainer.step_figures,
-            self._emit,
-            never_before=plan.second_part,
-        )
-        trainer.add_callback(looks)
-        return looks
-
     def _leave_out_doubtful(
         self, inputs: TrainerInputs, selection: Selection
     ) -> tuple[TrainerInputs, Selection, list[Doubt]]:
         """Return what is left without the demonstrations that look wrong to the parent, and which those are."""
-        shown = [*inputs.demonstrations, *inputs.held_out]
-        if not shown:
+        if not inputs.demonstrations:
             return inputs, selection, []
+        shown = [*inputs.demonstrations, *inputs.held_out]
         self._emit({"stage": "comparing"})
         logps = token_logps(inputs.policy, shown, inputs.temperature, self._shares("comparing"))
         losses = [-float(of_one.sum()) for of_one in logps]
@@ -248,15 +232,16 @@ class RunExecution:
 
     def _select(self, scan: Scan, choices: Choices) -> Selection:
         """Select samples, or demonstrations in their place where there are enough."""
-        selection, found = select(scan, choices.data), scan.demonstrations
-        if len(found.places) < choices.limits.min_groups:
-            return selection
+        selection, found, least = select(scan, choices.data), scan.demonstrations, choices.limits.min_groups
+        alone = selection.with_held_out(choices.hyperparameters.holds_out, least)
+        if len(found.places) < least:
+            return alone
         folder = model_folder(self._settings.model_of(self._agent_id), self._settings.trainer_model_revision)
         answer_ids, longest = answers_of(folder)
         untaught = read_inputs(self._folder.untaught)
         shown = load_demonstrations(self._settings.logs_dir, found, answer_ids, untaught, longest=longest)
-        if len(shown.taught) < choices.limits.min_groups:
-            return selection
+        if len(shown.taught) < least:
+            return alone
         return selection.with_demonstrations(shown, with_samples=choices.hyperparameters.mixes != "only")
 
     def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
@@ -272,6 +257,8 @@ class RunExecution:
         settings, request, knobs = self._settings, choices.request, choices.hyperparameters
         samples = load_samples(settings.logs_dir, selection.groups, on_share=self._shares("loading"))
         shown = selection.demonstrations.taught
+        held_out = [one.sample(-1 - number) for number, one in enumerate(selection.demonstrations.held_out)]
+        held_out += load_samples(settings.logs_dir, selection.held_out)
         self._emit({"stage": "loading-model"})
         language_model = load_language_model(
             settings.model_of(request.agent_id),
@@ -297,14 +284,14 @@ class RunExecution:
             tokenizer=language_model.tokenizer,
             samples=samples,
             demonstrations=[one.sample(len(selection.groups) + number) for number, one in enumerate(shown)],
-            held_out=[one.sample(-1 - number) for number, one in enumerate(selection.demonstrations.held_out)],
+            held_out=held_out,
             folder=self._folder.checkpoints,
             seed=request.seed,
             temperature=selection.temperature,
             learning_rate=knobs.learning_rate or share * of_size,
             on_gpu=self._on_gpu,
             processes=self._process.num_processes,
-            grammars=_grammars_for(samples, language_model),
+            grammars=_grammars_for([*samples, *held_out], language_model),
         )
 
     def _match(
@@ -333,10 +320,11 @@ class RunExecution:
         if faults := list(data_faults(left, choices.limits)):
             raise Refused("; ".join([*faults, *version_faults(strangers)]), left)
         kept = [sample for sample in inputs.samples if sample.version not in strangers]
+        held_out = [sample for sample in inputs.held_out if sample.version not in strangers]
         match = match_of([ratio for ratio in ratios if ratio.version not in strangers], choices.parent)
         if faults := list(policy_faults(match, choices.limits)):
             raise Refused("; ".join(faults), left, match)
-        return replace(inputs, samples=kept), left, match
+        return replace(inputs, samples=kept, held_out=held_out), left, match
 
     def _warn(self, what: str) -> None:
         self._emit({"stage": "training", "warning": what})
@@ -371,11 +359,3 @@ def _grammars_for(samples: Sequence[TrainingSample], language_model: LanguageMod
         return None
     vocabulary = language_model.model.config.get_text_config().vocab_size
     return Grammars(language_model.tokenizer, vocabulary, language_model.end_ids)
-
-
-def _explain_no_gain(held_out: HeldOutResult) -> str:
-    return (
-        f"after {held_out.ended} steps {held_out.texts} texts that were held out are no likelier than before the first "
-        f"({held_out.before:.3f} nats a token, then {held_out.best:.3f} at best), so nothing was published: look "
-        "whether the demonstrations are right and of one form, or train with a lower learning rate"
-    )

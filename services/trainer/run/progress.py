@@ -33,6 +33,7 @@ FIGURES = {
     "good_log_ratio": "good_log_ratio",
     "demonstration_loss": "demonstration_loss",
     "held_out_loss": "held_out_loss",
+    "held_out_preference": "held_out_preference",
 }
 """TRL's name → our name."""
 

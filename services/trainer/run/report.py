@@ -27,7 +27,7 @@ from services.trainer.data.doubts import Doubt
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
 from services.trainer.run.choices import Choices
-from services.trainer.run.stops import HeldOutResult
+from services.trainer.run.held_out import HeldOutResult
 
 SCHEMA = "training_report.v1"
 MOST_DOUBTS = 100
@@ -86,7 +86,8 @@ def report(
 def metrics_of(report: Mapping[str, Any], seconds: float, time_left_told: Mapping[str, float]) -> dict[str, Any]:
     """The few figures that travel with the adapter: of the data, of the parent, of the last step, and of the time."""
     last = report["steps"][-1] if report["steps"] else {}
-    held_out = report.get("held_out", {})
+    held_out = dict(report.get("held_out", {}))
+    prefix = "held_out_preference" if held_out.pop("figure", None) == "held_out_preference" else "held_out"
     return {
         "steps": report["plan"]["steps"],
         "mean_score": report["data"].get("mean_score"),
@@ -95,7 +96,7 @@ def metrics_of(report: Mapping[str, Any], seconds: float, time_left_told: Mappin
         "parent_effective_share": report["parent_match"].get("effective_share"),
         "seconds": round(seconds, 3),
         **time_left_told,
-        **{f"held_out_{name}": value for name, value in held_out.items()},
+        **{f"{prefix}_{name}": value for name, value in held_out.items()},
     } | {f"last_{name}": last[name] for name in AT_THE_END if name in last}
 
 

@@ -17,5 +17,10 @@ const given = {
   prompt: "What is in the red box?",
   maxRetries: 0,
 };
-const found = process.argv[2] === "stream" ? await streamObject(given).object : (await generateObject(given)).object;
+const streamed = async () => {
+  const told = streamObject(given);
+  for await (const _ of told.partialObjectStream); // it is read to its end, or does not go on
+  return told.object;
+};
+const found = process.argv[2] === "stream" ? await streamed() : (await generateObject(given)).object;
 process.stdout.write(JSON.stringify(found));

@@ -10,6 +10,7 @@ from typing import Any
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import fleet_topology
+from ratchet.client import AsyncFleet
 from ratchet.http.access.matrix import AccessRule, matrix_of
 from ratchet.http.server.application import application, routes_of
 from ratchet.programs.declared import NONE
@@ -43,6 +44,8 @@ def settings_of(name: str, folder: Path, **given: Any) -> FleetSettings:
         "trainer": TrainerSettings,
     }
     kind = kinds.get(name, OrchestratorSettings)
+    if name == "manager":
+        given = {"manager_db": f"sqlite:///{folder}/jobs.sqlite"} | given
     return kind(logs_dir=folder / "logs", adapters_dir=folder / "adapters", **given)
 
 
@@ -52,7 +55,9 @@ def service_of(settings: FleetSettings, bus: Bus | None = None) -> Service:
         case AgentSettings():
             return AgentWorker(settings, bus, EchoEngine())
         case ManagerSettings():
-            return ManagerWorker(settings, Database(f"sqlite:///{settings.logs_dir.parent}/jobs.sqlite"), never_connect)
+            url = settings.amqp_url.get_secret_value()
+            database = Database(settings.manager_db.get_secret_value())
+            return ManagerWorker(settings, database, lambda: AsyncFleet(url, namespace=settings.namespace))
         case RunnerSettings():
             return RunnerWorker(settings, bus, NONE)
         case ScorerSettings():
@@ -62,10 +67,6 @@ def service_of(settings: FleetSettings, bus: Bus | None = None) -> Service:
         case OrchestratorSettings():
             return Orchestrator(settings, bus)
     raise AssertionError(settings)
-
-
-def never_connect() -> Any:
-    raise AssertionError("a manager that is not started asks no fleet")
 
 
 @cache

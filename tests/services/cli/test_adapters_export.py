@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.adapters.export import holds, write_record
+from ratchet.adapters.export import holds, new_folder, write_record
 from ratchet.adapters.publish import publish_adapter, registration
 from ratchet.adapters.registry import RegistryStore
 from schemas.messages.base import BaseModelIdentity
+from services.cli.adapters.export import _convert
+from services.cli.terminal import CommandError
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.acceptance.ratchet_command import Ratchet as NewRatchet
 from tests.ratchet.adapters.making_adapters import card, published
@@ -185,15 +187,10 @@ def test_only_the_same_export_whole_and_with_nothing_added_is_pushed_again(tmp_p
     assert not holds(tmp_path / "out", made_from)
 
 
-def test_a_converter_that_fails_is_said_and_leaves_nothing(tmp_path: Path, ratchet: Ratchet) -> None:
-    from tests.ratchet.models.tiny_model import save_tiny_model
-
-    base = save_tiny_model(tmp_path / "base")
-    made_with_peft(RegistryStore(tmp_path / "adapters"), base)
+def test_a_converter_that_fails_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     gguf = converter(tmp_path, "import sys; sys.exit('no such architecture')")
 
-    refused = ratchet("adapters", "export", "v1.0.1", "out", "--merged", "--model", str(base), "--gguf", str(gguf))
+    with pytest.raises(CommandError, match="no such architecture"), new_folder(tmp_path / "out") as being_made:
+        _convert(gguf, being_made)
 
-    assert refused.code == 1
-    assert "no such architecture" in refused.err
     assert not (tmp_path / "out").exists()

@@ -54,8 +54,8 @@ class ScriptedFleet:
 class Managed:
     """A manager at work, its API, and the fleet that it speaks to."""
 
-    def __init__(self, worker: ManagerWorker, api: httpx.AsyncClient, fleet: ScriptedFleet) -> None:
-        self.worker, self.api, self.fleet = worker, api, fleet
+    def __init__(self, worker: ManagerWorker, app: Any, api: httpx.AsyncClient, fleet: ScriptedFleet) -> None:
+        self.worker, self.app, self.api, self.fleet = worker, app, api, fleet
 
     async def submit(self, count: int = 3, **fields: Any) -> dict[str, Any]:
         body = {"tasks": [{"input": f"sort: {n}"} for n in range(count)], **fields}
@@ -103,6 +103,6 @@ async def managed(folder: Path, fleet: ScriptedFleet | None = None, **settings: 
     await worker.start()
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as api:
-            yield Managed(worker, api, fleet)
+            yield Managed(worker, app, api, fleet)
     finally:
         await worker.stop()

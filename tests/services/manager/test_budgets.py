@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
+from ratchet.http.access.roles import Role
 from ratchet.service.errors import SettingsError
 from schemas.messages.result import TaskUsage
 from schemas.messages.task import Task
 from services.manager.prices import LARGEST, AgentPrices, Prices, cost, most_tokens
+from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.manager.managed import Managed, ScriptedFleet, managed
 from tests.waiting import settled, until
 
@@ -83,6 +86,39 @@ async def test_a_job_is_paused_before_it_costs_more_than_its_budget(tmp_path: Pa
         assert await here.released(2) == ["j/3", "j/4"]
 
 
+async def test_a_submitter_is_shown_what_its_own_jobs_used_and_an_admin_sets_quotas(
+    tmp_path: Path, prices: Path
+) -> None:
+    mint = Mint(tmp_path / "keys")
+    given = {"api_public_keys": mint.keys.jwks, "api_hosts": ("127.0.0.1",), "manager_prices": prices}
+    async with managed(tmp_path, **given) as here:
+        for name in ("ann", "bob"):
+            here.api.headers.update(bearer(mint.good(Role.SUBMITTER, name)))
+            await here.submit(1, job_id=name)
+            await here.released(1)
+            answer(here, f"{name}/0", 4)
+            await here.wait_for(name, state="done")
+
+        rows = {
+            (role, name, tenant): [
+                row["key"]
+                for row in (
+                    await here.get("/v1/usage", params={"by": "job"}, headers=bearer(mint.good(role, name, tenant)))
+                )["items"]
+            ]
+            for role, name, tenant in (
+                (Role.SUBMITTER, "bob", None),
+                (Role.VIEWER, "vic", None),
+                (Role.VIEWER, "bob", "acme"),
+                (Role.SUBMITTER, "bob", "acme"),
+            )
+        }
+        assert list(rows.values()) == [["bob"], ["ann", "bob"], [], []]
+        admin = bearer(mint.good(Role.ADMIN, "ada"))
+        assert (await here.api.put("/v1/tenants/bob/quota", json={"weight": 3}, headers=admin)).status_code == 200
+        assert (await here.api.put("/v1/tenants/bob/quota", json={"weight": 9})).status_code == 403
+
+
 async def test_more_than_was_reserved_is_never_charged(tmp_path: Path, prices: Path) -> None:
     async with managed(tmp_path, manager_prices=prices) as here:
         await here.submit(1, job_id="j", budget="10")
@@ -130,6 +166,20 @@ async def test_no_budget_is_held_without_prices(tmp_path: Path) -> None:
     async with managed(tmp_path) as here:
         refused = await here.post("/v1/jobs", 422, json={"tasks": ["a"], "budget": "1"})
         assert "no prices of agent 'small'" in refused["detail"]
+
+
+async def test_the_used_share_of_each_limit_is_told_to_prometheus(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        await here.api.put("/v1/tenants/default/quota", json={"open_tasks": 8, "tokens_a_day": 100})
+        await here.submit(2, job_id="j")
+        await here.released(2)
+        answer(here, "j/0", 37)
+
+        def told() -> list[float | None]:
+            name, limits = "ratchet_manager_quota_used_ratio", ("open_tasks", "tokens_a_day", "budget")
+            return [REGISTRY.get_sample_value(name, {"tenant": "default", "limit": one}) for one in limits]
+
+        await until(lambda: told() == [0.125, 0.4, None])
 
 
 async def test_a_quota_bounds_open_tasks(tmp_path: Path) -> None:
@@ -183,6 +233,28 @@ async def test_the_budget_of_a_tenant_holds_for_all_of_its_jobs(tmp_path: Path, 
         paused = [await here.wait_for(name, state="paused") for name in "xy"]
         assert "the budget of the tenant 'default' can't pay for the next task" in paused[0]["reason"]
         assert sum(Decimal(job["spent"]) for job in paused) == 20
+
+
+async def test_a_job_waits_for_money_that_is_only_reserved(tmp_path: Path, prices: Path) -> None:
+    async with managed(tmp_path, manager_prices=prices) as here:
+        # given a tenant whose whole budget is reserved
+        await here.api.put("/v1/tenants/default/quota", json={"budget": "20"})
+        await here.submit(2, job_id="x")
+        assert await here.released(2) == ["x/0", "x/1"]
+
+        # when another job comes, it is taken and waits
+        assert (await here.submit(2, job_id="y"))["state"] == "queued"
+        await settled()
+        assert (await here.get("/v1/jobs/y"))["state"] == "queued"
+
+        # then it gets what comes back, until the budget is spent: only then are jobs refused
+        answer(here, "x/0", 5)
+        answer(here, "x/1", 5)
+        await until(lambda: "y/0" in here.fleet.open)
+        answer(here, "y/0", 10)
+        assert (await here.wait_for("y", state="paused"))["ok"] == 1
+        refused = await here.post("/v1/jobs", 402, json={"tasks": ["a"]})
+        assert "has spent 20.000000 of its budget of 20.000000" in refused["detail"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from schemas.messages.work import Arm, Sampling
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.settlement import settle
+from tests.programs import REPOSITORY, Ran, run_module
 from tests.services.orchestrator.house import answered, scored
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
@@ -57,6 +58,12 @@ async def answer(ledger: Ledger, first: int, last: int, *, stays_open: int | Non
 
 def prune(folder: Path, keep_bytes: int, *, dry: bool = False) -> Pruned:
     return Pruner(folder, Bound(keep_bytes)).prune(needs(folder, folder / "adapters"), datetime.now(UTC), dry=dry)
+
+
+def prune_until(failpoint: str, folder: Path, keep_bytes: int) -> Ran:
+    """The same in a process of its own, which is killed there."""
+    settings = {"RATCHET_FAILPOINT": failpoint}
+    return run_module(__name__, str(folder), str(keep_bytes), folder=REPOSITORY, settings=settings)
 
 
 if __name__ == "__main__":

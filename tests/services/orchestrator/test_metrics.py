@@ -19,6 +19,7 @@ from tests.services.trainer.making_logs import line
         ("ratchet_decisions_total", "move", "roll_back"),
         ("ratchet_trainings_total", "status", "failed"),
         ("ratchet_tasks_closed_total", "status", "expired"),
+        ("ratchet_objective_missed_total", "objective", "availability"),
         ("ratchet_samples_unscored_total", "status", "infra_fail"),
     ],
 )
@@ -29,6 +30,13 @@ def test_what_happens_rarely_is_counted_from_zero(name: str, label: str, value: 
     metrics.expect(labels["agent"])
 
     assert REGISTRY.get_sample_value(name, labels) == 0
+
+
+def test_the_first_task_of_an_agent_is_an_increase() -> None:
+    """RatchetNothingAnswered compares rates: a series that begins at 1 has none."""
+    metrics.expect("never asked")
+
+    assert REGISTRY.get_sample_value("ratchet_tasks_admitted_total", {"agent": "never asked"}) == 0
 
 
 def test_every_kind_of_move_is_expected() -> None:

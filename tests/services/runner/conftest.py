@@ -106,7 +106,7 @@ def make_house(tmp_path: Path, tokenizer: Path) -> MakeHouse:
                 }
                 | given
             )
-            worker = RunnerWorker(settings, bus, Programs({"small": tuple(programs)}, programs))
+            worker = RunnerWorker(settings, bus, Programs({"small": tuple(programs)} if programs else {}, programs))
             try:
                 await worker.start()
                 yield House(worker, bus)

@@ -116,6 +116,39 @@ async def test_a_request_that_comes_again_is_told_again_and_not_trained_again(ho
     assert house.told[0] == house.told[1]
 
 
+async def several(folder: Path, agents: tuple[str, ...], at_once: int) -> House:
+    bus = MemoryBus(fleet_topology(agents))
+    await bus.start()
+    given = {"agents": agents, "adapters_dir": folder / "adapters", "trainer_runs_at_once": at_once}
+    settings = TrainerSettings.read(**given)
+    return House(settings, bus, folder, RunStore(settings.adapters_dir))
+
+
+async def test_several_runs_are_under_way_at_once_and_of_an_agent_one(tmp_path: Path) -> None:
+    house = await several(tmp_path, ("a", "b", "c"), 2)
+    house.script("hang")
+    async with house.running() as worker:
+        for request_id in ("a-1", "a-2", "b-1", "c-1"):
+            await worker.handle(delivery(TrainRequest(request_id=request_id, agent_id=request_id[0])))
+        await until(lambda: len(house.ledger) == 2)
+        await settled()
+        assert sorted(house.ledger) == ["hang a-1", "hang b-1"]
+
+
+async def test_each_of_many_runs_is_done_and_told_once(tmp_path: Path) -> None:
+    agents = ("a", "b", "c", "d")
+    house = await several(tmp_path, agents, 3)
+    house.script("train")
+    wanted = {f"{agent}-{number}" for agent in agents for number in range(3)}
+    async with house.running() as worker:
+        for request_id in sorted(wanted):
+            await worker.handle(delivery(TrainRequest(request_id=request_id, agent_id=request_id[0])))
+        await until(lambda: len(house.told) >= len(wanted))
+        await settled()
+    assert sorted(one.request_id for one in house.told) == sorted(wanted)
+    assert sorted(house.ledger) == sorted(f"train {request_id}" for request_id in wanted)
+
+
 async def test_a_run_whose_process_dies_is_taken_up_again(house: House) -> None:
     house.script("die die train")
 

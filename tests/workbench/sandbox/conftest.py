@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[3]
 USER = 54_321
 IS_ROOT = os.geteuid() == 0
 WAYS = ("root-measured", "root-cgroup", "user-measured", "user-cgroup")
+OF_EACH_USER = ("root-cgroup", "user-measured")
+"""For what has nothing to do with cgroups."""
 
 
 class Direct:

@@ -19,7 +19,7 @@ import pytest
 
 from tests.processes import marked
 from tests.waiting import until, wait_until
-from tests.workbench.sandbox.conftest import AsUser, Direct, of_our_own
+from tests.workbench.sandbox.conftest import OF_EACH_USER, AsUser, Direct, of_our_own
 from workbench.sandbox import cgroup
 from workbench.sandbox.bubblewrap import MOST_SIGNALS
 from workbench.sandbox.job import MAX_FILES, End, Job, Result, SandboxError
@@ -341,6 +341,7 @@ ESCAPES = {
 }
 
 
+@pytest.mark.parametrize("run_job", OF_EACH_USER, indirect=True, scope="session")
 @pytest.mark.parametrize("what", ESCAPES)
 def test_only_plain_files_of_the_workspace_come_out(what: str, run_job: Direct | AsUser) -> None:
     limits = Limits(collected_bytes=MIB)

@@ -7,6 +7,7 @@ import { Empty } from "./states.js";
 
 const CURVES = {
   held_out_loss: ["Held-out loss", "of texts that are not taught, nats a token", "effect"],
+  held_out_preference: ["Held-out preference", "for better answers of groups that are not taught", "effect"],
   demonstration_loss: ["Demonstrations", "loss of those that teach, nats a token", "effect"],
   reward: ["Reward", "mean score of the batch's answers", "effect"],
   loss: ["Loss", "of the policy gradient; its level says little", "effect"],

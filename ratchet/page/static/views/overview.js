@@ -157,7 +157,7 @@ function Agent({ agent, scores, quality }) {
         html`, candidate <a href=${link("adapters", [agent.agent_id, agent.candidate])}><b>${agent.candidate}</b></a>`
       }${agent.program && html` · by <a href=${link("programs")}>program <b>${agent.program}</b></a>`}${
         agent.program_candidate && html`, against which <b>${agent.program_candidate}</b> is tried`
-      } · <${Replicas} replicas=${agent.replicas} /></p>
+      }${agent.shared_learning && " · learns from all tenants"} · <${Replicas} replicas=${agent.replicas} /></p>
       ${agent.unaudited && html`<p class="banner">${sentence(agent.unaudited)}</p>`}
       ${agent.experiment_id && html`<${Running} agent=${agent} />`}
       ${agent.watch && html`<${Watch} agent=${agent} />`}

@@ -89,6 +89,7 @@ function Answer({ task }) {
       ["score", result ? score(result.score) : null],
       ["votes", result?.votes],
       ["agent", task.agent_id],
+      ["answered by", task.cascade?.served === "big" ? `${result?.agent_id}, in its place` : null],
       ["adapter", task.arm && html`<${Adapter} agent=${task.agent_id} arm=${task.arm} />`],
       ["experiment", task.arm?.experiment_id && html`<${Assigned} arm=${task.arm} />`],
       ["engine", task.engine],

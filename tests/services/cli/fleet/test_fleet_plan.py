@@ -11,6 +11,7 @@ from services.cli.fleet.options import SMALL_MAX_TOKENS, FleetOptions
 from services.cli.fleet.plan import FleetPlan, plan_fleet
 from services.cli.terminal import UsageError
 from tests.programs import REPOSITORY
+from workbench.sandbox.bubblewrap import missing_programs
 
 URL = "amqp://user:secret@broker.example:5672/"
 
@@ -146,6 +147,34 @@ def test_programs_have_a_runner_that_is_told_where_each_replica_of_an_agent_is()
         plan(agents=(), external_agents=("small",), programs=str(file))
     with pytest.raises(SettingsError, match="can't be read"):
         plan(programs="/no/such.toml")
+
+
+def test_two_agents_with_vllm_have_a_server_each_and_share_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vllm").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    planned = plan(agents=("small", "coder"), engine="vllm", model="some/model", own_vllm=True, vllm_args="--seed 1")
+    programs = {program.name: program for program in planned.services}
+    server, agent = programs["vllm-coder"], programs["agent-coder"]
+
+    assert (server.http_port, agent.environment["RATCHET_AGENT_VLLM_URL"]) == (8811, "http://127.0.0.1:8811")
+    assert server.command[1:4] == ("serve", "some/model", "--enable-lora")
+    assert server.command[server.command.index("--gpu-memory-utilization") + 1] == "0.45"
+    assert server.command[-2:] == ("--seed", "1")
+    assert agent.environment["RATCHET_AGENT_TOKENIZER"] == "some/model"
+    assert programs["trainer"].environment["RATCHET_TRAINER_MODEL"] == "some/model"
+    assert "RATCHET_AMQP_URL" not in server.environment
+
+
+def test_a_manager_is_named_to_every_service_and_has_a_runner_where_there_are_sandboxes() -> None:
+    planned = plan(manager=True, port_base=9000)
+    runners = [program for program in planned.services if program.name == "runner"]
+
+    assert planned.ports[9065] == "manager"
+    assert planned.environment["RATCHET_MANAGER_URL"] == "http://127.0.0.1:9065"
+    assert len(runners) == (0 if missing_programs() else 1)
+    assert "RATCHET_MANAGER_URL" not in plan().environment
 
 
 def test_a_bigger_model_is_an_agent_of_its_own_that_answers_in_place_of_the_first(

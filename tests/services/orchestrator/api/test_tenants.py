@@ -14,6 +14,7 @@ import pytest
 
 from ratchet.http.access.matrix import AccessRule
 from ratchet.http.access.roles import Role
+from ratchet.logs.best_answer import result_of
 from ratchet.logs.lessons import teaches_nothing
 from ratchet.logs.tenants import DEFAULT, AgentTenants, key_of, own_id, tenant_of
 from schemas import Task
@@ -74,6 +75,7 @@ def test_each_row_with_an_id_in_its_path_says_how_far_a_tenant_reaches() -> None
         "GET /v1/adapters/{agent_id}/{version}",
         "GET /v1/models/{model}",
         "GET /v1/tasks/{task_id}",
+        *(f"{method} /v1/manager/{{path}}" for method in ("GET", "POST", "DELETE")),
         *(
             f"POST /v1/adapters/{{agent_id}}/{move}"
             for move in ("promote", "rollback", "freeze", "unfreeze", "reanchor")
@@ -157,10 +159,19 @@ async def test_a_tenants_tasks_teach_its_own_agents_alone_unless_an_agent_learns
     ):
         async with asking(tmp_path / str(number), **settings) as asked:
             lines = asked.fleet.logged()
+            result = result_of(lines)
+            (agent,) = [
+                one
+                for one in (await asked.call("GET", "/v1/status", Role.VIEWER, "vic", None)).json()["agents"]
+                if one["agent_id"] == "small"
+            ]
+            assert agent["shared_learning"] is ("shared_learning" in settings)
 
-        why = "it is of a tenant that its agent does not learn from"
+        why = "its asker, or its tenant, keeps it from teaching"
         assert {teaches_nothing(line) == why for line in lines} == {not taught}
         assert {line.kept_apart for line in lines} == {None if taught else True}
+        shared = True if "shared_learning" in settings else None
+        assert (result.metadata.model_extra or {}).get("shared_learning") == shared
 
 
 async def test_an_agent_of_one_tenant_answers_no_other(tmp_path: Path) -> None:

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.experiments.cascade_trial import pair_of, replay_cascade
 from ratchet.logs.best_answer import result_of
-from ratchet.logs.cascaded import big_task_of
 from ratchet.logs.groups import grouped
-from ratchet.logs.names import AUDITS
+from ratchet.logs.names import AUDITS, INTERACTIONS, active_path
 from ratchet.logs.reader import read
 from schemas import Task
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.audit import AuditedTask
 from schemas.records.decision import MoveCascade
+from services.cli.cascade.replay import replayed_moves
 from services.orchestrator.cascade.cascades import BUDGET
 from services.trainer.data.feedback_scores import read_feedback
+from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.cascade.cascade_house import cascade_house, texts
 from tests.waiting import settled, until
@@ -45,29 +45,18 @@ async def test_the_share_rises_by_proof_and_the_log_alone_tells_the_decision_aga
     async with cascade_house(tmp_path, ALIKE) as fleet:
         await fleet.traffic(most=3_000, until_step=2)
         results = await fleet.ask(40)
-        lines, decisions = fleet.logged(), fleet.decisions()
+        decisions = fleet.decisions()
 
     moves = [decision.move for decision in decisions]
     assert all(isinstance(move, MoveCascade) for move in moves)
     assert [move.cause for move in moves if isinstance(move, MoveCascade)][:3] == ["begin", "raise", "raise"]
     assert {"small", "big"} == set(texts(results))
 
-    begun = moves[1].state if isinstance(moves[1], MoveCascade) else None
-    assert begun is not None
-    until_order = moves[2].state.order if isinstance(moves[2], MoveCascade) else 0
-    routed = {line.cascade.order: line for line in lines if line.cascade and line.agent_id == "small"}
-    told = {one.task_id: one for one in (AuditedTask.decode(line.data) for line in read(tmp_path, AUDITS))}
-    pairs = {
-        order: pair_of(told[big_task_of(line.task_id)])
-        for order, line in routed.items()
-        if big_task_of(line.task_id) in told
-    }
-    routings = [line.cascade for line in routed.values() if line.cascade and line.cascade.order < until_order]
-    again = replay_cascade(begun, "", routings, pairs)
-
-    assert again.observe() == "raise"
-    assert again.cascade.decided_by is not None
-    assert again.cascade.decided_by.not_worse == decisions[2].evidence["not_worse"]
+    again = list(replayed_moves(fleet.store.ledger, tmp_path))
+    assert [one.cause for one in again][:2] == ["raise", "raise"]
+    assert all(one.holds for one in again), [one.sentence for one in again]
+    other_judgements = replayed_moves(fleet.store.ledger, with_other_judgements(tmp_path))
+    assert not any(one.holds for one in other_judgements)
     assert decisions[2].draws, "the secret of the draws is told once they are over"
 
 
@@ -202,6 +191,18 @@ async def test_a_new_primary_or_scorer_begins_the_evidence_anew_and_keeps_the_sh
     assert (last.move.state.step, last.move.state.attempt) == (1, 2)
 
 
+async def test_a_promotion_keeps_the_share_and_the_evidence_begins_anew(tmp_path: Path) -> None:
+    async with cascade_house(tmp_path, ALIKE) as fleet:
+        await fleet.traffic(most=3_000, until_step=1)
+        promoted_by_hand(fleet.store, "v1.0.1")
+        await until(lambda: fleet.decisions()[-1].move.model_dump()["cause"] == "anew")
+        last = fleet.decisions()[-1]
+
+    assert "v1.0.1 is the primary now, not v1.0.0" in last.reason
+    assert isinstance(last.move, MoveCascade)
+    assert (last.move.state.step, last.move.state.attempt, last.move.state.small) == (1, 2, "v1.0.1")
+
+
 async def test_an_operator_sees_freezes_and_sets_the_share(tmp_path: Path) -> None:
     async with cascade_house(tmp_path, ALIKE) as fleet, api_of(fleet) as api:
         await fleet.ask(60)
@@ -246,6 +247,16 @@ async def test_feedback_on_the_big_models_answer_is_its_own_and_a_correction_tea
     assert (logged.agent_id, logged.sample) == ("big", 2), "behind the group of two"
     assert read_feedback(tmp_path, "small", None).corrections == {result.task_id: "better"}
     assert read_feedback(tmp_path, "small", None).scores == {}
+
+
+def with_other_judgements(folder: Path) -> Path:
+    """The same logs, in which no pair was judged but others of the same length."""
+    copy = folder / "copy"
+    copy.mkdir()
+    for log, change in ((INTERACTIONS, (b"", b"")), (AUDITS, (b'"task_id":"cascade/', b'"task_id":"CASCADE/'))):
+        path = active_path(folder, log)
+        (copy / path.name).write_bytes(path.read_bytes().replace(*change) if change[0] else path.read_bytes())
+    return copy
 
 
 def _task(number: int) -> Task:

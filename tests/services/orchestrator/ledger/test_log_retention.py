@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,11 +24,9 @@ from schemas.records.interaction import Interaction
 from services.orchestrator.feedback.feedback_service import FeedbackLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
-from tests.services.orchestrator import old_logs
 from tests.services.orchestrator.house import house
-from tests.services.orchestrator.old_logs import NOW, SEGMENT_BYTES, answer, opened, prune
+from tests.services.orchestrator.old_logs import NOW, SEGMENT_BYTES, answer, opened, prune, prune_until
 
-ROOT = Path(__file__).parents[4]
 TASKS = 160
 KEEP = 15_000
 
@@ -255,10 +250,8 @@ async def test_an_open_task_holds_what_came_after_it(tmp_path: Path) -> None:
 async def test_killed_between_two_steps_the_next_turn_finishes(tmp_path: Path, answered_logs: Path, step: str) -> None:
     # given a retention that dies there
     await (await filled(tmp_path, answered_logs)).close()
-    environment = os.environ | {"RATCHET_FAILPOINT": f"{step}:2", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(Path(old_logs.__file__)), str(tmp_path), str(KEEP)]
-    child = await asyncio.to_thread(subprocess.run, command, env=environment, check=False, capture_output=True)
-    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    child = await asyncio.to_thread(prune_until, f"{step}:2", tmp_path, KEEP)
+    assert child.code == -signal.SIGKILL, child.err
 
     # then all is known at the next start, and the turn after it ends the work
     await check_nothing_is_new(tmp_path)

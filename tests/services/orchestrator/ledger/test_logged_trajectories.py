@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,11 +17,10 @@ from schemas.messages.response import Sample, Segment
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.settlement import settle
-from tests.services.orchestrator import old_logs
+from tests.programs import REPOSITORY, run_module
 from tests.services.orchestrator.house import answered, scored
-from tests.services.orchestrator.old_logs import admitted, opened, prune
+from tests.services.orchestrator.old_logs import admitted, opened, prune, prune_until
 
-ROOT = Path(__file__).parents[4]
 TOKENS = 9000
 
 
@@ -59,10 +56,9 @@ def check(folder: Path) -> None:
 @pytest.mark.parametrize("step", ["trajectory-written:2", "fsynced:4", "trajectory-logged:2"])
 async def test_killed_around_a_line_it_has_its_trajectory_and_no_other_is_left(tmp_path: Path, step: str) -> None:
     # given a ledger that is killed while it logs the second of two groups
-    command = [sys.executable, str(Path(__file__)), str(tmp_path)]
-    environment = os.environ | {"RATCHET_FAILPOINT": step, "PYTHONPATH": str(ROOT)}
-    child = await asyncio.to_thread(subprocess.run, command, env=environment, check=False, capture_output=True)
-    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    settings = {"RATCHET_FAILPOINT": step}
+    child = await asyncio.to_thread(lambda: run_module(__name__, str(tmp_path), folder=REPOSITORY, settings=settings))
+    assert child.code == -signal.SIGKILL, child.err
     before = names(tmp_path)
     assert len(before) == 4 and len(names(tmp_path, UNLOGGED)) == 2
     assert all(filled(tmp_path, line).segments for line in lines(tmp_path))
@@ -116,10 +112,8 @@ async def test_killed_while_it_removes_the_next_turn_leaves_no_trajectory_withou
 ) -> None:
     await forty_answered(tmp_path)
     keep = disk_bytes(tmp_path) // 2
-    environment = os.environ | {"RATCHET_FAILPOINT": f"{step}:4", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(Path(old_logs.__file__)), str(tmp_path), str(keep)]
-    child = await asyncio.to_thread(subprocess.run, command, env=environment, check=False, capture_output=True)
-    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    child = await asyncio.to_thread(prune_until, f"{step}:4", tmp_path, keep)
+    assert child.code == -signal.SIGKILL, child.err
     assert all(filled(tmp_path, line).segments for line in lines(tmp_path))
 
     prune(tmp_path, keep)

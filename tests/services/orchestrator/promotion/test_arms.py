@@ -56,6 +56,13 @@ def test_a_task_of_an_evaluation_is_the_fleets_own(named: str | None, answers: s
     assert is_own(arm.experiment_id) and not is_rescoring(arm.experiment_id)
 
 
+def test_a_task_that_is_kept_apart_is_in_no_experiment() -> None:
+    found = watched(canary=True)
+    drawn_arms = [found.arm_for(Task(task_id=f"t{n}", input=str(n), kept_apart=True), n) for n in range(200)]
+
+    assert {(arm.adapter_version, arm.experiment_id) for arm in drawn_arms} == {("v1.0.2", None)}
+
+
 @pytest.mark.parametrize("version", ["v1.0.3", "v9.9.9"])
 def test_other_versions_are_refused_with_those_there_are(version: str) -> None:
     task = Task(task_id="t1", input="x", adapter_version=version)

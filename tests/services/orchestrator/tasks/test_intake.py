@@ -205,3 +205,24 @@ async def test_work_that_nobody_was_there_for_is_sent_to_who_asks_again(tmp_path
 def test_work_goes_to_queues_of_the_askers_only(queue: str) -> None:
     with pytest.raises(ValueError, match="work_to"):
         Task(task_id="t1", input="x", work_to=queue)
+
+
+async def test_a_task_of_a_registered_agent_waits_in_a_queue_of_its_own(tmp_path: Path) -> None:
+    async with house(tmp_path, manager_url="http://127.0.0.1:8780") as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", registered_agent="bot", kept_apart=True))
+
+        (work,) = await fleet.work(agent="small.programs")
+        await fleet.reward(scored(answered(work, "a", "b"), 0.0, 1.0))
+        await fleet.results()
+
+        assert fleet.bus.deliveries_published("work.small") == []
+        assert {(line.registered_agent, line.kept_apart) for line in fleet.logged()} == {("bot", True)}
+
+
+async def test_only_a_manager_sends_tasks_of_registered_agents(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", registered_agent="bot"))
+
+        (why,) = await fleet.dead_letters()
+
+        assert "RATCHET_MANAGER_URL" in why

@@ -10,6 +10,7 @@ import pytest
 
 from ratchet.bus.in_hand import NEVER, Stepwise
 from schemas.messages.reward import SampleScore
+from services.scorer.metrics import judge_calls
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.judge import Judge, majority
 from services.scorer.strategies.strategy import Answer, ScoringRequest
@@ -124,11 +125,14 @@ async def test_an_unparsable_verdict_is_no_score_and_never_zero(mode: str, reply
     ],
 )
 async def test_a_failed_call_is_a_null_with_its_status(fault: Fault, status: str) -> None:
+    outcome = {"infra_fail": "unavailable", "unscorable": "refused"}.get(status, status)
+    before = judge_calls.labels(outcome).value
     timeout_s = 0.3 if status == "timeout" else 30.0
     async with judging("relative", honest, scorer_judge_retries=0, scorer_judge_timeout_s=timeout_s) as (judge, server):
         server.faults.append(fault)
         scores = await judge.score(REQUEST)
     assert [(score.score, score.status) for score in scores] == [(None, status)] * 3
+    assert judge_calls.labels(outcome).value == before + 1
 
 
 async def test_in_absolute_mode_one_failed_call_leaves_the_other_answers_their_scores() -> None:

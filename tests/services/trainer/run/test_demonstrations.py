@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -68,17 +71,20 @@ def is_taught(prompt: str, taught: frozenset[str]) -> bool:
 
 
 @torch.no_grad()
-def loss_of_held_out(settings: TrainerSettings, base_model: Path, outcome: AdapterTrained) -> float:
+def loss_of_held_out(
+    settings: TrainerSettings, base_model: Path, outcome: AdapterTrained, references: Sequence[str]
+) -> float:
     """Return the loss of the published adapter: minus the logarithm of the texts' mean likelihood a token."""
     assert outcome.adapter_version is not None
     taught = taught_inputs(settings.adapters_dir, "small", outcome.adapter_version)
     policy, (answer_ids, _) = loaded(base_model, folder(settings, outcome)), answers_of(base_model)
     likelihoods = []
-    for number in (one for one in range(2, 32) if not is_taught(f"name {one}", taught)):
-        prompt, answer = list(f"name {number}".encode()), answer_ids(f"ok {number}")
-        logps = torch.log_softmax(policy(input_ids=torch.tensor([prompt + answer])).logits[0], -1)
-        chosen = [float(logps[len(prompt) - 1 + place, token]) for place, token in enumerate(answer)]
-        likelihoods.append(math.exp(statistics.fmean(chosen)))
+    for number, reference in enumerate(references):
+        if not is_taught(f"name {number}", taught):
+            prompt, answer = list(f"name {number}".encode()), answer_ids(reference)
+            logps = torch.log_softmax(policy(input_ids=torch.tensor([prompt + answer])).logits[0], -1)
+            chosen = [float(logps[len(prompt) - 1 + place, token]) for place, token in enumerate(answer)]
+            likelihoods.append(math.exp(statistics.fmean(chosen)))
     return -math.log(statistics.fmean(likelihoods))
 
 
@@ -152,19 +158,24 @@ def test_too_few_demonstrations_take_nothing_from_the_groups(settings: TrainerSe
 
 
 def test_a_run_ends_when_held_out_texts_become_no_likelier_and_keeps_its_best_step(
-    shown: TrainerSettings, base_model: Path
+    settings: TrainerSettings, base_model: Path, tmp_path: Path
 ) -> None:
-    outcome = train(shown, hyperparameters=KNOBS | {"epochs": 80, "learning_rate": 0.2})
+    """References that have nothing in common: what a run learns of some by heart makes the others less likely."""
+    references = ["".join(random.Random(number).choices(ascii_lowercase, k=6)) for number in range(32)]
+    lines = [one for number, text in enumerate(references) for one in asked(base_model, number, reference=text)]
+    by_heart = settings.model_copy(update={"logs_dir": write_log(tmp_path / "by-heart", lines)})
+
+    outcome = train(by_heart, hyperparameters=KNOBS | {"epochs": 20, "learning_rate": 0.1})
 
     assert outcome.status == "trained", outcome.reason
-    report = json.loads((folder(shown, outcome) / "training_report.json").read_text())
+    report = json.loads((folder(by_heart, outcome) / "training_report.json").read_text())
     looks = {step["step"]: step["held_out_loss"] for step in report["steps"] if "held_out_loss" in step}
     found = report["held_out"]
-    assert found["texts"] == 3
+    assert found["texts"] == outcome.counts["demonstrations.held_out"] > 2
     assert found["best"] == looks[found["best_step"]] == min(looks.values()) < found["before"]
     assert found["best_step"] < found["ended"] < report["plan"]["steps"]
     assert outcome.metrics["held_out_best_step"] == found["best_step"]
-    assert loss_of_held_out(shown, base_model, outcome) == pytest.approx(found["best"], abs=1e-3)
+    assert loss_of_held_out(by_heart, base_model, outcome, references) == pytest.approx(found["best"], abs=1e-3)
 
 
 def test_references_that_the_parent_finds_far_unlikelier_than_the_others_do_not_teach_and_are_named(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,7 @@ from safetensors.torch import load_file
 
 from ratchet.runs.store import RunFolder, RunStore
 from schemas.messages.train_request import TrainRequest
-from services.trainer.run.checkpoints import newest_checkpoint
 from services.trainer.settings import TrainerSettings
-from services.trainer.train import launcher
 from tests.services.trainer.run.test_several_processes import KNOBS, environment_of
 from tests.services.trainer.run.test_training_run import folder, train
 from tests.services.trainer.tiny_policy import loaded
@@ -29,14 +28,24 @@ mixed_precision: 'no'
 """
 
 
-def under_fsdp(settings: TrainerSettings, job: RunFolder, **further: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*launcher(settings), "-m", "services.trainer.train", "--job", str(job.path)],
-        env=environment_of(settings) | {"RATCHET_TRAINER_CHECKPOINT_EVERY_S": "0"} | further,
+def killed_under_fsdp(settings: TrainerSettings, job: RunFolder, step: str) -> list[str]:
+    """How it ended: killed at the step, and taken up again."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.services.trainer.spread_runs",
+            job.path,
+            str(settings.trainer_accelerate_config),
+            step,
+        ],
+        env=environment_of(settings) | {"RATCHET_TRAINER_CHECKPOINT_EVERY_S": "0"},
         capture_output=True,
         text=True,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
 
 
 @pytest.mark.timeout(300)
@@ -52,13 +61,10 @@ def test_killed_and_taken_up_under_fsdp_it_is_the_adapter_of_one_process(
     # when the same is done under FSDP, killed at its third step and taken up again
     asked = TrainRequest(request_id="spread", agent_id="small", hyperparameters=KNOBS, seed=11)
     job = RunStore(settings.adapters_dir).record(asked)
-    killed = under_fsdp(settings, job, RATCHET_FAILPOINT="checkpointed:3")
-    left = newest_checkpoint(job.checkpoints)
-    ended = under_fsdp(settings, job)
+    ended = killed_under_fsdp(settings, job, "checkpointed:3")
 
     # then it went on from where it was killed
-    assert killed.returncode != 0 and left is not None and left.name == "checkpoint-3", killed.stderr
-    assert ended.returncode == 0, ended.stderr
+    assert ended == ["killed", "ended"]
     assert (job.path / "attempts").read_text() == "1 checkpoint-3"
 
     # and its steps and its weights are those of one process but for rounding

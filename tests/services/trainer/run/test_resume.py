@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ KNOBS = {
 """Six steps of several micro-batches, and a frozen reference."""
 
 
-def killed_at_each_step(settings: TrainerSettings, job: RunFolder) -> list[str]:
+def killed_at_each_step(settings: TrainerSettings, job: RunFolder, steps: Sequence[str] = STEPS) -> list[str]:
     environment = {
         "RATCHET_LOGS_DIR": str(settings.logs_dir),
         "RATCHET_ADAPTERS_DIR": str(settings.adapters_dir),
@@ -42,7 +43,7 @@ def killed_at_each_step(settings: TrainerSettings, job: RunFolder) -> list[str]:
         "RATCHET_TRAINER_CHECKPOINT_EVERY_S": "0",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.services.trainer.killed_runs", str(job.path), *STEPS],
+        [sys.executable, "-m", "tests.services.trainer.killed_runs", str(job.path), *steps],
         env=os.environ | environment,
         capture_output=True,
         text=True,

@@ -1,0 +1,257 @@
+"""The manager as a process, with a broker, and with a whole fleet or with one process that answers in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+
+from ratchet.client import AsyncFleet
+from schemas.messages.task import Task
+from services.cli.fleet.local_broker import free_port
+from tests.acceptance.brokers import MortalBroker
+from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
+from tests.acceptance.test_manager_faults import manager_of
+
+LATENCY = {"RATCHET_AGENT_ECHO_LATENCY_S": "0.02"}
+PART = 5_000
+"""Tasks of a job that are sent in one call."""
+POLL_S = 0.1
+
+
+class House:
+    """A manager and its API, the broker, and who answers: by name, the processes that may be killed."""
+
+    def __init__(self, members: dict[str, Member], broker: MortalBroker, fleet: Fleet | None = None) -> None:
+        self.members, self.manager, self.broker = members, members["manager"], broker
+        self._fleet, manager = fleet, self.manager
+        self.api = httpx.Client(base_url=f"http://127.0.0.1:{manager.port}", timeout=120.0, trust_env=False)
+
+    def submit(self, job_id: str, count: int, **fields: Any) -> None:
+        body = {"job_id": job_id, "samples": 1, **fields}
+        for first in range(0, count, PART):
+            tasks = [{"input": f"sort: {n}"} for n in range(first, min(first + PART, count))]
+            more = first + PART < count
+            part = {"tasks": tasks, "more": more}
+            path, given = (
+                ("/v1/jobs", body | part) if not first else (f"/v1/jobs/{job_id}/tasks", part | {"first": first})
+            )
+            self.call("POST", path, json=given)
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self._fleet is not None
+        return self._fleet
+
+    def kill(self, name: str) -> None:
+        """Kill a process, or the broker, and start it again."""
+        if name == "broker":
+            self.broker.kill()
+            self.broker.start()
+        else:
+            self.members[name].kill()
+            self.members[name].start()
+
+    def look_after(self) -> None:
+        """Start again what has ended by itself, as a supervisor does."""
+        for member in self.members.values():
+            if member.exit_code is not None:
+                member.start()
+
+    def call(self, method: str, path: str, **request: Any) -> Any:
+        answer = self.api.request(method, path, **request)
+        if not answer.is_success:
+            raise SystemExit(f"{method} {path}: {answer.status_code} {answer.text}")
+        return answer.json()
+
+    def job(self, job_id: str) -> Any:
+        """The job; None while the manager is away."""
+        try:
+            answer = self.api.get(f"/v1/jobs/{job_id}")
+        except httpx.HTTPError:
+            return None
+        return answer.json() if answer.is_success else None
+
+    def memory_mb(self) -> float:
+        pages = Path(f"/proc/{self.manager.pid}/status").read_text().split("VmRSS:")[1].split()[0]
+        return int(pages) / 1024
+
+    def results(self, job_id: str) -> Iterator[dict[str, Any]]:
+        query: dict[str, Any] = {"limit": 200}
+        while True:
+            page = self.call("GET", f"/v1/jobs/{job_id}/results", params=query)
+            yield from page["items"]
+            if page["next"] is None:
+                return
+            query["cursor"] = page["next"]
+
+
+@contextmanager
+def whole_fleet(folder: Path, broker: MortalBroker) -> Iterator[House]:
+    """A fleet with an echo that takes 20 ms a task."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fleet = Fleet(folder, broker.url, f"m{uuid.uuid4().hex[:6]}.", environment=LATENCY).start()
+    manager = manager_of(fleet)
+    manager.start()
+    manager.wait_until_ready()
+    try:
+        yield House({"manager": manager, ORCHESTRATOR: fleet[ORCHESTRATOR]}, broker, fleet)
+    finally:
+        manager.kill()
+        fleet.stop()
+
+
+@contextmanager
+def one_process(folder: Path, broker: MortalBroker, **environment: str) -> Iterator[House]:
+    """One process that answers, behind a queue of tasks that holds 1,000 (bench/manager/answering.py)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    namespace, port = f"m{uuid.uuid4().hex[:6]}.", free_port()
+    given = {
+        "RATCHET_AMQP_URL": broker.url,
+        "RATCHET_NAMESPACE": namespace,
+        "RATCHET_MANAGER_DB": f"sqlite:///{folder}/jobs.sqlite",
+        "RATCHET_MANAGER_HTTP_PORT": str(port),
+        "RATCHET_API_AUDIT_DIR": str(folder / "audit"),
+        **environment,
+    }
+    answering = Member("answering", "bench.manager.answering", 0, {}, folder / "answering.log", (broker.url, namespace))
+    members = {
+        "manager": Member("manager", "services.manager", port, given, folder / "manager.log"),
+        "worker": answering,
+    }
+    for member in members.values():
+        member.start()
+    members["manager"].wait_until_ready()
+    try:
+        yield House(members, broker)
+    finally:
+        for member in members.values():
+            member.kill()
+
+
+def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
+    """One job of so many tasks, while the manager, the worker and the broker are killed in turn."""
+    began = time.monotonic()
+    house.submit("large", count)
+    memory: list[float] = []
+    killed = 0
+    while True:
+        job = house.job("large")
+        if job is not None:
+            ended = job["tasks"] - job["waiting"] - job["released"]
+            if ended > count / 10 and house.manager.exit_code is None:
+                memory.append(house.memory_mb())
+            if job["state"] == "done":
+                break
+            if killed < kills and ended > count * (killed + 1) / (kills + 2):
+                house.kill(("manager", "worker", "broker")[killed % 3])
+                killed += 1
+        house.look_after()
+        time.sleep(POLL_S)
+    seconds = time.monotonic() - began
+    found = list(house.results("large"))
+    by_number = Counter(one["n"] for one in found if one["state"] == "ok")
+    later = memory[len(memory) // 10 :] or memory
+    return {
+        "tasks": count,
+        "kills": killed,
+        "answered_once": sum(1 for number in by_number.values() if number == 1),
+        "twice": sum(1 for number in by_number.values() if number > 1),
+        "lost": count - len(by_number),
+        "tasks_per_s": round(count / seconds, 1),
+        "memory_mb": {"median": round(median(later), 1), "least": round(min(later), 1), "most": round(max(later), 1)},
+    }
+
+
+def overtaking(house: House, behind: int) -> dict[str, Any]:
+    """The time from the submission of a job of priority 10 to the admission of its task by the orchestrator, and to
+    its answer, behind a job of priority 1 with many tasks."""
+    house.submit("low", behind, priority=1)
+    took, submitted = [], {}
+    for number in range(5):
+        time.sleep(1.0)
+        began, submitted[f"high-{number}/0"] = time.monotonic(), time.time()
+        house.submit(f"high-{number}", 1, priority=10)
+        while (house.job(f"high-{number}") or {}).get("state") != "done":
+            time.sleep(0.02)
+        took.append(time.monotonic() - began)
+    left = house.job("low")["waiting"]
+    house.call("POST", "/v1/jobs/low/cancel")
+    lines = map(json.loads, (house.fleet.logs / "assignments.jsonl").read_text().splitlines())
+    starts = [
+        datetime.fromisoformat(one["admitted_at"]).timestamp() - submitted[one["task_id"]]
+        for one in lines
+        if one["task_id"] in submitted
+    ]
+    return {
+        "behind": behind,
+        "waiting_at_the_end": left,
+        "seconds_to_the_start": [round(one, 2) for one in starts],
+        "seconds_to_the_answer": [round(one, 2) for one in took],
+    }
+
+
+def beside_direct(house: House, count: int, rounds: int) -> dict[str, Any]:
+    """The job path and direct publishing, in turns."""
+    jobs, direct = [], []
+    for number in range(rounds):
+        began = time.monotonic()
+        house.submit(f"paired-{number}", count)
+        while (house.job(f"paired-{number}") or {}).get("state") != "done":
+            time.sleep(0.02)
+        jobs.append(count / (time.monotonic() - began))
+        direct.append(asyncio.run(_directly(house.fleet, number, count)))
+    ratios = [job / other for job, other in zip(jobs, direct, strict=True)]
+    return {
+        "tasks": count,
+        "jobs_per_s": [round(one, 1) for one in jobs],
+        "direct_per_s": [round(one, 1) for one in direct],
+        "ratio": round(median(ratios), 3),
+    }
+
+
+async def _directly(fleet: Fleet, number: int, count: int) -> float:
+    tasks = [Task(task_id=f"direct-{number}-{n}", input=f"sort: {n}", samples=1) for n in range(count)]
+    began = time.monotonic()
+    async with AsyncFleet(fleet.amqp_url, namespace=fleet.namespace) as client:
+        came = len([result async for result in client.batch(tasks)])
+    if came != count:
+        raise SystemExit(f"{came} Results for {count} tasks")
+    return count / (time.monotonic() - began)
+
+
+def budgets(house: House, clients: int, count: int, budget: str) -> dict[str, Any]:
+    """Jobs of several clients at once under one tenant's budget, with a kill of the manager in between."""
+    house.call("PUT", "/v1/tenants/default/quota", json={"budget": budget})
+    for client in range(clients):
+        house.submit(f"client-{client}", count)
+    killed = False
+    while True:
+        jobs = [house.job(f"client-{client}") for client in range(clients)]
+        if all(jobs):
+            spent = sum(float(job["spent"]) for job in jobs)
+            if not killed and spent > float(budget) / 2:
+                house.kill("manager")
+                killed = True
+            if all(job["state"] in ("paused", "done") and not job["released"] for job in jobs):
+                break
+        time.sleep(POLL_S)
+    use = house.call("GET", "/v1/tenants/default/quota")
+    return {
+        "clients": clients,
+        "tasks": clients * count,
+        "budget": budget,
+        "spent": use["spent"],
+        "reserved": use["reserved"],
+        "overspend": max(0.0, float(use["spent"]) - float(budget)),
+    }

@@ -1,0 +1,212 @@
+"""Critical alerts on a real fleet: its fault makes the alert fire, what the runbook says ends it, nothing is lost.
+
+A Prometheus with our rules scrapes the fleet each second; what is left out is the time that an alert waits. Not here:
+RatchetQueueNearlyFull (it takes 800,000 messages), RatchetNotReady, RatchetNoRunner and RatchetSandboxRefused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from urllib.request import urlopen
+
+import pytest
+
+from services.cli.fleet.local_broker import free_port
+from tests.acceptance.fleet import AGENT, ORCHESTRATOR, REPOSITORY, SCORER, Fleet
+from tests.acceptance.ratchet_command import Ran, Ratchet
+from tests.disks import MayNotMount, mounted_disk
+from tests.infra.measured_broker import MeasuredBroker
+from tests.infra.prometheus.server import firing, prometheus
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+FIRES_S = 120.0
+DISK = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A fleet, its broker, and the Prometheus that watches it."""
+
+    fleet: Fleet
+    broker: MeasuredBroker
+    address: str
+    second_port: int
+    ratchet: Ratchet
+
+    def wait_for(self, alert: str) -> dict[str, str]:
+        return wait_until(lambda: firing(self.address).get(alert), f"{alert} fires", FIRES_S)
+
+    def wait_until_over(self, alert: str) -> None:
+        wait_until(lambda: alert not in firing(self.address), f"{alert} is over", FIRES_S)
+
+    def submit(self, task_id: str, *options: str) -> Ran:
+        return self.ratchet("submit", "hello", "--task-id", task_id, "--reference", "hello", *options)
+
+    def restart(self, name: str) -> None:
+        self.fleet[name].start()
+        self.fleet[name].wait_until_ready()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("watched")
+    broker = MeasuredBroker.on_free_ports(folder / "rabbitmq")
+    node = broker.start()
+    try:
+        broker.wait_until_ready(node)
+        with mounted_disk(folder / "logs", DISK):
+            fleet = Fleet(folder, broker.url).start()
+            second = free_port()
+            jobs = {name: [f"127.0.0.1:{fleet[name].port}"] for name in (ORCHESTRATOR, AGENT, SCORER)}
+            jobs[ORCHESTRATOR].append(f"127.0.0.1:{second}")
+            jobs["rabbitmq"] = [f"127.0.0.1:{broker.metrics_port}"]
+            ratchet = Ratchet(folder, {**fleet[ORCHESTRATOR].environment, "RATCHET_STATE_DIR": str(folder / "state")})
+            try:
+                with prometheus(folder / "prometheus", jobs, hurry=True) as address:
+                    wait_until(lambda: scraped(address) == len(jobs), "every process is scraped", FIRES_S)
+                    yield Watched(fleet, broker, address, second, ratchet)
+            finally:
+                fleet.kill()
+    except MayNotMount as error:
+        pytest.skip(f"no disk can be mounted here: {error}")
+    finally:
+        broker.stop(node)
+
+
+def scraped(address: str) -> int:
+    """How many targets answer; the second orchestrator is not there yet."""
+    with urlopen(f"{address}/api/v1/query?query=sum(up)", timeout=10) as answer:
+        found = json.loads(answer.read())["data"]["result"]
+    return int(found[0]["value"][1]) if found else 0
+
+
+def runbook(alert: str) -> str:
+    """The section that the alert links to."""
+    found = re.search(rf"^### {alert}\n(.*?)(?=^##)", (REPOSITORY / "docs/operations.md").read_text(), re.M | re.S)
+    assert found
+    return found[1]
+
+
+def test_nothing_is_answered_until_what_hangs_is_restarted(watched: Watched) -> None:
+    """First of all: for this alert no task may have been answered within ten minutes."""
+    os.kill(watched.fleet[AGENT].pid, signal.SIGSTOP)
+    for number in range(3):
+        watched.submit(f"hung-{number}", "--no-wait")
+
+    watched.wait_for("RatchetNothingAnswered")
+    assert "restart that process" in runbook("RatchetNothingAnswered")
+    watched.fleet[AGENT].kill()
+    watched.restart(AGENT)
+
+    watched.wait_until_over("RatchetNothingAnswered")
+    assert watched.submit("hung-0").code == 0
+
+
+def test_a_dead_scorer_is_named_by_its_target_and_by_its_queue(watched: Watched) -> None:
+    watched.fleet[SCORER].kill()
+    watched.submit("unscored", "--no-wait")
+
+    assert watched.wait_for("RatchetServiceDown")["job"] == SCORER
+    assert watched.wait_for("RatchetQueueUnconsumed")["queue"] == "responses"
+    assert "`responses`: no scorer" in runbook("RatchetQueueUnconsumed")
+    watched.restart(SCORER)
+
+    watched.wait_until_over("RatchetServiceDown")
+    watched.wait_until_over("RatchetQueueUnconsumed")
+    assert watched.submit("unscored").code == 0
+
+
+def test_an_agent_that_is_gone_is_started_again(watched: Watched) -> None:
+    watched.fleet[AGENT].kill()
+
+    assert watched.wait_for("RatchetAgentLost")["queue"] == "work.small"
+    watched.restart(AGENT)
+
+    watched.wait_until_over("RatchetAgentLost")
+
+
+def test_without_a_leader_readyz_says_why_and_a_new_one_takes_over(watched: Watched) -> None:
+    watched.fleet[ORCHESTRATOR].kill()
+    watched.submit("leaderless", "--no-wait")
+
+    watched.wait_for("RatchetNoLeader")
+    assert watched.fleet[ORCHESTRATOR].get("/readyz")[0] == 0
+    watched.restart(ORCHESTRATOR)
+
+    watched.wait_until_over("RatchetNoLeader")
+    assert watched.submit("leaderless").code == 0
+
+
+def test_of_two_leaders_one_is_stopped_and_the_ledger_verified(watched: Watched) -> None:
+    first = watched.fleet[ORCHESTRATOR]
+    elsewhere = {
+        "RATCHET_LOGS_DIR": str(watched.fleet.folder / "other-logs"),
+        "RATCHET_ADAPTERS_DIR": str(watched.fleet.folder / "other-adapters"),
+        "RATCHET_ORCHESTRATOR_HTTP_PORT": str(watched.second_port),
+    }
+    log = watched.fleet.folder / "second.log"
+    second = replace(first, port=watched.second_port, environment=first.environment | elsewhere, log=log, process=None)
+    second.start()
+    try:
+        watched.wait_for("RatchetTwoLeaders")
+        assert "Stop one now" in runbook("RatchetTwoLeaders")
+    finally:
+        second.kill()
+
+    watched.wait_until_over("RatchetTwoLeaders")
+    verified = watched.ratchet("adapters", "verify")
+    assert verified.code == 0, verified.err
+
+
+def test_a_broker_that_is_short_of_memory_goes_on_once_it_has_room(watched: Watched) -> None:
+    watched.broker.control("set_vm_memory_high_watermark", "absolute", "1MB")
+
+    watched.wait_for("RatchetBrokerAlarm")
+    watched.broker.control("set_vm_memory_high_watermark", "0.9")
+
+    watched.wait_until_over("RatchetBrokerAlarm")
+    assert watched.submit("after-the-alarm").code == 0
+
+
+def test_a_full_disk_is_enlarged(watched: Watched) -> None:
+    filler = watched.fleet.logs / "filler"
+    filler.write_bytes(b"x" * (DISK * 95 // 100))
+
+    assert watched.wait_for("RatchetDiskLow")["folder"] == "logs"
+    assert "Enlarge the disk" in runbook("RatchetDiskLow")
+    may = () if os.geteuid() == 0 else ("sudo", "-n")
+    subprocess.run([*may, "mount", "-o", f"remount,size={4 * DISK}", watched.fleet.logs], check=True)
+
+    watched.wait_until_over("RatchetDiskLow")
+    assert watched.submit("after-the-disk").code == 0
+
+
+def test_a_budget_that_burns_fast_is_explained_by_the_results(watched: Watched) -> None:
+    os.kill(watched.fleet[AGENT].pid, signal.SIGSTOP)
+    late = "".join(f'{{"task_id": "late-{number}", "input": "hello"}}\n' for number in range(12))
+    watched.ratchet("submit", "--file", "-", "--no-wait", "--deadline", "1", stdin=late)
+
+    assert watched.wait_for("RatchetBudgetBurnsFast")["objective"] == "availability"
+    os.kill(watched.fleet[AGENT].pid, signal.SIGCONT)
+    explained = watched.ratchet("result", "late-0")
+
+    assert "`ratchet result TASK_ID` gives the reason" in runbook("RatchetBudgetBurnsFast")
+    assert "no answer within" in explained.out + explained.err
+
+
+def test_a_broker_that_was_away_is_found_again(watched: Watched) -> None:
+    watched.broker.control("stop_app")
+
+    watched.wait_for("RatchetBrokerUnreachable")
+    watched.broker.control("start_app")
+
+    watched.wait_until_over("RatchetBrokerUnreachable")
+    assert watched.submit("after-the-broker").code == 0
