@@ -454,7 +454,7 @@ class RunnerWorker:
             if steps.diverged is not None and not budget.called_off:
                 says = steps.diverged
                 if steps.has_answers and steps.times_anew:
-                    return self._lost(work, number, name, f"{says}, for the second time")
+                    return self._lost_sample(work, number, name, f"{says}, for the second time")
                 log.warning("diverged", f"sample {number} begins anew: {says}", sample=number, program=name)
                 steps.begin_anew(says)
                 again = Budget(limits.calls, limits.tokens)
