@@ -41,7 +41,7 @@ class NotKept(EngineError):
     """The steps can't be kept, so nobody can be waited for."""
 
 
-class _Step(msgspec.Struct, tag_field="step", omit_defaults=True):
+class _Step(msgspec.Struct, tag_field="step", omit_defaults=True, frozen=True):
     pass
 
 
