@@ -165,7 +165,7 @@ def _output_schema(operation: dict[str, Any], components: dict[str, Any]) -> dic
     """A schema with an object as its root, as clients want it. The API's document says what fields mean."""
     answers = [
         operation["responses"][status]["content"][JSON]["schema"]
-        for status in ("200", "202")
+        for status in ("200", "201", "202")
         if JSON in operation["responses"].get(status, {}).get("content", {})
     ]
     root = {"anyOf": answers} if len(answers) > 1 else _resolve(answers[0], components)

@@ -41,7 +41,7 @@ class AgentState(Sentences):
 class AgentRules(Record):
     """The part of an agent that may be changed."""
 
-    kind: AgentKind = AgentKind.SIMULATION
+    kind: AgentKind = Field(AgentKind.SIMULATION, description="Whether its tasks teach, and experiments count them.")
     program: ProgramText
     adapter_version: AdapterVersion | None = Field(
         None, description="The version of its model that answers; a research agent needs one."
@@ -52,7 +52,7 @@ class AgentRules(Record):
 
 
 class NewAgent(AgentRules):
-    name: AgentId
+    name: AgentId = Field(description="Its name, which no other registered agent has.")
     model: AgentId | None = Field(None, description="The fleet's agent whose model it uses; the default one if absent.")
 
 

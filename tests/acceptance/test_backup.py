@@ -45,6 +45,7 @@ async def test_a_backup_under_load_has_all_that_was_confirmed_before_it(
     archive = tmp_path / "fleet.ratchet"
     async with traffic(original) as users:
         await _register_an_adapter(original, users)
+        await users.until(lambda: bool(users.answered))
         confirmed = dict(users.answered)
 
         # when a backup is made of it as it runs

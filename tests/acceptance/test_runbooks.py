@@ -44,6 +44,10 @@ class Watched:
     def wait_for(self, alert: str) -> dict[str, str]:
         return wait_until(lambda: firing(self.address).get(alert), f"{alert} fires", FIRES_S)
 
+    def wait_until_unconsumed(self, queue: str) -> None:
+        alert = "RatchetQueueUnconsumed"
+        wait_until(lambda: firing(self.address).get(alert, {}).get("queue") == queue, f"{alert} of {queue}", FIRES_S)
+
     def wait_until_over(self, alert: str) -> None:
         wait_until(lambda: alert not in firing(self.address), f"{alert} is over", FIRES_S)
 
@@ -115,7 +119,7 @@ def test_a_dead_scorer_is_named_by_its_target_and_by_its_queue(watched: Watched)
     watched.submit("unscored", "--no-wait")
 
     assert watched.wait_for("RatchetServiceDown")["job"] == SCORER
-    assert watched.wait_for("RatchetQueueUnconsumed")["queue"] == "responses"
+    watched.wait_until_unconsumed("responses")
     assert "`responses`: no scorer" in runbook("RatchetQueueUnconsumed")
     watched.restart(SCORER)
 

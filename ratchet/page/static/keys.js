@@ -90,10 +90,10 @@ function lookForTask() {
 
 export function KeySheet({ views, onClose }) {
   const active = useStore(on);
-  const title = (name) => views.find((one) => one.name === name).title;
+  const title = (name) => views.find((one) => one.name === name)?.title;
   return html`<${Dialog} title="Keys" onClose=${onClose}>
     <div class="keys">
-      ${Object.entries(GO).map(([letter, name]) =>
+      ${Object.entries(GO).filter(([, name]) => title(name)).map(([letter, name]) =>
         html`<span><kbd>g</kbd> <kbd>${letter}</kbd></span><span>${title(name)}</span>`)}
       ${OTHERS.map(([keys, does]) => html`<span>${keys.split("  ").map((key) =>
         html`<kbd>${key}</kbd> `)}</span><span>${does}</span>`)}

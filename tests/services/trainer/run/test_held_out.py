@@ -143,7 +143,9 @@ def test_scores_that_say_nothing_publish_nothing(many: TrainerSettings, tmp_path
         lambda row, _: row.update(score=1 - row["score"]) if row["task_id"] in held_out else None,
     )
 
-    outcome = train(many.model_copy(update={"logs_dir": logs}), "contrary", hyperparameters={"held_out_groups": SHARE})
+    # a step of the default size changes the figure by less than rounding does, so its sign is luck
+    knobs = {"held_out_groups": SHARE, "learning_rate": 0.01}
+    outcome = train(many.model_copy(update={"logs_dir": logs}), "contrary", hyperparameters=knobs)
 
     assert outcome.status == "refused"
     assert outcome.reason is not None and "nothing was published" in outcome.reason
