@@ -184,7 +184,7 @@ async def test_what_happens_comes_as_events_and_an_operators_decision_among_them
         assert sum(kind == "task.settled" for kind, _ in heard) >= 60
         listening.cancel()
         await asyncio.wait((listening,))
-        hub = fleet.orchestrator._api._hub
+        hub = fleet.orchestrator._api.hub
         await until(lambda: hub.clients == 0)
 
 

@@ -151,7 +151,7 @@ async def test_events_tell_a_submitter_of_its_own_tasks_alone(tmp_path: Path) ->
                 group.create_task(listen(client, name, Role.VIEWER if name == "vic" else Role.SUBMITTER))
                 for name in heard
             ]
-            hub = asked.fleet.orchestrator._api._hub
+            hub = asked.fleet.orchestrator._api.hub
             await until(lambda: hub.clients == len(heard))
             for name in ("ann", "bob"):
                 sent = TASK | {"task_id": f"{name}/2"}
