@@ -227,7 +227,7 @@ class FleetSettings(BaseSettings):
 
     @property
     def has_runner(self) -> bool:
-        """Whether programs answer tasks: those of a file, or those that are registered with a manager."""
+        """Tell whether programs answer tasks: those of a file, or those that are registered with a manager."""
         return self.programs is not None or self.manager_url is not None
 
     @property
