@@ -304,7 +304,7 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
             resources=Resources(cpu="100m", memory="256Mi"),
             args=("broker", "setup", "--timeout", "300"),
         ),
-        environment={"RATCHET_AGENTS": agent_ids(settings)} | _shapes_of_queues(settings),
+        environment={"RATCHET_AGENTS": agent_ids(settings)} | _shapes_of_queues(settings) | told_of_programs(settings),
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
         drain_s=1,
         scale=Scale(1, 1),

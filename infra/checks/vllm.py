@@ -99,8 +99,8 @@ def _adapters(agent: AgentSettings, options: Mapping[str, str], variables: Mappi
         yield f"it takes no adapters while it runs: --enable-lora, and {LORA}=True"
     if options.get("--max-loras") != str(agent.agent_max_adapters):
         yield f"it holds {options.get('--max-loras')} adapters; its agent keeps {agent.agent_max_adapters} loaded"
-    if int(options.get("--max-cpu-loras", "0")) < agent.agent_max_adapters:
-        yield f"--max-cpu-loras is {options.get('--max-cpu-loras')}, fewer than its agent keeps"
+    if options.get("--max-cpu-loras") != str(2 * agent.agent_max_adapters):
+        yield f"it keeps {options.get('--max-cpu-loras')} adapters in memory: twice as many as its agent loads"
     rank = options.get("--max-lora-rank", "0")
     if int(rank) not in RANKS or int(rank) < agent.adapter_max_rank:
         yield f"--max-lora-rank is {rank}: one of {RANKS}, and no less than {agent.adapter_max_rank}"

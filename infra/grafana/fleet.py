@@ -92,6 +92,13 @@ def _jobs(dashboard: Dashboard) -> None:
             Query(rate("ratchet_manager_ended_tasks_total", "state"), "{{state}}"),
             unit="ops",
         ),
+        lines(
+            "Quotas",
+            "Used share of each limit that a tenant has. An alert fires at 80 %.",
+            Query("max by (tenant, limit) (ratchet_manager_quota_used_ratio)", "{{tenant}} {{limit}}"),
+            span=WHOLE,
+            unit="percentunit",
+        ),
     )
     row(dashboard, "Jobs", panels)
 
@@ -113,6 +120,17 @@ def _traffic(dashboard: Dashboard) -> None:
             Query(quantile(0.95, "ratchet_stage_seconds", of='stage="total"'), "95 %"),
             Query(quantile(0.99, "ratchet_stage_seconds", of='stage="total"'), "99 %"),
             unit="s",
+        ),
+        lines(
+            "Objectives",
+            "Share of the tasks that missed each objective, and the share that may.",
+            Query(
+                f"({rate('ratchet_objective_missed_total', 'objective')})"
+                f" / ({rate('ratchet_objective_tasks_total', 'objective')})",
+                "{{objective}}",
+            ),
+            Query("max by (objective) (ratchet_objective_budget)", "{{objective}} may"),
+            unit="percentunit",
         ),
         lines(
             "Where the time goes (95 %)",
@@ -199,6 +217,12 @@ def _work(dashboard: Dashboard) -> None:
             Query("ratchet_agent_adapters_loaded", "{{instance}}"),
             steps=True,
         ),
+        lines(
+            "Calls of the judge",
+            "A second, by how they ended.",
+            Query(rate("ratchet_scorer_judge_calls_total", "outcome"), "{{outcome}}"),
+            unit="ops",
+        ),
     )
     row(dashboard, "Agents and scorers", panels)
 
@@ -246,6 +270,12 @@ def _programs(dashboard: Dashboard) -> None:
             "Taken by those whose task is not answered yet. At 1 no more are kept, and tasks wait.",
             Query("max by (instance) (ratchet_runner_kept_share)", "{{instance}}"),
             unit="percentunit",
+        ),
+        lines(
+            "Questions to people",
+            "That wait for an answer; and answers a second, by what was decided.",
+            Query("sum(ratchet_open_approvals)", "open"),
+            Query(rate("ratchet_approvals_total", "decision"), "{{decision}}"),
         ),
         lines(
             "Sandboxes refused",

@@ -45,7 +45,7 @@ class _Step(msgspec.Struct, tag_field="step", omit_defaults=True, frozen=True):
     pass
 
 
-class Sampled(_Step, tag="sampled"):
+class Sampled(_Step, tag="sampled", frozen=True):
     """An answer of the model. `key`: the sum of the role, the tokens that it was given and the form it was held to."""
 
     key: str
@@ -58,7 +58,7 @@ class Sampled(_Step, tag="sampled"):
             yield Token(token, logprob)
 
 
-class ToolCalled(_Step, tag="tool"):
+class ToolCalled(_Step, tag="tool", frozen=True):
     """A call of a tool: what it answered, and each file that it changed as it was afterwards (tools/changes.py)."""
 
     key: str
@@ -66,7 +66,7 @@ class ToolCalled(_Step, tag="tool"):
     changes: dict[str, Any] = {}
 
 
-class Question(_Step, tag="question"):
+class Question(_Step, tag="question", frozen=True):
     """`ends`: it is asked once the program has ended, whether its result is taken."""
 
     key: str
@@ -76,13 +76,13 @@ class Question(_Step, tag="question"):
     ends: bool = False
 
 
-class Answered(_Step, tag="answered"):
+class Answered(_Step, tag="answered", frozen=True):
     approval_id: str
     decision: Decision
     text: str = ""
 
 
-class Anew(_Step, tag="anew"):
+class Anew(_Step, tag="anew", frozen=True):
     """All before it is worth nothing. `times`: that it was so by now."""
 
     why: str

@@ -101,7 +101,7 @@ class AgentReport(Record):
     """A runner's word on how far it is with an agent."""
 
     name: AgentId
-    revision: int = Field(ge=1)
+    revision: int = Field(ge=1, le=2**53)
     state: Literal["installing", "ready", "broken"]
     reason: Reason | None = None
 

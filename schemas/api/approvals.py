@@ -13,7 +13,7 @@ from schemas.messages.work import Decision
 class GivenDecision(Record):
     """A person's answer. Which it is decides the program that asked; of a result, only `approve` and `reject`."""
 
-    decision: Literal["approve", "reject", "edit"]
+    decision: Literal["approve", "reject", "edit"] = Field(description="What the person decided.")
     text: str = Field("", max_length=65_536, description="What the program is told besides: why not, or what instead.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StrictBool, StringConstraints
 
 from schemas.messages.base import AgentId, Identifier, Record, Sentences, Timestamp
 from schemas.messages.result import Result
@@ -57,7 +57,7 @@ class JobSubmission(Record):
     job_id: JobId | None = Field(None, description="Unique per job; made up if absent.")
     agent_id: AgentId | None = Field(None, description="Which agent answers; the fleet's default one if absent.")
     tasks: TaskLines = Field(min_length=1)
-    more: bool = Field(False, description="Further tasks follow, and none is released before the last of them.")
+    more: StrictBool = Field(False, description="Further tasks follow, and none is released before the last of them.")
     samples: Annotated[int, Field(ge=1, le=64), NO_BOOLEAN] | None = Field(
         None, description="Answers sampled for a task that does not say it itself."
     )
@@ -73,7 +73,7 @@ class MoreTasks(Record):
         description="The number of the first of them; the tasks of a job are numbered from 0."
     )
     tasks: TaskLines
-    more: bool = Field(False, description="Further tasks follow.")
+    more: StrictBool = Field(False, description="Further tasks follow.")
 
 
 class Job(Record):

@@ -21,7 +21,7 @@ COMMANDS = {
         "Restore a backup into empty folders. All of it is checked first; a file that is not whole changes nothing."
     ),
     "submit": "Submit a task and print the best answer, or a file of tasks and print a result a line.",
-    "solve": "Solve a problem with the fleet's programs: who is at work, then code, score and cost.",
+    "solve": "Solve a problem with the fleet's programs: shows who is at work, then code, tests, score and cost.",
     "record": (
         "Run a program of yours as a task: what it asks a model is recorded token for token, scored and learned from."
     ),

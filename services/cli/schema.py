@@ -146,6 +146,7 @@ ROUTERS = {
         "services.orchestrator.api.chat:chat_router",
         "services.orchestrator.api.feedback:feedback_router",
         "services.orchestrator.api.agreement:agreement_router",
+        "services.orchestrator.api.approvals:approvals_router",
         "services.orchestrator.api.page:page_router",
         "services.orchestrator.api.adapters:adapters_router",
         "services.orchestrator.api.cascades:cascades_router",

@@ -225,7 +225,7 @@ def take_report(connection: Connection, report: RunnerReport, now: float) -> lis
         row.name: row
         for row in connection.execute(select(agent_reports).where(agent_reports.c.runner == report.runner))
     }
-    for one in report.agents:
+    for one in {each.name: each for each in report.agents}.values():  # the last word on each counts
         row = known.pop(one.name, None)
         said = (one.revision, one.state, one.reason)
         if row is not None:

@@ -125,6 +125,7 @@ async def test_every_tool_does_its_work_on_a_running_fleet(fleet: Fleet) -> None
         await resources_and_prompts(ask.client)
         await programs_by_hand(ask)
         await cancelling(ask, fleet)
+        await without_cascades_and_questions(ask)
 
         assert ask.called == set().union(*TOOLS_OF.values())
 
@@ -239,6 +240,17 @@ async def cancelling(ask: Asking, fleet: Fleet) -> None:
 
     assert cancelled["status"] == "cancelled"
     assert "has ended" in (await ask.refused("cancel_task", task_id="mcp-late")).lower()
+
+
+async def without_cascades_and_questions(ask: Asking) -> None:
+    """What this fleet has neither of is refused, and says why."""
+    for tool in ("freeze_cascade", "unfreeze_cascade"):
+        assert "cascade" in (await ask.refused(tool, agent_id="small", reason=WHY)).lower()
+    assert "cascade" in (await ask.refused("set_cascade", agent_id="small", share=0.4, reason=WHY)).lower()
+    asked = await ask("list_approvals")
+    assert asked["items"] == []
+    assert "approval" in (await ask.refused("answer_approval", approval_id="none", decision="approve")).lower()
+    ask.called |= {"freeze_cascade", "unfreeze_cascade", "set_cascade", "answer_approval"}
 
 
 async def resources_and_prompts(client: Client) -> None:

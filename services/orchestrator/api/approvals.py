@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Path, Query
 
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, Effect, operation
@@ -17,6 +17,8 @@ from services.orchestrator.approvals.approval_service import (
     NotEditable,
     UnknownApproval,
 )
+
+TheQuestion = Annotated[Identifier, Path(description="The question's id, as the list has it.")]
 
 
 def approvals_router(service: ApprovalService) -> APIRouter:
@@ -35,7 +37,7 @@ def approvals_router(service: ApprovalService) -> APIRouter:
 
     @router.post("/v1/approvals/{approval_id}", responses=problems(404, 409, 422, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Answer a program's question", tool="answer_approval")
-    async def decide(approval_id: Identifier, given: Annotated[GivenDecision, Body()], caller: CallerOf) -> Approval:
+    async def decide(approval_id: TheQuestion, given: Annotated[GivenDecision, Body()], caller: CallerOf) -> Approval:
         """Answer a question: its rollout goes on with the answer. The first answer counts; a second one gets 409."""
         try:
             return caller.show(await service.decide(approval_id, given.decision, given.text, caller))

@@ -35,6 +35,7 @@ NOT_LOGGED = frozenset(
         "workspace",
         "programs",
         "local_only",
+        "approval",
     }
 )
 """Fields of a Task that no line repeats: `sampling` has what came of the first six, the Work's own line the others,

@@ -73,6 +73,8 @@ ROLES = {
     "get_quota": {VIEWER, OPERATOR, Role.ADMIN},
     "get_usage": {*ALL, Role.ADMIN},
     "register_agent": {SUBMITTER, OPERATOR},
+    "list_approvals": ALL,
+    "answer_approval": {SUBMITTER, OPERATOR},
     "list_registered_agents": ALL,
     "get_registered_agent": ALL,
     "get_agent_metrics": ALL,
@@ -136,7 +138,14 @@ def test_each_is_marked_by_what_it_does() -> None:
     of_jobs, of_agents = {"pause_job", "resume_job"}, {"register_agent", "freeze", "unfreeze", "reanchor"}
     assert marked[Effect.SETS] == {*of_jobs, *of_agents, "freeze_cascade", "unfreeze_cascade"}
     assert marked[Effect.ADDS] == {"requeue_dead_letters", "restore_dead_letters", "start_training", "try_program"}
-    assert marked[Effect.WORKS] == {"submit_task", "deliberate", "give_feedback", "submit_job", "rerun_job"}
+    assert marked[Effect.WORKS] == {
+        "submit_task",
+        "deliberate",
+        "give_feedback",
+        "submit_job",
+        "rerun_job",
+        "answer_approval",
+    }
     hints = {name: hints_of(spec) for name, spec in BY_NAME.items()}
     assert hints["promote"].destructive_hint and BY_NAME["promote"].description.endswith("Ask your user first.")
     assert not hints["freeze"].destructive_hint and hints["freeze"].idempotent_hint

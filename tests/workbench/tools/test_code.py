@@ -66,7 +66,7 @@ CASES = (
     good("code_run", {"snippet": "raise SystemExit(3)", "language": "python"}, has(exit_code=3), name="exit"),
     good(
         "code_run",
-        {"snippet": "import time\ntime.sleep(60)", "language": "python", "seconds": 0.2},
+        {"snippet": "import signal\nsignal.pause()", "language": "python", "seconds": 0.2},
         has(exit_code=-9, says="it was ended after 0.2 s"),
         name="late",
     ),

@@ -29,7 +29,7 @@ async def test_tools_are_listed_with_what_they_do_and_called(world: World) -> No
         wrong = await client.call_tool("file_read", {"path": "../x", "more": 1})
         up = await client.call_tool("file_read", {"path": "../x"})
 
-    assert len(tools) == 52
+    assert len(tools) == 55
     assert tools["file_read"].annotations.read_only_hint and tools["file_remove"].annotations.destructive_hint  # type: ignore[union-attr]
     assert tools["file_read"].input_schema["required"] == ["path"]
     assert answer.structured_content is not None and answer.structured_content["text"] == "hello"

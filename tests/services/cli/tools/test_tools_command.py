@@ -22,7 +22,7 @@ WHERE = ("--root", "work", "--audit", "audit")
 def test_operations_are_listed_called_and_audited(ratchet: ForkedRatchet, tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text('[operations]\nhttp_get = "deny"\n')
     listed = ratchet("tools", "list", "--json", "--policy", "policy.toml").json
-    assert len(listed) == 52
+    assert len(listed) == 55
     assert {one["name"]: one["policy"] for one in listed}["http_get"] == "deny"
 
     anchored = (*WHERE, "--anchor", "anchor.json")

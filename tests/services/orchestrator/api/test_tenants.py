@@ -75,6 +75,7 @@ def test_each_row_with_an_id_in_its_path_says_how_far_a_tenant_reaches() -> None
         "GET /v1/adapters/{agent_id}/{version}",
         "GET /v1/models/{model}",
         "GET /v1/tasks/{task_id}",
+        "POST /v1/approvals/{approval_id}",
         *(f"{method} /v1/manager/{{path}}" for method in ("GET", "POST", "DELETE")),
         *(
             f"POST /v1/adapters/{{agent_id}}/{move}"

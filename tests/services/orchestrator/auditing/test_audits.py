@@ -36,7 +36,7 @@ class AuditedHouse(LearningHouse):
     def __init__(self, folder: Path, quality: dict[str, float], truth: dict[str, float], **settings: Any) -> None:
         super().__init__(folder, quality, **(WITH_AUDITOR | settings))
         self.truth = truth
-        self.asked: list[Response] = []
+        self.audited: list[Response] = []
         self._answered_by: dict[str, str] = {}
         self._noise = random.Random(11)
 
@@ -51,7 +51,7 @@ class AuditedHouse(LearningHouse):
 
     async def _audit(self, delivery: Delivery) -> None:
         response = Response.decode(delivery.body)
-        self.asked.append(response)
+        self.audited.append(response)
         mean = self.truth[self._answered_by[response.task_id]]
         scores = [min(1.0, max(0.0, mean + self._noise.uniform(-0.2, 0.2))) for _ in response.samples]
         reward = scored(response, *scores).model_copy(update={"scorer": AUDITOR})
@@ -103,7 +103,7 @@ async def test_the_auditor_is_told_neither_the_arm_nor_the_score_and_teaches_not
         await fleet.submit(Task(task_id="one", input="x", reference="y"))
         await until(lambda: bool(audits(tmp_path)))
 
-        (asked,), (line,) = fleet.asked, audits(tmp_path)
+        (asked,), (line,) = fleet.audited, audits(tmp_path)
         assert asked.work is not None
         assert asked.work.reference == "y"
         assert asked.work.arm.propensity == 1.0
@@ -145,9 +145,9 @@ async def test_an_auditor_that_is_away_is_given_up_and_what_it_says_later_is_not
 async def test_a_share_of_the_tasks_is_audited(tmp_path: Path) -> None:
     async with audited_house(tmp_path, {"v1.0.0": 0.4}, {"v1.0.0": 0.4}, audit_share=0.3) as fleet:
         await fleet.traffic(stop_when=lambda: fleet.submitted >= 200)
-        await until(lambda: len(audits(tmp_path)) == len(fleet.asked) >= 35)
+        await until(lambda: len(audits(tmp_path)) == len(fleet.audited) >= 35)
 
-        assert 35 <= len(fleet.asked) <= 85
+        assert 35 <= len(fleet.audited) <= 85
 
 
 async def test_an_experiment_asks_again_for_audits_that_a_kill_left_out(tmp_path: Path) -> None:
