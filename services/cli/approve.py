@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote
 
 import typer
 
 from schemas.api.approvals import Approval, Approvals
-from services.cli.fleet.api_client import Token, ask_orchestrator
+from services.cli.fleet.api_client import ApiToken, ApiTokenFile, OrchestratorUrl, Token, ask_orchestrator
 from services.cli.terminal import AsJson, UsageError, out, print_json, say, table
 
 Decision = Literal["approve", "reject", "edit"]
@@ -22,15 +21,9 @@ def approve(
     reject: Annotated[bool, typer.Option("--reject", help="Reject it: the program is told, and goes on.")] = False,
     edit: Annotated[str | None, typer.Option(help="What is to be taken instead.")] = None,
     text: Annotated[str, typer.Option(help="What the program is told besides.")] = "",
-    url: Annotated[
-        str | None, typer.Option(help="Where the orchestrator is; where `ratchet up` started it, if not named.")
-    ] = None,
-    token: Annotated[
-        str | None, typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where one is needed.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token.")
-    ] = None,
+    url: OrchestratorUrl = None,
+    token: ApiToken = None,
+    token_file: ApiTokenFile = None,
     json: AsJson = False,
 ) -> None:
     """Answer what a program asks a person, or list what is asked. The first answer counts.

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
 from schemas.messages.result import Result
-from services.cli.fleet.api_client import Token, ask_orchestrator
+from services.cli.fleet.api_client import ApiToken, ApiTokenFile, OrchestratorUrl, Token, ask_orchestrator
 from services.cli.terminal import AsJson, print_json, say
 
 
 def cancel(
     task_id: Annotated[str, typer.Argument(help="The task's id, as `ratchet submit` printed it.")],
-    url: Annotated[
-        str | None, typer.Option(help="Where the orchestrator is; where `ratchet up` started it, if not named.")
-    ] = None,
-    token: Annotated[
-        str | None, typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where one is needed.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token.")
-    ] = None,
+    url: OrchestratorUrl = None,
+    token: ApiToken = None,
+    token_file: ApiTokenFile = None,
     json: AsJson = False,
 ) -> None:
     """Cancel an open task: its rollouts end, and no training learns from it.

@@ -20,7 +20,7 @@ from ratchet.service.errors import TimedOut
 from schemas.api.approvals import Approvals
 from schemas.api.rollouts import FleetRollouts
 from schemas.api.tasks import LoggedSample, TaskHistory
-from services.cli.fleet.api_client import Token, ask_orchestrator
+from services.cli.fleet.api_client import ApiToken, ApiTokenFile, OrchestratorUrl, Token, ask_orchestrator
 from services.cli.terminal import CommandError, UsageError, print_raw, say
 
 LOOK_EVERY_S = 1.0
@@ -46,15 +46,9 @@ def solve(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the answer, its patch and the result.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that it may take.")] = 600.0,
-    url: Annotated[
-        str | None, typer.Option(help="Where the orchestrator is; where `ratchet up` started it, if not named.")
-    ] = None,
-    token: Annotated[
-        str | None, typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where one is needed.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token.")
-    ] = None,
+    url: OrchestratorUrl = None,
+    token: ApiToken = None,
+    token_file: ApiTokenFile = None,
 ) -> None:
     """Solve a problem with the fleet's programs: shows who is at work, then code, tests, score and cost.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import httpx
 import jwt
+import typer
 
 from ratchet.http.access.roles import Role
 from ratchet.service.errors import BusError
@@ -59,6 +60,17 @@ def _parse_address(url: str) -> tuple[str, str]:
 def _local(record: FleetRecord | None) -> dict[str, str]:
     programs = record.programs if record else plan_fleet(FleetOptions(), Path(), NOWHERE, 0).services
     return {program.name: f"http://127.0.0.1:{program.http_port}" for program in programs if program.http_port}
+
+
+OrchestratorUrl = Annotated[
+    str | None, typer.Option(help="Where the orchestrator is; where `ratchet up` started it, if not named.")
+]
+ApiToken = Annotated[
+    str | None, typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where one is needed.")
+]
+ApiTokenFile = Annotated[
+    Path | None, typer.Option(envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token.")
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ RUSTC = {
     "code": {"code": "unused_variables"},
     "spans": [{"is_primary": True, "file_name": "a.rs", "line_start": 2}],
 }
-RUFF = {"filename": "/work/tree/a.py", "location": {"row": 3}, "code": "F401", "message": "unused import"}
+RUFF = {"filename": "/w/tree/a.py", "location": {"row": 3}, "code": "F401", "message": "unused import"}
 
 
 @pytest.mark.parametrize(
