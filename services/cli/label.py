@@ -10,7 +10,7 @@ import httpx
 import typer
 from rich.table import Table
 
-from services.cli.fleet.api_call import api_client, call_api
+from services.cli.fleet.api_call import FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import AsJson, out, print_json, say, table
 
 PAIR = "better: 1 or 2, = as good · s skip · q quit"
@@ -26,11 +26,8 @@ def label(
     agent: Annotated[str | None, typer.Option(help="Only this agent's answers.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Show how far scorer, auditor and people agree.")] = False,
     json: AsJson = False,
-    url: Annotated[str | None, typer.Option(help="Where the orchestrator is; that of this folder's fleet.")] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
-    ] = None,
+    url: FleetUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """Say how good answers are, blind, to know scorer and auditor by; --report shows how far they agree with people.
 

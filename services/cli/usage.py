@@ -6,18 +6,15 @@ from typing import Annotated
 
 import typer
 
-from services.cli.fleet.api_call import api_client, call_api
+from services.cli.fleet.api_call import FleetToken, ManagerUrl, api_client, call_api
 from services.cli.terminal import AsJson, out, print_json, table
 
 
 def usage(
     by: Annotated[str, typer.Option(help="One row for each: agent, job or day.")] = "day",
     json: AsJson = False,
-    url: Annotated[str | None, typer.Option(help="Where the manager is; that of this folder's fleet.")] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
-    ] = None,
+    url: ManagerUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """Show the tokens that jobs took and what they cost, by agent, job or day.
 

@@ -8,16 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli.fleet.api_call import api_client, call_api
+from services.cli.fleet.api_call import FleetToken, ManagerUrl, api_client, call_api
 from services.cli.terminal import AsJson, Listing, UsageError, out, print_json, print_raw, say
 
 agents = typer.Typer()
 
-Url = Annotated[str | None, typer.Option(help="Where the manager is; that of this folder's fleet.")]
-Token = Annotated[
-    str | None,
-    typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
-]
 Name = Annotated[str, typer.Argument(help="The agent's name.")]
 MOST_FILE_BYTES = 256 * 1024
 FIGURES = ("waiting", "released", "ok", "failed", "expired", "cancelled")
@@ -26,8 +21,8 @@ FIGURES = ("waiting", "released", "ok", "failed", "expired", "cancelled")
 @agents.command()
 def add(
     file: Annotated[Path, typer.Argument(help="TOML: name, kind, [program], and files = { PATH = FILE }.")],
-    url: Url = None,
-    token: Token = None,
+    url: ManagerUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """Register an agent, and print its name. Nothing is restarted; the same agent again changes nothing.
 
@@ -40,7 +35,7 @@ def add(
 
 
 @agents.command("list")
-def list_(json: AsJson = False, url: Url = None, token: Token = None) -> None:
+def list_(json: AsJson = False, url: ManagerUrl = None, token: FleetToken = None) -> None:
     """List the agents that are registered, with their states."""
     with api_client("manager", url, token) as client:
         found = call_api(client, "GET", "/v1/agents", params={"limit": 200})["items"]
@@ -54,7 +49,7 @@ def list_(json: AsJson = False, url: Url = None, token: Token = None) -> None:
 
 
 @agents.command()
-def show(name: Name, json: AsJson = False, url: Url = None, token: Token = None) -> None:
+def show(name: Name, json: AsJson = False, url: ManagerUrl = None, token: FleetToken = None) -> None:
     """Show an agent, why it is in its state, and the figures of its jobs."""
     with api_client("manager", url, token) as client:
         agent = call_api(client, "GET", f"/v1/agents/{name}")
@@ -81,8 +76,8 @@ def set_(
     budget: Annotated[str | None, typer.Option(help="The most that all of its jobs may cost, such as 25.00.")] = None,
     version: Annotated[str | None, typer.Option(help="The adapter's version that answers, such as v1.0.2.")] = None,
     approval: Annotated[bool | None, typer.Option(help="Whether each of its jobs waits for an operator.")] = None,
-    url: Url = None,
-    token: Token = None,
+    url: ManagerUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """Change an agent. Tasks that begin later have its new program."""
     wanted = read_agent(file) if file else {}
@@ -97,7 +92,7 @@ def set_(
 
 
 @agents.command()
-def remove(name: Name, url: Url = None, token: Token = None) -> None:
+def remove(name: Name, url: ManagerUrl = None, token: FleetToken = None) -> None:
     """Remove an agent: it takes no further job, and those that it has go on."""
     with api_client("manager", url, token) as client:
         agent = call_api(client, "DELETE", f"/v1/agents/{name}")

@@ -12,23 +12,18 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.service.settings import FleetSettings
 from services.cli.cascade.replay import replayed_moves
 from services.cli.cascade.view import cascade_lines
-from services.cli.fleet.api_call import api_client, call_api
+from services.cli.fleet.api_call import FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import AsJson, ExitCode, out, print_json, print_raw
 
 cascade = typer.Typer()
 
-Url = Annotated[str | None, typer.Option(help="Where the orchestrator is; that of this folder's fleet.")]
-Token = Annotated[
-    str | None,
-    typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
-]
 Agent = Annotated[str, typer.Argument(help="The agent in whose place a big model answers.")]
 Reason = Annotated[str, typer.Option(help="Why; it is kept with the decision.")]
 NONE = "No cascade. RATCHET_CASCADE=small=big begins one: docs/cascade.md"
 
 
 @cascade.command()
-def show(json: AsJson = False, url: Url = None, token: Token = None) -> None:
+def show(json: AsJson = False, url: FleetUrl = None, token: FleetToken = None) -> None:
     """Show who answers how much, what that costs and saves, and the evidence for the next step."""
     with api_client("orchestrator", url, token) as client:
         found = call_api(client, "GET", "/v1/cascades")["items"]
@@ -42,13 +37,15 @@ def show(json: AsJson = False, url: Url = None, token: Token = None) -> None:
 
 
 @cascade.command()
-def freeze(agent: Agent, reason: Reason, json: AsJson = False, url: Url = None, token: Token = None) -> None:
+def freeze(agent: Agent, reason: Reason, json: AsJson = False, url: FleetUrl = None, token: FleetToken = None) -> None:
     """Stop the small model's share from rising; where it is proved to do harm it still falls."""
     _post(agent, "freeze", {"reason": reason}, json, url, token)
 
 
 @cascade.command()
-def unfreeze(agent: Agent, reason: Reason, json: AsJson = False, url: Url = None, token: Token = None) -> None:
+def unfreeze(
+    agent: Agent, reason: Reason, json: AsJson = False, url: FleetUrl = None, token: FleetToken = None
+) -> None:
     """Let the small model's share rise again by proof."""
     _post(agent, "unfreeze", {"reason": reason}, json, url, token)
 
@@ -59,8 +56,8 @@ def set_(
     share: Annotated[float, typer.Argument(help="0, 0.1, 0.2, 0.4, 0.8 or 1.")],
     reason: Reason,
     json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
+    url: FleetUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """Set the small model's share by hand, without a proof; the evidence begins anew."""
     _post(agent, "share", {"share": share, "reason": reason}, json, url, token)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
+import typer
 
 from ratchet.runtime.processes import PROCESSES
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetFolder
 from services.cli.terminal import CommandError
+
+ManagerUrl = Annotated[str | None, typer.Option(help="Where the manager is; that of this folder's fleet.")]
+FleetUrl = Annotated[str | None, typer.Option(help="Where the orchestrator is; that of this folder's fleet.")]
+FleetToken = Annotated[
+    str | None,
+    typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
+]
 
 
 def api_client(service: str, url: str | None, token: str | None) -> httpx.Client:

@@ -15,17 +15,12 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from schemas.api.jobs import MOST_TASKS_A_CALL
-from services.cli.fleet.api_call import api_client, call_api
+from services.cli.fleet.api_call import FleetToken, ManagerUrl, api_client, call_api
 from services.cli.submit.command import moment_in, read_tasks
 from services.cli.terminal import AsJson, ExitCode, Listing, UsageError, err, out, print_json, print_raw, say
 
 jobs = typer.Typer()
 
-Url = Annotated[str | None, typer.Option(help="Where the manager is; that of this folder's fleet.")]
-Token = Annotated[
-    str | None,
-    typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
-]
 JobId = Annotated[str, typer.Argument(help="The job's id.")]
 MOST_BYTES_A_CALL = 500_000
 ENDED = ("done", "cancelled", "expired")
@@ -47,8 +42,8 @@ def submit(
         str | None, typer.Option(help="The most that it may cost, such as 2.50; it is paused before it costs more.")
     ] = None,
     job_id: Annotated[str | None, typer.Option("--id", help="Your own id; the same id again is the same job.")] = None,
-    url: Url = None,
-    token: Token = None,
+    url: ManagerUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """Submit a file of tasks as one job, and print its id.
 
@@ -76,8 +71,8 @@ def submit(
 def list_(
     state: Annotated[str | None, typer.Option(help="Only those: queued, running, paused, done …")] = None,
     json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
+    url: ManagerUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """List the newest jobs."""
     query = {"state": state} if state else {}
@@ -95,7 +90,7 @@ def list_(
 
 
 @jobs.command()
-def show(job_id: JobId, json: AsJson = False, url: Url = None, token: Token = None) -> None:
+def show(job_id: JobId, json: AsJson = False, url: ManagerUrl = None, token: FleetToken = None) -> None:
     """Show how far a job is, and why tasks of it failed."""
     with api_client("manager", url, token) as client:
         job = call_api(client, "GET", f"/v1/jobs/{job_id}")
@@ -110,8 +105,8 @@ def show(job_id: JobId, json: AsJson = False, url: Url = None, token: Token = No
 def watch(
     job_id: JobId,
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two readings.")] = 1.0,
-    url: Url = None,
-    token: Token = None,
+    url: ManagerUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """Watch a job until it has ended. Exit code 1 if a task of it has no answer."""
     with api_client("manager", url, token) as client, _bar() as bar:
@@ -133,8 +128,8 @@ def watch(
 def results(
     job_id: JobId,
     out: Annotated[Path | None, typer.Option(help="Write them here, not to stdout.")] = None,
-    url: Url = None,
-    token: Token = None,
+    url: ManagerUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """Print the results that a job has by now, one a line, in the order in which its tasks ended."""
     with api_client("manager", url, token) as client:
@@ -146,13 +141,13 @@ def results(
 
 
 @jobs.command()
-def cancel(job_id: JobId, url: Url = None, token: Token = None) -> None:
+def cancel(job_id: JobId, url: ManagerUrl = None, token: FleetToken = None) -> None:
     """End a job: tasks that wait are not run; what the fleet has ends by itself."""
     _act("cancel", job_id, url, token)
 
 
 @jobs.command()
-def pause(job_id: JobId, url: Url = None, token: Token = None) -> None:
+def pause(job_id: JobId, url: ManagerUrl = None, token: FleetToken = None) -> None:
     """Release no further task of a job."""
     _act("pause", job_id, url, token)
 
@@ -161,15 +156,15 @@ def pause(job_id: JobId, url: Url = None, token: Token = None) -> None:
 def resume(
     job_id: JobId,
     budget: Annotated[str | None, typer.Option(help="Its budget from now on, such as 5.00.")] = None,
-    url: Url = None,
-    token: Token = None,
+    url: ManagerUrl = None,
+    token: FleetToken = None,
 ) -> None:
     """Let a paused job go on, with a larger budget where that was used up."""
     _act("resume", job_id, url, token, {"budget": budget} if budget else None)
 
 
 @jobs.command()
-def rerun(job_id: JobId, url: Url = None, token: Token = None) -> None:
+def rerun(job_id: JobId, url: ManagerUrl = None, token: FleetToken = None) -> None:
     """Run the tasks of a job again that failed, expired or were cancelled."""
     _act("rerun", job_id, url, token)
 
