@@ -243,7 +243,7 @@ async def cancelling(ask: Asking, fleet: Fleet) -> None:
 
 
 async def without_cascades_and_questions(ask: Asking) -> None:
-    """What this fleet has neither of is refused, and says why."""
+    """A fleet without cascades and questions refuses their tools, and says why."""
     for tool in ("freeze_cascade", "unfreeze_cascade"):
         assert "cascade" in (await ask.refused(tool, agent_id="small", reason=WHY)).lower()
     assert "cascade" in (await ask.refused("set_cascade", agent_id="small", share=0.4, reason=WHY)).lower()
