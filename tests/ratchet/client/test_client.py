@@ -120,7 +120,7 @@ def test_a_lost_connection_loses_no_answer_and_gives_none_twice(amqp_url: str, n
                     proxy.cut()
 
         assert sorted(answered) == sorted(task.task_id for task in asked)
-        assert proxy.accepted == 4
+        assert proxy.accepted >= 4
 
 
 def test_an_answer_that_comes_twice_is_given_once(amqp_url: str, namespace: str) -> None:
