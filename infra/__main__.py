@@ -62,6 +62,7 @@ monitoring(foundation)
 
 pulumi.export("namespace", foundation.namespace)
 pulumi.export("amqp", pulumi.Output.concat("amqp://", rabbitmq.address, ":5672/"))
+pulumi.export("queue_namespace", settings.queue_namespace)
 pulumi.export("client_amqp_url", accounts.amqp_url(broker.CLIENT))
 if settings.external_scorer:
     pulumi.export("scorer_amqp_url", accounts.amqp_url(broker.SCORER))

@@ -40,6 +40,7 @@ class Accounts:
 
     def __init__(self, settings: StackSettings, namespace: pulumi.Output[str]) -> None:
         self._users = users(settings)
+        self._prefix = settings.queue_namespace
         keepers = {"rotation": settings.broker.rotation}
         self._passwords = {
             user.name: RandomPassword(f"broker-{user.name}", length=32, special=False, keepers=keepers).result
@@ -58,13 +59,14 @@ class Accounts:
         return self._url("http", user, MANAGEMENT)
 
     def _url(self, scheme: str, user: str, port: int) -> pulumi.Output[str]:
-        return pulumi.Output.concat(scheme, "://", user, ":", self.password(user), "@", self._host, f":{port}/")
+        named = f"{scheme}://{self._prefix}{user}:"
+        return pulumi.Output.concat(named, self.password(user), "@", self._host, f":{port}/")
 
     def definitions(self) -> pulumi.Output[str]:
         """What the broker imports at each start: users and permissions. A new password takes a restart."""
         everybody = self._users
         passwords = pulumi.Output.all(*(self.password(user.name) for user in everybody))
-        return passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True))))
+        return passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True)), self._prefix))
 
 
 def users(settings: StackSettings) -> tuple[Account, ...]:
@@ -77,7 +79,7 @@ def users(settings: StackSettings) -> tuple[Account, ...]:
         programs=settings.runner is not None,
     )
     scaler = Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",))
-    return (*accounts(queues, agents, runner=settings.runner is not None), scaler)
+    return (*accounts(queues, agents, settings.queue_namespace, runner=settings.runner is not None), scaler)
 
 
 def salt_of(user: str, password: str) -> bytes:
@@ -90,12 +92,13 @@ def password_hash(password: str, salt: bytes) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def definitions(passwords: Mapping[Account, str]) -> str:
+def definitions(passwords: Mapping[Account, str], prefix: str = "") -> str:
+    """Return users and permissions as the broker imports them; `prefix` is the namespace of their names there."""
     document: dict[str, Any] = {
         "vhosts": [{"name": VHOST}],
         "users": [
             {
-                "name": user.name,
+                "name": prefix + user.name,
                 "password_hash": password_hash(password, salt_of(user.name, password)),
                 "hashing_algorithm": "rabbit_password_hashing_sha256",
                 "tags": list(user.tags),
@@ -103,11 +106,11 @@ def definitions(passwords: Mapping[Account, str]) -> str:
             for user, password in passwords.items()
         ],
         "permissions": [
-            {"user": user.name, "vhost": VHOST, "configure": user.configure, "write": user.write, "read": user.read}
+            {"user": prefix + user.name, "vhost": VHOST, "configure": user.configure, "write": user.write, "read": user.read}
             for user in passwords
         ],
         "topic_permissions": [
-            {"user": user.name, "vhost": VHOST, "exchange": topic.exchange, "write": topic.write, "read": topic.read}
+            {"user": prefix + user.name, "vhost": VHOST, "exchange": topic.exchange, "write": topic.write, "read": topic.read}
             for user in passwords
             for topic in user.topics
         ],

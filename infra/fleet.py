@@ -304,7 +304,10 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
             resources=Resources(cpu="100m", memory="256Mi"),
             args=("broker", "setup", "--timeout", "300"),
         ),
-        environment={"RATCHET_AGENTS": agent_ids(settings)} | _shapes_of_queues(settings) | told_of_programs(settings),
+        environment=namespace_of_queues(settings)
+        | {"RATCHET_AGENTS": agent_ids(settings)}
+        | _shapes_of_queues(settings)
+        | told_of_programs(settings),
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
         drain_s=1,
         scale=Scale(1, 1),
@@ -349,6 +352,10 @@ def _shapes_of_queues(settings: StackSettings) -> dict[str, str]:
     )
 
 
+def namespace_of_queues(settings: StackSettings) -> dict[str, str]:
+    return {"RATCHET_NAMESPACE": settings.queue_namespace} if settings.queue_namespace else {}
+
+
 def work_queues(agent: str) -> tuple[str, str]:
     """Names of the queues that an agent's work waits in, the high priority last."""
     return work_queue(agent), work_queue(agent, priority=HIGH_PRIORITY)
@@ -379,6 +386,7 @@ def fleet_process(
     shared = {
         f"RATCHET_{main.name.upper()}_HTTP_PORT": str(port.number),
         "RATCHET_AGENTS": agent_ids(settings),
+        **namespace_of_queues(settings),
         **_shapes_of_queues(settings),
         "RATCHET_DECLARE_TOPOLOGY": "false",
         "RATCHET_HTTP_HOST": "0.0.0.0",

@@ -405,6 +405,11 @@ def _disks(settings: StackSettings) -> Iterator[str]:
 
 class StackSettings(_Model):
     namespace: str = "ratchet"
+    queue_namespace: str = Field(
+        "",
+        pattern=r"^[a-z0-9.-]{0,40}$",
+        description="Prefix of every queue, exchange and user on the broker, as RATCHET_NAMESPACE; clients name it, too.",
+    )
     images: Images
     autoscaling: Autoscaling = Autoscaling.KEDA
     keda_namespace: str = "keda"

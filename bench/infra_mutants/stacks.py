@@ -16,6 +16,7 @@ def configurations() -> dict[str, dict[str, Any]]:
     """Return the stacks by name: `everything` on GPUs with KEDA, `dev` without, `elsewhere` with what these lack."""
     everything, dev, elsewhere = (stack_configuration(name) for name in ("prod", "dev", "prod"))
     everything["ratchet:fleet"] |= {
+        "queueNamespace": "blue.",
         "runner": {"programs": PROGRAMS, "folder": "agents-of-the-site", "packageAccess": True},
         "workspaceUrls": ["https://github.com/our-team/"],
         "hubTokenSecret": "hugging-face",

@@ -154,13 +154,14 @@ def users_are_those_of_the_table(cluster: Cluster) -> Iterator[str]:
     (document,) = documents
     setup = next(one.settings for one in our_containers(cluster) if one.pods.labels.get(ROLE) == "setup")
     runner = any(isinstance(one.settings, RunnerSettings) for one in our_containers(cluster))
-    table = accounts(declared, setup.agents if setup else (), runner=runner)
-    rights = {one.name: (one.configure, one.write, one.read) for one in table}
-    topics = {(one.name, topic.exchange, topic.write, topic.read) for one in table for topic in one.topics}
-    tags = {one.name: list(one.tags) for one in table} | {"keda": ["monitoring"]}
+    prefix = cluster.settings.queue_namespace
+    table = accounts(declared, setup.agents if setup else (), prefix, runner=runner)
+    rights = {prefix + one.name: (one.configure, one.write, one.read) for one in table}
+    topics = {(prefix + one.name, topic.exchange, topic.write, topic.read) for one in table for topic in one.topics}
+    tags = {prefix + one.name: list(one.tags) for one in table} | {f"{prefix}keda": ["monitoring"]}
     vhosts = [vhost["name"] for vhost in document["vhosts"]]
     given = {p["user"]: (p["configure"], p["write"], p["read"]) for p in document["permissions"]}
-    if given != rights | {"keda": ("^$", "^$", "^$")} or vhosts != ["/"]:
+    if given != rights | {f"{prefix}keda": ("^$", "^$", "^$")} or vhosts != ["/"]:
         yield f"the rights of {', '.join(sorted(n for n in given if given[n] != rights.get(n)))} are not the table's"
     if {(t["user"], t["exchange"], t["write"], t["read"]) for t in document["topic_permissions"]} != topics:
         yield "the broker's topic permissions are not those of the fleet's table"
@@ -175,7 +176,7 @@ def _log_in(cluster: Cluster, users: Mapping[str, Mapping[str, Any]]) -> Iterato
     for one in our_containers(cluster):
         url = re.fullmatch(r"amqp://([^:]+):([^@]+)@([a-z.-]+):5672/", one.variables.get("RATCHET_AMQP_URL", ""))
         role = str(one.pods.labels.get(ROLE))
-        wanted = role if role in ("setup", "operator") else one.pods.owner.name
+        wanted = cluster.settings.queue_namespace + (role if role in ("setup", "operator") else one.pods.owner.name)
         if role in ("gateway", "tokens", "models", "installer", "backup"):
             if "RATCHET_AMQP_URL" in one.variables:
                 yield f"{one} has a way into the broker, and nothing to do there"

@@ -47,8 +47,8 @@ def _consumed(cluster: Cluster, pods: Pods) -> list[str]:
     else:
         process = process_of(pods)
         consumers = {process[0] if process else ""}
-    declared = topology(cluster)
-    return [queue.name for queue in declared.queues if consumers & set(queue.consumers)] if declared else []
+    declared, prefix = topology(cluster), one.settings.namespace
+    return [prefix + queue.name for queue in declared.queues if consumers & set(queue.consumers)] if declared else []
 
 
 def _trigger(trigger: Mapping[str, Any]) -> Iterator[str]:
@@ -92,7 +92,7 @@ def keda_asks_the_management_interface(cluster: Cluster) -> Iterator[str]:
         for one in given:
             secret = cluster.get("Secret", one["name"])
             url = str((secret.content.get("stringData") or {}).get(one["key"], "")) if secret else ""
-            if not url.startswith("http://keda:") or f":{MANAGEMENT}/" not in url:
+            if not url.startswith(f"http://{cluster.settings.queue_namespace}keda:") or f":{MANAGEMENT}/" not in url:
                 yield f"{authentication}: the address in {one['name']} is not that of user keda at port {MANAGEMENT}"
 
 

@@ -255,6 +255,27 @@ PROGRAM_MISTAKES = (
         "users_are_those_of_the_table",
     ),
     ProgramMistake(
+        "KEDA asks for queues outside the fleet's namespace",
+        "autoscaling",
+        "prefix + queue",
+        "queue",
+        "scaled_by_what_it_consumes",
+    ),
+    ProgramMistake(
+        "the toolbox looks at queues outside the fleet's namespace",
+        "toolbox",
+        "environment=namespace_of_queues(settings)",
+        "environment={}",
+        "what_the_stack_asks_for_is_told",
+    ),
+    ProgramMistake(
+        "users of the broker without the fleet's namespace",
+        "broker",
+        '"name": prefix + user.name',
+        '"name": user.name',
+        "users_are_those_of_the_table",
+    ),
+    ProgramMistake(
         "agents that do not wait for their model",
         "__main__",
         "after=[queues, *models])\n    for agent",
