@@ -106,11 +106,23 @@ def definitions(passwords: Mapping[Account, str], prefix: str = "") -> str:
             for user, password in passwords.items()
         ],
         "permissions": [
-            {"user": prefix + user.name, "vhost": VHOST, "configure": user.configure, "write": user.write, "read": user.read}
+            {
+                "user": prefix + user.name,
+                "vhost": VHOST,
+                "configure": user.configure,
+                "write": user.write,
+                "read": user.read,
+            }
             for user in passwords
         ],
         "topic_permissions": [
-            {"user": prefix + user.name, "vhost": VHOST, "exchange": topic.exchange, "write": topic.write, "read": topic.read}
+            {
+                "user": prefix + user.name,
+                "vhost": VHOST,
+                "exchange": topic.exchange,
+                "write": topic.write,
+                "read": topic.read,
+            }
             for user in passwords
             for topic in user.topics
         ],

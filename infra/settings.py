@@ -408,7 +408,7 @@ class StackSettings(_Model):
     queue_namespace: str = Field(
         "",
         pattern=r"^[a-z0-9.-]{0,40}$",
-        description="Prefix of every queue, exchange and user on the broker, as RATCHET_NAMESPACE; clients name it, too.",
+        description="Prefix of every queue, exchange and user on the broker: RATCHET_NAMESPACE of all, clients too.",
     )
     images: Images
     autoscaling: Autoscaling = Autoscaling.KEDA

@@ -146,9 +146,9 @@ def what_the_stack_asks_for_is_told(cluster: Cluster) -> Iterator[str]:
     stack = cluster.settings
     agents = {one.id: one for one in stack.agents}
     for one in our_containers(cluster):
-        is_told = one.variables.get("RATCHET_NAMESPACE", "")
-        if "RATCHET_AMQP_URL" in one.variables and is_told != stack.queue_namespace:
-            yield f"{one} is told RATCHET_NAMESPACE={is_told!r}; the stack says {stack.queue_namespace!r}"
+        prefix = one.variables.get("RATCHET_NAMESPACE", "")
+        if "RATCHET_AMQP_URL" in one.variables and prefix != stack.queue_namespace:
+            yield f"{one} is told RATCHET_NAMESPACE={prefix!r}; the stack says {stack.queue_namespace!r}"
     for one in fleet(cluster):
         asked: dict[str, object] = {"adapter_max_rank": stack.adapter_max_rank, "log_level": stack.log_level}
         match one.settings:
