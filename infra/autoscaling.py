@@ -48,15 +48,15 @@ def scale(process: Process, foundation: Foundation, opts: pulumi.ResourceOptions
         _by_cpu(process, foundation, opts)
 
 
-def triggers(backlog: Backlog, prefix: str) -> list[dict[str, Any]]:
-    """Return a trigger for each queue, by its name on the broker; `prefix` is the queues' namespace."""
+def triggers(backlog: Backlog) -> list[dict[str, Any]]:
+    """Return a trigger for each queue, by its name on the broker."""
     return [
         {
             "type": "rabbitmq",
             "metadata": {
                 "protocol": "http",
                 "mode": "QueueLength",
-                "queueName": prefix + queue,
+                "queueName": backlog.prefix + queue,
                 "value": str(backlog.per_replica),
             },
             "authenticationRef": {"name": BROKER_ACCESS},
@@ -81,7 +81,7 @@ def _by_backlog(process: Process, backlog: Backlog, foundation: Foundation, opts
             "cooldownPeriod": COOL_DOWN_S,
             "fallback": {"failureThreshold": 6, "replicas": max(1, process.scale.least)},
             "advanced": {"horizontalPodAutoscalerConfig": slowly_down},
-            "triggers": triggers(backlog, foundation.settings.queue_namespace),
+            "triggers": triggers(backlog),
         },
         opts=opts,
     )

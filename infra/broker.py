@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pulumi
@@ -18,7 +19,7 @@ from pulumi_random import RandomPassword
 from infra import probes
 from infra.network import AMQP, BROKER_METRICS, CLUSTERING, EPMD, MANAGEMENT
 from infra.process import Files, Kind, Mount, OwnDisk, Port, Process, Program, Role, Scale, Scratch
-from infra.settings import StackSettings
+from infra.settings import StackSettings, of_shard
 from ratchet.bus.accounts import NOTHING, Account, accounts
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 
@@ -38,16 +39,25 @@ CLIENT, OPERATOR, SCALER, SCORER, SETUP = "client", "operator", "keda", "scorer"
 class Accounts:
     """A password for each user, and the URLs made of them."""
 
-    def __init__(self, settings: StackSettings, namespace: pulumi.Output[str]) -> None:
-        self._users = users(settings)
+    def __init__(self, settings: StackSettings, namespace: pulumi.Output[str], shard: str = "") -> None:
+        """`shard` ends the names of the passwords of one of several fleets."""
+        self._users = users(settings, scaler=not shard)
         self._prefix = settings.queue_namespace
         keepers = {"rotation": settings.broker.rotation}
         self._passwords = {
-            user.name: RandomPassword(f"broker-{user.name}", length=32, special=False, keepers=keepers).result
+            user.name: RandomPassword(f"broker-{user.name}{shard}", length=32, special=False, keepers=keepers).result
             for user in self._users
         }
         self._host = pulumi.Output.concat(NAME, ".", namespace, ".svc.cluster.local")
-        self.cookie = RandomPassword("broker-cookie", length=48, special=False).result
+        numbers = range(1, 1 if shard else settings.shards)
+        self._shards = {number: Accounts(of_shard(settings, number), namespace, f"-{number}") for number in numbers}
+
+    @cached_property
+    def cookie(self) -> pulumi.Output[str]:
+        return RandomPassword("broker-cookie", length=48, special=False).result
+
+    def of_shard(self, number: int) -> Accounts:
+        return self._shards[number]
 
     def password(self, user: str) -> pulumi.Output[str]:
         return pulumi.Output.secret(self._passwords[user])
@@ -66,10 +76,11 @@ class Accounts:
         """What the broker imports at each start: users and permissions. A new password takes a restart."""
         everybody = self._users
         passwords = pulumi.Output.all(*(self.password(user.name) for user in everybody))
-        return passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True)), self._prefix))
+        own = passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True)), self._prefix))
+        return pulumi.Output.all(own, *(one.definitions() for one in self._shards.values())).apply(together)
 
 
-def users(settings: StackSettings) -> tuple[Account, ...]:
+def users(settings: StackSettings, *, scaler: bool = True) -> tuple[Account, ...]:
     """Those of the fleet's own table, and one for KEDA, which sees the depths of queues and does nothing else."""
     agents = tuple(agent.id for agent in settings.agents)
     queues = fleet_topology(
@@ -78,8 +89,8 @@ def users(settings: StackSettings) -> tuple[Account, ...]:
         auditor=settings.auditor is not None,
         programs=settings.runner is not None,
     )
-    scaler = Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",))
-    return (*accounts(queues, agents, settings.queue_namespace, runner=settings.runner is not None), scaler)
+    keda = (Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",)),) if scaler else ()
+    return (*accounts(queues, agents, settings.queue_namespace, runner=settings.runner is not None), *keda)
 
 
 def salt_of(user: str, password: str) -> bytes:
@@ -128,6 +139,15 @@ def definitions(passwords: Mapping[Account, str], prefix: str = "") -> str:
         ],
     }
     return json.dumps(document, indent=1)
+
+
+def together(documents: Sequence[str]) -> str:
+    """Join the definitions of several fleets, which share the virtual host."""
+    first, *others = (json.loads(document) for document in documents)
+    for other in others:
+        for part in ("users", "permissions", "topic_permissions"):
+            first[part] += other[part]
+    return json.dumps(first, indent=1)
 
 
 def rabbitmq(settings: StackSettings, accounts: Accounts) -> Process:

@@ -191,7 +191,7 @@ def _scaled_job(
             "failedJobsHistoryLimit": 5,
             "rollout": {"strategy": "gradual"},
             "scalingStrategy": {"strategy": "accurate"},
-            "triggers": triggers(process.scale.backlog, foundation.settings.queue_namespace),
+            "triggers": triggers(process.scale.backlog),
         },
         opts=opts,
     )

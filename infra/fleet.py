@@ -139,7 +139,7 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts, keys: ApiK
             scale=Scale(
                 wanted.min_replicas,
                 wanted.max_replicas,
-                Backlog(work_queues(wanted.id), wanted.tasks_per_replica),
+                Backlog(work_queues(wanted.id), wanted.tasks_per_replica, settings.queue_namespace),
                 by_cpu=not on_gpu,
             ),
             drain_s=wanted.generation_timeout_s + DRAIN_S,
@@ -220,7 +220,7 @@ def _scoring(
         scale=Scale(
             wanted.min_replicas,
             wanted.max_replicas,
-            Backlog((queue,), wanted.responses_per_replica),
+            Backlog((queue,), wanted.responses_per_replica, settings.queue_namespace),
             by_cpu=True,
         ),
         drain_s=120,
@@ -285,7 +285,9 @@ def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proce
         environment
         | ({"RATCHET_TRAINER_ONCE": "true"} if by_request else {"RATCHET_TRAINER_RUNS_AT_ONCE": str(wanted.max_jobs)}),
         kind=Kind.JOB_PER_MESSAGE if by_request else Kind.SERVICE,
-        scale=Scale(0, wanted.max_jobs, Backlog(("training",), 1)) if by_request else Scale(1, 1),
+        scale=Scale(0, wanted.max_jobs, Backlog(("training",), 1, settings.queue_namespace))
+        if by_request
+        else Scale(1, 1),
         surge=False,
         drain_s=180,
         deadline_s=wanted.deadline_s if by_request else None,
@@ -339,12 +341,12 @@ def small_models(settings: StackSettings) -> Process:
 
 def _log_keep_gb(settings: StackSettings) -> float:
     wanted = settings.orchestrator.log_keep_gb
-    return gigabytes(settings.storage.logs) * CLAIM_SHARE if wanted is None else wanted
+    return gigabytes(settings.storage.logs) * CLAIM_SHARE / settings.shards if wanted is None else wanted
 
 
 def _shapes_of_queues(settings: StackSettings) -> dict[str, str]:
     """Return what the queues of a fleet depend on, besides its agents: who scores, and the disk they share."""
-    disk_gb = math.floor(gigabytes(settings.broker.storage) * 100) / 100
+    disk_gb = math.floor(gigabytes(settings.broker.storage) / settings.shards * 100) / 100
     return (
         {"RATCHET_BROKER_DISK_GB": f"{disk_gb:g}"}
         | ({"RATCHET_AUDITOR": settings.auditor.strategy} if settings.auditor else {})

@@ -162,6 +162,8 @@ class Backlog:
 
     queues: tuple[str, ...]
     per_replica: int
+    prefix: str = ""
+    """The queues' namespace on the broker."""
 
 
 @dataclass(frozen=True, slots=True)

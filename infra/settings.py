@@ -394,7 +394,7 @@ def _queues(settings: StackSettings) -> Iterator[str]:
 
 def _disks(settings: StackSettings) -> Iterator[str]:
     keep, room = settings.orchestrator.log_keep_gb, gigabytes(settings.storage.logs)
-    if keep is not None and (keep == 0 or keep > room):
+    if keep is not None and (keep == 0 or keep * settings.shards > room):
         yield f"orchestrator.logKeepGb is {keep:g}, but storage.logs has {room:g} GB: the disk would fill; name less"
     if settings.storage.access_mode == "ReadWriteOnce" and settings.broker.nodes > 1:
         yield (
@@ -403,12 +403,28 @@ def _disks(settings: StackSettings) -> Iterator[str]:
         )
 
 
+def _shards(settings: StackSettings) -> Iterator[str]:
+    there = {
+        "a runner": settings.runner,
+        "an auditor": settings.auditor,
+        "an external scorer": settings.external_scorer,
+        "backups": settings.backups,
+    }
+    if settings.shards > 1 and (strange := [name for name, given in there.items() if given]):
+        yield f"shards is {settings.shards}, and several fleets can't have {strange[0]} yet: leave out one of the two"
+    if settings.shards > 1 and any(re.search(r"-\d+$", agent.id) for agent in settings.agents):
+        yield "the id of an agent ends with a number, as the names of shards do: give it another"
+
+
 class StackSettings(_Model):
     namespace: str = "ratchet"
     queue_namespace: str = Field(
         "",
         pattern=r"^[a-z0-9.-]{0,40}$",
         description="Prefix of every queue, exchange and user on the broker: RATCHET_NAMESPACE of all, clients too.",
+    )
+    shards: int = Field(
+        1, ge=1, le=16, description="Fleets on the broker that decide as one (docs/scale.md); each has its own agents."
     )
     images: Images
     autoscaling: Autoscaling = Autoscaling.KEDA
@@ -450,7 +466,7 @@ class StackSettings(_Model):
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        if faults := [*_judges(self), *_gpus(self), *_models(self), *_disks(self), *_queues(self)]:
+        if faults := [*_judges(self), *_gpus(self), *_models(self), *_disks(self), *_queues(self), *_shards(self)]:
             raise ValueError(faults[0])
         if self.hub_token_secret and not self.hub_access:
             raise ValueError("hubTokenSecret is given, but hubAccess is not: the hub could not be reached")
@@ -474,3 +490,9 @@ class StackSettings(_Model):
             faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'fleet'}: {e['msg']}" for e in error.errors())
             stack = pulumi.get_stack()
             raise pulumi.RunError(f"ratchet:fleet in Pulumi.{stack}.yaml can't be used: {faults}") from None
+
+
+def of_shard(settings: StackSettings, number: int) -> StackSettings:
+    """Return the settings of one of several fleets on the broker: the first has the queues without a number."""
+    prefix = f"{settings.queue_namespace}{number}." if number else settings.queue_namespace
+    return settings.model_copy(update={"queue_namespace": prefix})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from infra.checks import (
     api,
     broker,
+    fleets,
     flows,
     folders,
     names,
@@ -88,6 +89,7 @@ CHECKS: tuple[Check, ...] = (
     scaling.cpu_is_compared_with_a_share,
     broker.the_broker_keeps_its_data,
     broker.users_are_those_of_the_table,
+    fleets.fleets_are_whole_and_decide_as_one,
     names.pods_start_after_what_they_need,
     scheduling.what_serves_goes_first,
     scheduling.trainings_wait_in_the_queue,

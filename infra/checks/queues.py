@@ -102,6 +102,6 @@ def queues_fit_the_brokers_disk(cluster: Cluster) -> Iterator[str]:
     declaring = {"setup", *(one.pods.labels.get(ROLE) for one in fleet(cluster))}
     for one in our_containers(cluster):
         if one.settings is not None and one.pods.labels.get(ROLE) in declaring:
-            bound = one.settings.broker_disk_gb * 1e9
+            bound = one.settings.broker_disk_gb * 1e9 * cluster.settings.shards
             if disks and not 0.9 * float(min(disks)) <= bound <= float(min(disks)):
                 yield f"{one} takes the broker's disk to have {bound:g} bytes; it has {min(disks)}"

@@ -10,11 +10,13 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
 from pydantic import ValidationError
 
+from ratchet.client.shards import ShardedLink
 from ratchet.service.errors import FleetError, RatchetError, TimedOut
 from schemas.messages.base import explain
 from schemas.messages.feedback import Feedback
@@ -60,7 +62,8 @@ class AsyncFleet:
 
     `url`: amqp(s):// of the broker, with the fleet's `namespace` where it has one, or http(s):// of the orchestrator,
     with the API's `token` where it asks for one. `most_open`: how many tasks of a batch are open at once. `stall_s`:
-    TimedOut is raised where nothing came for so long. `replies`: whether tasks ask for their Result.
+    TimedOut is raised where nothing came for so long. `replies`: whether tasks ask for their Result. `shards`: the
+    broker's URLs of several fleets by namespace, among which tasks are divided, in place of `url` and `namespace`.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class AsyncFleet:
         most_open: int | None = None,
         stall_s: float | None = None,
         replies: bool = True,
+        shards: Mapping[str, str] | None = None,
     ) -> None:
         over_http = url.startswith(("http://", "https://"))
         self.progress = Progress()
@@ -90,8 +94,14 @@ class AsyncFleet:
         else:
             from ratchet.client.amqp_link import AmqpLink
 
-            calls = (self._on_result, self._on_fault, self._send_open_again)
-            self._link = AmqpLink(url, namespace, *calls, replies=replies)
+            link = partial(
+                AmqpLink,
+                on_result=self._on_result,
+                on_fault=self._on_fault,
+                on_lost=self._send_open_again,
+                replies=replies,
+            )
+            self._link = ShardedLink(shards, lambda one: link(shards[one], one)) if shards else link(url, namespace)
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic_settings import NoDecode
 
 from ratchet.logs.lessons import Baseline
-from ratchet.service.settings import FleetSettings, pairs
+from ratchet.service.settings import FleetSettings, names, none_if_empty, pairs
 from schemas.messages.work import Sampling
 from schemas.records.cascade import CascadePlanRecord
 from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRule
@@ -81,6 +83,22 @@ class OrchestratorSettings(FleetSettings):
     )
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
+    )
+
+    pooled_logs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(names)] = Field(
+        (),
+        max_length=63,
+        description="Logs folders, by comma, of the fleets that follow this one's decisions: their tasks count in its "
+        "experiments. All share RATCHET_ADAPTERS_DIR.",
+    )
+    pool: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        None, description="Logs folder of the fleet that decides for this one; empty: this one decides."
+    )
+    fleet_number: int = Field(
+        0,
+        ge=0,
+        lt=64,
+        description="Place of this fleet's logs folder in RATCHET_POOLED_LOGS of the fleet that decides.",
     )
 
     chat_models: str = Field(
@@ -274,6 +292,19 @@ class OrchestratorSettings(FleetSettings):
             if not PRICE.fullmatch(text):
                 raise ValueError(f"{agent}={text} is no price: write big=2.50/10, for a million tokens each")
         return prices
+
+    @model_validator(mode="after")
+    def _can_pool(self) -> Self:
+        if (self.pool is not None) is not bool(self.fleet_number) or (self.pool and self.pooled_logs):
+            raise ValueError("RATCHET_POOL and RATCHET_FLEET_NUMBER (from 1) go together, and not with POOLED_LOGS")
+        if self.fleet is not None and (self.cascade or self.programs is not None):
+            raise ValueError("fleets that pool their evidence have no cascade and no programs: unset RATCHET_POOL")
+        return self
+
+    @property
+    def fleet(self) -> int | None:
+        """This fleet's number among those that pool their evidence; None where it is alone."""
+        return self.fleet_number if self.pool or self.pooled_logs else None
 
     @property
     def cascades(self) -> CascadePolicy:
