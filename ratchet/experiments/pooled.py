@@ -24,14 +24,14 @@ MOST_FLEETS = 64
 
 
 class PooledLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one task of a fleet: that it was enrolled, how it ended, or its second verdict."""
+    """An event of one task of a fleet: that it was enrolled, how it ended, or its second verdict."""
 
     experiment_id: str
     fleet: int
     log: str
     """The fleet's log that tells it."""
     end: Position
-    """Where to go on reading that log: everything before it is pooled."""
+    """The byte at which to go on reading that log: everything before it is pooled."""
     sequence: int
     """The task's number in its fleet."""
     enrolment: Enrolment | None = None

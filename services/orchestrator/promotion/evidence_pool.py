@@ -44,7 +44,7 @@ class FleetLogs:
         self.readers: dict[str, LogReader] = {}
         self._groups = Groups[str, Interaction]()
         self._begun: dict[str, Position] = {}
-        """Where the first line of a task stands whose lines are not all there."""
+        """The place of the first line of each task whose lines are not all there."""
         self._peek = msgspec.json.Decoder(ArmedRow)
 
     def open(self, starts: Mapping[str, Position]) -> None:
@@ -145,7 +145,7 @@ class EvidencePool:
 
     @property
     def positions(self) -> dict[str, int]:
-        """Where the logs stand now, for an experiment that begins."""
+        """Ends of the logs as of now, for an experiment that begins."""
         if self._journal is None:
             return {}
         found = {name: position for fleet in self._fleets for name, position in fleet.positions.items()}
