@@ -65,19 +65,19 @@ class FleetLogs:
         ends = list(self._lines(INTERACTIONS, Interaction))
         audits = list(self._lines(AUDITS, AuditedTask))
         works = list(self._lines(ASSIGNMENTS, Work))
-        pooled = self._pooled
-        found = [pooled(ASSIGNMENTS, line.end, one.arm, enrolment=enrolment_of(one)) for line, one in works]
-        found += [pooled(AUDITS, line.end, one.arm, audit=audit_of(one)) for line, one in audits]
+        line_of = self._line_of
+        found = [line_of(ASSIGNMENTS, line.end, one.arm, enrolment=enrolment_of(one)) for line, one in works]
+        found += [line_of(AUDITS, line.end, one.arm, audit=audit_of(one)) for line, one in audits]
         for line, task in ends:
             self._begun.setdefault(task.task_id, line.position)
             group = self._groups.add(task.task_id, task.sample, task.group_size, task)
             if group is not None:
                 self._begun.pop(task.task_id)
                 end = min(self._begun.values(), default=line.end)
-                found.append(pooled(INTERACTIONS, end, task.arm, outcome=outcome_of(group)))
+                found.append(line_of(INTERACTIONS, end, task.arm, outcome=outcome_of(group)))
         return found
 
-    def _pooled(self, log: str, end: Position, arm: Arm, **told: Any) -> PooledLine:
+    def _line_of(self, log: str, end: Position, arm: Arm, **told: Any) -> PooledLine:
         return PooledLine(str(arm.experiment_id), self.fleet, log, end, arm.sequence, **told)
 
     def _lines(self, log: str, type_: type[Logged]) -> Iterator[tuple[Line, Logged]]:
