@@ -33,7 +33,7 @@ from ratchet.bus.topology import (
 )
 from ratchet.files.append_file import AppendFile
 from ratchet.http.work import Threads
-from ratchet.logs.leadership import RENEWALS, Leadership
+from ratchet.logs.leadership import RENEWALS, Arbiter, Leadership
 from ratchet.logs.names import APPROVALS as APPROVAL_LOG
 from ratchet.logs.names import AUDITS, LABELS, SEALS, is_own
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
@@ -125,6 +125,14 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def _arbiter(settings: OrchestratorSettings) -> Arbiter | None:
+    if not settings.lease:
+        return None
+    from ratchet.logs.kubernetes_lease import KubernetesLease
+
+    return KubernetesLease.of_pod(settings.lease, lease_s=settings.lease_s)
+
+
 class Orchestrator:
     """An orchestrator works while it leads the logs folder, and waits otherwise (ratchet/logs/leadership.py)."""
 
@@ -149,7 +157,9 @@ class Orchestrator:
         self._bus = bus
         self._clock = clock
         self._seconds = seconds
-        self._leadership = Leadership(settings.logs_dir, lease_s=settings.lease_s, seconds=seconds, on_lost=on_lost)
+        self._leadership = Leadership(
+            settings.logs_dir, lease_s=settings.lease_s, seconds=seconds, on_lost=on_lost, arbiter=_arbiter(settings)
+        )
         seals = settings.adapters_dir / SEALS / (str(settings.fleet) if settings.fleet else "")
         self.ledger = Ledger(
             settings.logs_dir,

@@ -39,6 +39,11 @@ class OrchestratorSettings(FleetSettings):
         description="Seconds without a sign of life from the orchestrator that leads, after which a standby takes its "
         "place; the same for all of a fleet.",
     )
+    lease: str = Field(
+        "",
+        description="Name of a Lease of Kubernetes that says which orchestrator leads, in the pod's namespace; empty: "
+        "the file in the logs folder alone says it.",
+    )
     samples: int = Field(8, ge=1, le=64, description="Group size of tasks that do not say: answers sampled for each.")
     adaptive_samples: int = Field(
         0,
