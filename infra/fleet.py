@@ -63,6 +63,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
         keys,
         {
             "RATCHET_INDEX_DIR": INDEX_AT,
+            **({"RATCHET_LEASE": "orchestrator"} if settings.api_server else {}),
             "RATCHET_TRAIN_AFTER_GROUPS": str(settings.orchestrator.train_after_groups),
             "RATCHET_LOG_KEEP_GB": f"{_log_keep_gb(settings):g}",
             "RATCHET_DECISION_KEYS": DECISION_KEYS_AT,
@@ -77,7 +78,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
         surge=False,
         spread_strictly=settings.storage.access_mode == "ReadWriteMany",
     )
-    return replace(process, files=files)
+    return replace(process, files=files, leads_by_lease=settings.api_server is not None)
 
 
 def gateway(settings: StackSettings) -> Process:

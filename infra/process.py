@@ -203,6 +203,8 @@ class Process:
     spread_strictly: bool = False
     sandboxes: bool = False
     """It starts sandboxes: its pod lets it, and is otherwise closed (settings.Sandbox)."""
+    leads_by_lease: bool = False
+    """A Lease of Kubernetes, called as it is, says which of its pods leads."""
     port_outside: int | None = None
     """A port outside the cluster that it asks something at."""
     user: int = FLEET_USER

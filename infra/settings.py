@@ -299,6 +299,15 @@ class Api(_Model):
     resources: Resources = Resources(cpu="100m", memory="128Mi")
 
 
+class ApiServer(_Model):
+    """The API server of Kubernetes as pods reach it: a Lease there says which orchestrator leads."""
+
+    cidrs: tuple[str, ...] = Field(
+        min_length=1, description="Its addresses, such as 10.0.0.5/32: `kubectl get endpointslices -n default`."
+    )
+    port: int = Field(6443, ge=1, le=65535)
+
+
 class Quota(_Model):
     """The most that the namespace may ask for, all pods together. CPU has no limit here, so none is set on limits."""
 
@@ -460,6 +469,10 @@ class StackSettings(_Model):
     trainer: Trainer = Trainer()
     orchestrator: Orchestrator = Orchestrator()
     api: Api = Api()
+    api_server: ApiServer | None = Field(
+        None,
+        description="Orchestrators lead by a Lease of Kubernetes; without it, by the file on the logs' claim.",
+    )
     monitoring: Monitoring | None = None
     scheduling: Scheduling = Scheduling()
     backups: Backups | None = None

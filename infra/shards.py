@@ -50,6 +50,7 @@ def as_shard(process: Process, number: int, settings: StackSettings) -> Process:
     if number and "RATCHET_LOGS_DIR" in told:
         told["RATCHET_LOGS_DIR"] = _logs_of(number)
     if process.role is Role.ORCHESTRATOR and number:
+        told |= {"RATCHET_LEASE": f"{process.name}-{number}"} if process.leads_by_lease else {}
         told |= {"RATCHET_POOL": fleet.LOGS_AT, "RATCHET_FLEET_NUMBER": str(number)}
     elif process.role is Role.ORCHESTRATOR and settings.shards > 1:
         told["RATCHET_POOLED_LOGS"] = ",".join(_logs_of(other) for other in range(1, settings.shards))

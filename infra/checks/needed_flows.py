@@ -64,7 +64,8 @@ def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
         asks_names = {
             (port["protocol"], port["port"]) for rule in rules if _to_names(rule) for port in rule.get("ports", [])
         }
-        world = [rule for rule in rules if any("ipBlock" in peer for peer in rule.get("to", []))]
+        outside = [rule for rule in rules if any("ipBlock" in peer for peer in rule.get("to", []))]
+        world = [rule for rule in outside if not _is_api_server(cluster, rule)]
         fetches = fetched_by(cluster, pods)
         needs_names = bool(fetches) or str(pods) in asking
         if asks_names != (DNS if needs_names else set()):
@@ -79,6 +80,12 @@ def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
                 yield f"{pods} reaches the world at {sorted(ports)}"
             if any(block["cidr"] != "0.0.0.0/0" or set(block.get("except", ())) != PRIVATE for block in blocks):
                 yield f"{pods} reaches {blocks}: the world, without the private networks {sorted(PRIVATE)}"
+
+
+def _is_api_server(cluster: Cluster, rule: Mapping[str, Any]) -> bool:
+    """True for the rule that infra/checks/leases.py looks at."""
+    server = cluster.settings.api_server
+    return server is not None and [peer["ipBlock"]["cidr"] for peer in rule["to"]] == list(server.cidrs)
 
 
 def _to_names(rule: Mapping[str, Any]) -> bool:
