@@ -24,6 +24,7 @@ from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS, POOLED, is_own
 from ratchet.logs.reader import Line, LogReader, end_of_log, read_json
 from ratchet.logs.rows import ArmedRow
 from ratchet.logs.segments import Position
+from ratchet.service.errors import JournalError, StorageUnavailable
 from schemas.messages.base import DecodeError
 from schemas.messages.work import Arm, Work
 from schemas.records.audit import AuditedTask
@@ -154,7 +155,14 @@ class EvidencePool:
     async def turn(self) -> None:
         """Pool what is new in the fleets' logs, and have the experiments count it. Raises JournalError, DiskFull."""
         for fleet in self._fleets:
-            self._unwritten += await asyncio.to_thread(fleet.read)
+            try:
+                self._unwritten += await asyncio.to_thread(fleet.read)
+            except StorageUnavailable:
+                raise
+            except JournalError as error:  # a part of it is gone, or was taken back by a disk that was full
+                for promoter in self._promoters.values():
+                    await promoter.abort(f"the logs of fleet {fleet.fleet} can't be read on: {error}")
+                await asyncio.to_thread(fleet.open, {})
         if self._journal is not None and self._unwritten:
             await self._journal.append([self._journal.stamp(line.encode()) for line in self._unwritten])
             self._unwritten.clear()

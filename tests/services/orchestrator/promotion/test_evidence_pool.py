@@ -14,12 +14,14 @@ from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.pooled import MOST_FLEETS, own_number, pooled_number
 from ratchet.experiments.records import experiments
 from ratchet.experiments.replay import replay_experiment
-from ratchet.logs.names import is_own
+from ratchet.logs.names import ASSIGNMENTS, active_path, is_own
 from services.orchestrator.settings import OrchestratorSettings
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 from tests.waiting import until
 
 BETTER = {"v1.0.0": 0.4, "v1.0.1": 0.8}
+LEVEL = {"v1.0.0": 0.4, "v1.0.1": 0.45}
+"""Too much alike to be told apart soon."""
 QUICK = {"experiment_min_units_per_arm": 10, "watch_share": 0.0}
 
 
@@ -97,10 +99,8 @@ async def test_the_units_of_both_count_and_the_logs_alone_give_the_verdict_again
 async def test_a_fleet_that_comes_back_has_the_experiment_as_it_stood(tmp_path: Path) -> None:
     """Whichever of the two ends: what it left open is answered, counted once, and nothing is counted twice."""
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(
-            learning_house(tmp_path / "first", {"v1.0.0": 0.4, "v1.0.1": 0.45}, **deciding(tmp_path))
-        )
-        async with learning_house(tmp_path / "second", {"v1.0.0": 0.4, "v1.0.1": 0.45}, **following(tmp_path)) as one:
+        first = await stack.enter_async_context(learning_house(tmp_path / "first", LEVEL, **deciding(tmp_path)))
+        async with learning_house(tmp_path / "second", LEVEL, **following(tmp_path)) as one:
             one.tasks = "other"
             await first.reach(await first.trained(), "canary")
             await until(lambda: one.is_trying)
@@ -109,13 +109,27 @@ async def test_a_fleet_that_comes_back_has_the_experiment_as_it_stood(tmp_path: 
         await until(lambda: trial(first).evidence.units == all_units)
         before = trial(first).decision
 
-        again = await stack.enter_async_context(
-            learning_house(tmp_path / "second", {"v1.0.0": 0.4, "v1.0.1": 0.45}, **following(tmp_path))
-        )
+        again = await stack.enter_async_context(learning_house(tmp_path / "second", LEVEL, **following(tmp_path)))
         await until(lambda: again.is_trying and trial(again).decision == before)
 
-    async with learning_house(tmp_path / "first", {"v1.0.0": 0.4, "v1.0.1": 0.45}, **deciding(tmp_path)) as decider:
+    async with learning_house(tmp_path / "first", LEVEL, **deciding(tmp_path)) as decider:
         await until(lambda: trial(decider).decision == before)
+
+
+async def test_an_experiment_whose_evidence_is_gone_from_a_fleets_logs_is_aborted(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(learning_house(tmp_path / "first", LEVEL, **deciding(tmp_path)))
+        async with learning_house(tmp_path / "second", LEVEL, **following(tmp_path)) as second:
+            second.tasks = "other"
+            await first.reach(await first.trained(), "canary")
+            await until(lambda: second.is_trying)
+            await both(first, second, lambda: min(units(first), units(second)) >= 5)
+
+        active_path(tmp_path / "second", ASSIGNMENTS).write_bytes(b"")
+
+        await until(lambda: first.adapters.experiment is None)
+        *_, last = (decision for decision, _ in first.store.ledger.read())
+        assert "the logs of fleet 1 can't be read on" in last.reason
 
 
 async def test_a_fleet_that_follows_decides_nothing(tmp_path: Path) -> None:
