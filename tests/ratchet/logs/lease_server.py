@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/fleet/leases"
 
@@ -50,8 +59,31 @@ class LeaseServer:
         return 200, self.leases[name]
 
 
+def certificate(folder: Path) -> ssl.SSLContext:
+    """Write `ca.crt` and the key of a server at 127.0.0.1, and return the server's side."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fleet")])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    (folder / "ca.crt").write_bytes(signed.public_bytes(pem))
+    (folder / "server.key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "ca.crt", folder / "server.key")
+    return context
+
+
 @contextmanager
-def lease_server() -> Iterator[LeaseServer]:
+def lease_server(tls: ssl.SSLContext | None = None) -> Iterator[LeaseServer]:
     known = LeaseServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -76,9 +108,11 @@ def lease_server() -> Iterator[LeaseServer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    known.url = f"http://127.0.0.1:{server.server_port}"
+    known.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     try:
         yield known
     finally:

@@ -11,7 +11,7 @@ import pytest
 from ratchet.logs.kubernetes_lease import KubernetesLease
 from ratchet.logs.leadership import Leadership
 from ratchet.service.errors import LeadershipLost, StorageUnavailable
-from tests.ratchet.logs.lease_server import LeaseServer, lease_server
+from tests.ratchet.logs.lease_server import LeaseServer, certificate, lease_server
 from tests.ratchet.logs.test_leadership import LEASE_S, Seconds
 
 
@@ -120,6 +120,21 @@ def test_the_token_is_read_for_each_request_and_a_refusal_is_a_sentence(server: 
 def test_it_is_for_a_pod(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match="RATCHET_LEASE is for a pod"):
         KubernetesLease.of_pod("orchestrator", lease_s=LEASE_S, files=tmp_path)
+
+
+def test_a_pod_finds_server_certificate_token_and_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tls = certificate(tmp_path)
+    (tmp_path / "namespace").write_text("fleet")
+    (tmp_path / "token").write_text("of-the-pod\n")
+    with lease_server(tls) as server:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
+
+        lease = KubernetesLease.of_pod("orchestrator", lease_s=LEASE_S, files=tmp_path)
+
+        assert lease.try_acquire() and lease.renew()
+        assert set(server.tokens) == {"Bearer of-the-pod"}
+        lease.release()
 
 
 def test_who_gets_the_lease_leads_though_the_other_hangs_with_the_folder_in_hand(
