@@ -166,7 +166,7 @@ class Leadership:
         self._on_lost = on_lost
         self._arbiter = arbiter
         self._has_arbiter = True
-        """Whether the arbiter answered when it was asked last."""
+        """True if the arbiter answered when it was asked last."""
         self._fd: int | None = None
         self._file = (0, 0)
         self._count = self._state_at = 0
