@@ -13,7 +13,7 @@ import random
 import tarfile
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from bench.faults.supervisor import Supervisor
 from bench.long_run import EarlyEnd
 from demos.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.brokers import MortalBroker
-from tests.acceptance.fleet import AGENT, RUNNER, Fleet
+from tests.acceptance.fleet import RUNNER, Fleet
 from tests.acceptance.user import User
 from tests.workbench.workspaces.conftest import Server, git
 
@@ -152,17 +152,11 @@ async def rollouts(
     hurried: float = 0.0,
     turns: int = TURNS,
     program: str = PROGRAM,
-    agents: Callable[[int], str] | None = None,
 ) -> AsyncIterator[Rig]:
-    """Ready; at the end everything is stopped in good order. `folder` is one that every user may pass.
-
-    `agents`: where the runner finds the agent that is at this port; there, if not given.
-    """
+    """Ready; at the end everything is stopped in good order. `folder` is one that every user may pass."""
     server = Server(folder / "served")
     try:
         fleet, mark = _fleet(broker, folder, server, turns, program)
-        if agents is not None:
-            fleet[RUNNER].environment["RATCHET_RUNNER_AGENTS"] = f"small={agents(fleet[AGENT].port)}"
         namespace = fleet.namespace
         user = Asking(broker.url, namespace, _workspaces(folder, server), samples=samples, hurried=hurried)
         rig = Rig(broker, fleet, user, Supervisor(fleet), random.Random(seed), mark, folder / "temporary")

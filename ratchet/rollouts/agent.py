@@ -149,11 +149,37 @@ class AgentTokens:
         self._arm = arm
         self._sampling = sampling
         self._ends = ends
+        self._calling_off: set[asyncio.Task[None]] = set()
 
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        grammar: Grammar | None = None,
+        call: str | None = None,
     ) -> AsyncGenerator[Token, None]:
         """Waits for an agent that is away, for as long as whoever asks does. Raises AgentRefused, ContextTooLong."""
+        try:
+            async with aclosing(self._sample(prompt_ids, max_tokens, stop, grammar, call)) as tokens:
+                async for token in tokens:
+                    yield token
+        except (GeneratorExit, asyncio.CancelledError):
+            if call is not None:  # behind what is kept of the answer now, so by a task of its own
+                task = asyncio.create_task(self._call_off(call))
+                self._calling_off.add(task)
+                task.add_done_callback(self._calling_off.discard)
+            raise
+
+    async def _call_off(self, call: str) -> None:
+        """Tell the agent that nobody asks for this answer again. One that is not told samples it to its end."""
+        url = self._urls[self._at % len(self._urls)]
+        with suppress(httpx.HTTPError, RuntimeError):  # RuntimeError: the runner stops, and the client is closed
+            await self._http.delete(f"{url}/internal/generate/{call}")
+
+    async def _sample(
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str], grammar: Grammar | None, call: str | None
+    ) -> AsyncGenerator[Token, None]:
         most = min(max_tokens, self._sampling.max_tokens)
         sampled: list[int] = []
         failures = itertools.count(1)
@@ -162,7 +188,7 @@ class AgentTokens:
             try:
                 held = None if grammar is None else (grammar, len(sampled))
                 async with aclosing(
-                    self._ask_agent([*prompt_ids, *sampled], most - len(sampled), stop, held)
+                    self._ask_agent([*prompt_ids, *sampled], most - len(sampled), stop, held, call)
                 ) as tokens:
                     async for token in tokens:
                         sampled.append(token.id)
@@ -185,7 +211,12 @@ class AgentTokens:
             await asyncio.sleep(pause_s(next(failures), first_s=first_s, cap_s=cap_s, random=random.random()))
 
     async def _ask_agent(
-        self, prompt_ids: list[int], most: int, stop: Sequence[str], held: tuple[Grammar, int] | None
+        self,
+        prompt_ids: list[int],
+        most: int,
+        stop: Sequence[str],
+        held: tuple[Grammar, int] | None,
+        call: str | None,
     ) -> AsyncGenerator[Token, None]:
         """`held`: a grammar, and how many ids at the end are the beginning of an answer under it."""
         url = self._urls[self._at % len(self._urls)]
@@ -200,6 +231,8 @@ class AgentTokens:
         }
         if held is not None:
             body |= {"grammar": held[0].model_dump(), "begun": held[1]}
+        if call is not None:
+            body["call"] = call
         try:
             async with self._http.stream(
                 "POST", f"{url}/internal/generate", content=to_json(body), headers=JSON

@@ -34,7 +34,12 @@ class VllmTokens:
         self._sampling = sampling
 
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        grammar: Grammar | None = None,
+        call: str | None = None,
     ) -> AsyncGenerator[Token, None]:
         """Raises ServerUnavailable, RequestRefused, ContextTooLong."""
         body = {
