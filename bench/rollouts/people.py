@@ -71,10 +71,10 @@ STRIKES = (
 
 @dataclass
 class PeoplesBooks:
-    """`asked` and `decided`: lines of the log of approvals; `accepted`: answers that the API took, `unheard` those whose
-    reply a kill cut off; `refused`: second answers, by status. `calls` and `tokens`: of the model, as logged;
-    `sampled_twice`: tokens that the engine sampled beyond those, and `given_again` those that the agent gave again to a
-    runner that had lost them. `most_held_while_waiting`: processes and places of the runner while all open rollouts
+    """`asked` and `decided`: lines of the log of approvals; `accepted`: answers that the API took, `unheard` those
+    whose reply a kill cut off; `refused`: second answers, by status. `calls` and `tokens`: of the model, as logged;
+    `sampled_twice`: tokens that the engine sampled beyond those, and `given_again` those that the agent gave again to
+    a runner that had lost them. `most_held_while_waiting`: processes and places of the runner while all open rollouts
     waited."""
 
     rollouts: int = 0
