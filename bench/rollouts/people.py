@@ -102,13 +102,16 @@ async def measure(
     end, pace, began, books = end or EarlyEnd(), Pace(plan.tasks), time.monotonic(), PeoplesBooks()
     async with rollouts(broker, folder, plan.seed, samples=plan.samples, turns=QUESTIONS, program=PROGRAM) as rig:
         person = Person(rig, books, plan.samples)
-        publishing = asyncio.create_task(rig.publish(plan.tasks, end))
+        due = 0
+        publishing = asyncio.create_task(rig.publish(plan.tasks, end, lambda: due))
         answering = asyncio.create_task(person.answer_all())
-        for one in _order(plan, rig):
+        for number, one in enumerate(_order(plan, rig), 2):
             if rig.is_over or end.asked:
                 break
+            due = plan.tasks * number // (len(plan.strikes) + 1)  # each strike finds new tasks
             took_s = await strike(rig, one)
             log.info("%s: %.1f s; %s", one, took_s, pace.says(rig.answered))
+        due = plan.tasks
         await publishing
         await rig.user.wait_for_answers(REST_S)
         answering.cancel()
@@ -145,7 +148,7 @@ class Person:
                 with suppress(httpx.HTTPError, ValueError, KeyError):
                     found = (await http.get(f"{self._url(ORCHESTRATOR)}/v1/approvals")).json()["items"]
                     await self._look(http, len(found))
-                    for one in found:
+                    for one in found if self._books.looks else ():  # nobody is answered before all were seen to wait
                         await self._answer(http, one["approval_id"])
                 await asyncio.sleep(LOOK_EVERY_S)
 

@@ -13,7 +13,7 @@ import random
 import tarfile
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -88,10 +88,11 @@ class Rig:
         """All is asked, and answered."""
         return self.published and not self.user.ledger.unanswered
 
-    async def publish(self, count: int, end: EarlyEnd) -> None:
-        """So many tasks, or what there is of them when the end comes early."""
+    async def publish(self, count: int, end: EarlyEnd, due: Callable[[], int] | None = None) -> None:
+        """So many tasks, or what there is of them when the end comes early. `due`: so many by now, where some are to be
+        left for later."""
         try:
-            await self.user.publish_as_answered(count, end)
+            await self.user.publish_as_answered(count, end, due or (lambda: count))
         finally:
             self.published = True
 
@@ -118,11 +119,11 @@ class Asking(User):
             body | {"input": "go", "reference": "right", "workspace": self._workspaces[number % len(self._workspaces)]}
         ).encode()
 
-    async def publish_as_answered(self, count: int, end: EarlyEnd) -> None:
+    async def publish_as_answered(self, count: int, end: EarlyEnd, due: Callable[[], int]) -> None:
         """So many, of which some are open at any time, so that there is work at every step until the last is asked."""
         async with asyncio.TaskGroup() as group:
             for number in range(count):
-                while self.open >= OPEN and not end.asked:  # noqa: ASYNC110
+                while (self.open >= OPEN or (number >= due() and self.open > 0)) and not end.asked:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_EVERY_S)
                 if end.asked:
                     break

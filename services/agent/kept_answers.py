@@ -63,7 +63,7 @@ class KeptAnswers:
         self._sample = sample
         self._most_tokens = most_tokens
         self._answers: dict[str, _Answer] = {}
-        """By the call's name, the one that was asked for last at the end."""
+        """They are kept by the names of their calls; the one that was asked for last is at the end."""
         self._whole_tokens = 0
         self._sampling: set[asyncio.Task[None]] = set()
 
