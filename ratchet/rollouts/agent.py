@@ -149,7 +149,8 @@ class AgentTokens:
         self._arm = arm
         self._sampling = sampling
         self._ends = ends
-        self._calling_off: set[asyncio.Task[None]] = set()
+        self._left: list[str] = []
+        """Names of calls that were closed early: by their program, or because all of the rollout is cut off."""
 
     async def sample(
         self,
@@ -160,22 +161,23 @@ class AgentTokens:
         call: str | None = None,
     ) -> AsyncGenerator[Token, None]:
         """Waits for an agent that is away, for as long as whoever asks does. Raises AgentRefused, ContextTooLong."""
+        await self.call_off_left()
         try:
             async with aclosing(self._sample(prompt_ids, max_tokens, stop, grammar, call)) as tokens:
                 async for token in tokens:
                     yield token
         except (GeneratorExit, asyncio.CancelledError):
-            if call is not None:  # behind what is kept of the answer now, so by a task of its own
-                task = asyncio.create_task(self._call_off(call))
-                self._calling_off.add(task)
-                task.add_done_callback(self._calling_off.discard)
+            if call is not None:
+                self._left.append(call)
             raise
 
-    async def _call_off(self, call: str) -> None:
-        """Tell the agent that nobody asks for this answer again. One that is not told samples it to its end."""
-        url = self._urls[self._at % len(self._urls)]
-        with suppress(httpx.HTTPError, RuntimeError):  # RuntimeError: the runner stops, and the client is closed
-            await self._http.delete(f"{url}/internal/generate/{call}")
+    async def call_off_left(self) -> None:
+        """Tell the agent that nobody asks again for the answers that were left. What it is not told of it samples to
+        its end."""
+        while self._left:
+            url, call = self._urls[self._at % len(self._urls)], self._left.pop()
+            with suppress(httpx.HTTPError):
+                await self._http.delete(f"{url}/internal/generate/{call}")
 
     async def _sample(
         self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str], grammar: Grammar | None, call: str | None

@@ -49,6 +49,9 @@ class TokenEngine(Protocol):
         Raises EngineError where the engine fails.
         """
 
+    async def call_off_left(self) -> None:
+        """Call off the answers that were closed early: nobody asks for them again."""
+
 
 async def lines(reply: httpx.Response) -> AsyncGenerator[bytes, None]:
     """Yield the lines of a body that streams, as they come, without their ends; the last one also where it has none.
@@ -86,6 +89,9 @@ class ScriptedEngine:
         self._script = script
         self.fails_after: int | None = None
         self._numbers = itertools.count(1)
+
+    async def call_off_left(self) -> None:
+        """Do nothing: what is closed is not kept."""
 
     async def sample(
         self,

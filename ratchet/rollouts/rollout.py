@@ -228,6 +228,11 @@ class RecordedRollout:
         for one in self.everyone:
             await one._idle.wait()
 
+    async def call_off_left(self) -> None:
+        """The program goes on no more: nobody asks again for answers that it left early."""
+        for one in self.everyone:
+            await one._engine.call_off_left()
+
     async def prompt_tokens(self, asked: ModelRequest) -> int:
         """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""
         async with self._asking:

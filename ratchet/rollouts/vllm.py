@@ -33,6 +33,9 @@ class VllmTokens:
         self._model = model
         self._sampling = sampling
 
+    async def call_off_left(self) -> None:
+        """Do nothing: what is closed is not kept."""
+
     async def sample(
         self,
         prompt_ids: Sequence[int],

@@ -65,6 +65,9 @@ class WatchedEngine:
         self.sampled: list[list[Token]] = []
         self._engine = engine
 
+    async def call_off_left(self) -> None:
+        """Do nothing: what is closed is not kept."""
+
     async def sample(
         self,
         prompt_ids: Sequence[int],
