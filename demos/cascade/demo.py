@@ -48,7 +48,10 @@ ENOUGH = 0.8
 """The share of the small model at which users stop asking."""
 MOST = 3_000
 WINDOW = 150
-"""Tasks of one point of the picture."""
+"""Tasks of one point of the picture, and those that users ask once the share is enough."""
+AUDIT = 0.5
+"""The share of the tasks that both models may answer: five times the usual one. A proof takes fewer tasks, and costs
+more meanwhile."""
 PICTURE = "cascade.svg"
 
 
@@ -63,14 +66,14 @@ class CascadeDemo(SortDemo):
 
     def settings(self, place: FleetPlace) -> dict[str, str]:
         prices = ",".join(f"{agent}={prompt}/{sampled}" for agent, (prompt, sampled) in PRICES.items())
-        return {**super().settings(place), "RATCHET_CASCADE_PRICES": prices}
+        return {**super().settings(place), "RATCHET_CASCADE_PRICES": prices, "RATCHET_CASCADE_AUDIT": f"{AUDIT}"}
 
-    def enough_asked(self, access: FleetAccess, store: RegistryStore) -> tuple[Callable[[], bool], int] | None:
+    def enough_asked(self, access: FleetAccess, store: RegistryStore) -> tuple[Callable[[], bool], int, int]:
         def is_enough() -> bool:
             standing = store.read().agent(AGENT).cascade
             return standing is not None and SHARES[standing.state.step] >= ENOUGH
 
-        return is_enough, MOST
+        return is_enough, MOST, WINDOW
 
     def figures(  # type: ignore[override]  # the same tasks, other figures
         self, measured: Mapping[str, Measured[SortTask]], turns: Sequence[DemoTurn], adapters: Path
@@ -150,10 +153,11 @@ def cost_of(lines: Sequence[Interaction]) -> float:
 
 
 def windows(served: Sequence[Served], size: int = WINDOW) -> Iterator[Window]:
-    """Yield the tasks in parts of about `size`; what is left at the end belongs to the last one."""
+    """Yield the tasks in parts of `size`, counted from the end; what is left belongs to the first one."""
     parts = max(1, len(served) // size)
+    rest = len(served) - parts * size
     for number in range(parts if served else 0):
-        part = served[number * size : (number + 1) * size if number + 1 < parts else None]
+        part = served[rest + number * size if number else 0 : rest + (number + 1) * size]
         yield Window(
             len(part),
             fmean(one.by_small for one in part),
@@ -192,7 +196,10 @@ class CascadeFigures:
             cells = (f"{one.share:.0%}", f"{one.right:.3f}", f"{1000 * one.cost:.4f}")
             shown.add_row(f"{begin + 1:,} to {begin + one.tasks:,}", *cells)
             begin += one.tasks
+        rights = [one.right for one in self.windows] or [0.0]
         note = (
+            f"At first {rights[0]:.3f} of what users got was right, and no less than {min(rights):.3f} in any part; a "
+            f"loss of {MARGIN} is not accepted. "
             f"Means over {self.gain.before.tasks} held-out tasks, of single answers, by a verifier that nobody in the "
             "fleet has. Users get the small model's best of 8, or the big model's answer; right by the same verifier. "
             f"Prices of a million prompt and sampled tokens: {PRICES[AGENT]} and {PRICES[BIG_AGENT]}."
