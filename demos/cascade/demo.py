@@ -32,17 +32,24 @@ from ratchet.logs.cascaded import big_task_of
 from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
+from ratchet.service.prices import MICRO, Prices
 from schemas.messages.base import DecodeError
 from schemas.records.interaction import Interaction
 from services.cli.fleet.folder import FleetAccess
-from services.cli.fleet.options import BIG_AGENT, JUDGE_MODEL, FleetOptions
+from services.cli.fleet.options import BIG_AGENT, JUDGE_MODEL, SMALL_MAX_TOKENS, FleetOptions
 from services.cli.fleet.own_fleet import FleetPlace
 from services.cli.terminal import table
 
 SIZES = Sizes(tasks=64, samples=8, turns=1, groups=96, no_turn_after=180.0, timeout=180.0)
 AGENT = "small"
-PRICES = {AGENT: (0.1, 0.4), BIG_AGENT: (2.5, 10.0)}
-"""The prices of a million prompt tokens and a million sampled ones: those of a small and a big model of 2026."""
+PRICES_FILE = "prices.toml"
+PRICES_TOML = f"""currency = "USD"
+[agents]
+{AGENT} = {{ prompt = 0.1, sampled = 0.4, samples = 8, max_tokens = {SMALL_MAX_TOKENS} }}
+{BIG_AGENT} = {{ prompt = 2.5, sampled = 10, samples = 1, max_tokens = {SMALL_MAX_TOKENS} }}
+"""
+"""The prices of a million tokens: those of a small and a big model of 2026."""
+PRICES = Prices.parse(PRICES_TOML).agents
 MARGIN = 0.02
 ENOUGH = 0.8
 """The share of the small model at which users stop asking."""
@@ -65,8 +72,11 @@ class CascadeDemo(SortDemo):
         return replace(options, big=JUDGE_MODEL)
 
     def settings(self, place: FleetPlace) -> dict[str, str]:
-        prices = ",".join(f"{agent}={prompt}/{sampled}" for agent, (prompt, sampled) in PRICES.items())
-        return {**super().settings(place), "RATCHET_CASCADE_PRICES": prices, "RATCHET_CASCADE_AUDIT": f"{AUDIT}"}
+        prices = str(place.root / PRICES_FILE)
+        return {**super().settings(place), "RATCHET_PRICES": prices, "RATCHET_CASCADE_AUDIT": f"{AUDIT}"}
+
+    def files(self) -> Mapping[str, str]:
+        return {PRICES_FILE: PRICES_TOML}
 
     def enough_asked(self, access: FleetAccess, store: RegistryStore) -> tuple[Callable[[], bool], int, int]:
         def is_enough() -> bool:
@@ -147,9 +157,7 @@ def _one_served(group: Sequence[Interaction], big_costs: Mapping[str, float]) ->
 
 
 def cost_of(lines: Sequence[Interaction]) -> float:
-    prompt, sampled = PRICES[lines[0].agent_id]
-    usage = usage_of(lines)
-    return (usage.prompt_tokens * prompt + usage.sampled_tokens * sampled) / 1e6
+    return float(PRICES[lines[0].agent_id].of(usage_of(lines)) / MICRO)
 
 
 def windows(served: Sequence[Served], size: int = WINDOW) -> Iterator[Window]:
@@ -202,7 +210,9 @@ class CascadeFigures:
             f"loss of {MARGIN} is not accepted. "
             f"Means over {self.gain.before.tasks} held-out tasks, of single answers, by a verifier that nobody in the "
             "fleet has. Users get the small model's best of 8, or the big model's answer; right by the same verifier. "
-            f"Prices of a million prompt and sampled tokens: {PRICES[AGENT]} and {PRICES[BIG_AGENT]}."
+            "Prices of a million prompt and sampled tokens: "
+            + " and ".join(f"{one.prompt}/{one.sampled}" for one in PRICES.values())
+            + "."
         )
         title = heading("What users got, from the first task on")
         return (
