@@ -24,8 +24,7 @@ from schemas.messages.train_request import TrainRequest
 
 CONFIRM_WINDOW = 256
 PATIENCE_S, PAUSE_S = 60.0, 0.5
-"""How long a fleet that was lost is waited for, and the pause between two tries. One that is not there at first is not
-waited for."""
+"""Seconds that a lost fleet is waited for, and between two tries. One that was never there is not waited for."""
 MOST_OPEN, MOST_OPEN_OVER_HTTP = 4096, 64
 CLOSE_S = 5.0
 
@@ -78,7 +77,7 @@ class AsyncFleet:
         self.progress = Progress()
         self.replies = replies
         self.fault: RatchetError | None = None
-        """What ended the connection for good."""
+        """The error that ended the connection for good."""
         self._most_open = most_open or (MOST_OPEN_OVER_HTTP if over_http else MOST_OPEN)
         self._stall_s = stall_s
         self._open: dict[str, Task] = {}
