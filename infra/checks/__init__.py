@@ -61,6 +61,7 @@ CHECKS: tuple[Check, ...] = (
     api.tokens_are_checked_with_public_keys,
     storage.mounts_and_volumes_agree,
     storage.shared_claims_can_be_shared,
+    storage.backups_are_encrypted_and_pruned,
     storage.the_broker_has_room,
     scaling.one_autoscaler_for_each,
     scaling.scaled_within_reason,

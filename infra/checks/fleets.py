@@ -49,6 +49,12 @@ def fleets_are_whole_and_decide_as_one(cluster: Cluster) -> Iterator[str]:
         wanted = (logs.get(0), (), number) if number else (None, followers, 0)
         if told != wanted:
             yield f"{one} is told of the fleets {told}; it must be told {wanted}"
+    for pods in cluster.pods:
+        if pods.labels.get(ROLE) == "gateway":
+            number = number_of(pods, stack)
+            asked = f"orchestrator-{number}-nodes:" if number else "orchestrator-nodes:"
+            if not any(one.startswith(asked) for box in pods.containers for one in box.get("args", [])):
+                yield f"{pods} does not ask {asked[:-1]}, the orchestrators of its fleet"
     if len(set(logs.values())) < len(logs):
         yield f"two fleets write the same logs: {', '.join(map(str, logs.values()))}"
 

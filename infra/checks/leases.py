@@ -32,6 +32,8 @@ def _rights(cluster: Cluster, pods: Pods) -> Iterator[tuple[tuple[str, ...], tup
     """Yield verbs, and on which Leases, that roles give to the account of these pods."""
     account = pods.spec["serviceAccountName"]
     for binding in cluster.all("RoleBinding"):
+        if binding.content["roleRef"]["apiGroup"] != "rbac.authorization.k8s.io":
+            continue
         subjects = [(subject["kind"], subject["name"]) for subject in binding.content["subjects"]]
         role = cluster.get("Role", binding.content["roleRef"]["name"])
         for rule in role.content["rules"] if role and ("ServiceAccount", account) in subjects else ():

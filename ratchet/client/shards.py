@@ -32,14 +32,16 @@ class ShardedLink:
     def __init__(self, namespaces: Collection[str], connect: Callable[[str], Any]) -> None:
         self._links = {namespace: connect(namespace) for namespace in namespaces}
 
-    async def submit(self, task: Task) -> None:
-        await self._links[shard_of(task.session_id or task.task_id, self._links.keys())].submit(task)
-
-    async def give(self, feedback: Feedback) -> None:
-        raise FleetError(f"feedback on {feedback.task_id} goes to the task's own fleet: make a client with `namespace`")
-
-    async def train(self, request: TrainRequest) -> None:
-        raise FleetError("trainings are the deciding fleet's: make a client with its `namespace`")
+    async def send(self, message: Task | Feedback | TrainRequest) -> None:
+        """Send a task to its fleet. Raises FleetError for what is not a task."""
+        if not isinstance(message, Task):
+            what = (
+                "feedback goes to the task's own fleet"
+                if isinstance(message, Feedback)
+                else "trainings go to one fleet"
+            )
+            raise FleetError(f"{what}: make a client with its `namespace`")
+        await self._links[shard_of(message.session_id or message.task_id, self._links.keys())].send(message)
 
     async def close(self) -> None:
         await asyncio.gather(*(link.close() for link in self._links.values()))

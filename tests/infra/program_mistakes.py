@@ -308,6 +308,21 @@ PROGRAM_MISTAKES = (
         "dev",
     ),
     ProgramMistake(
+        "a gateway asks nobody",
+        "shards",
+        '"orchestrator-{number}-")',
+        '"orchestrator-{number}-x")',
+        "fleets_are_whole_and_decide_as_one",
+        "dev",
+    ),
+    ProgramMistake(
+        "backups with another key than the site's",
+        "backups",
+        'KEY = "/backups", "/run/backup-key", "key"',
+        'KEY = "/backups", "/run/backup-key", "ke"',
+        "backups_are_encrypted_and_pruned",
+    ),
+    ProgramMistake(
         "two fleets write the same logs",
         "shards",
         '"{fleet.LOGS_AT}/fleet-{number}"',

@@ -19,7 +19,7 @@ class Link:
         self.tasks: list[Task] = []
         self.closed = False
 
-    async def submit(self, task: Task) -> None:
+    async def send(self, task: Task) -> None:
         self.tasks.append(task)
 
     async def close(self) -> None:
@@ -43,7 +43,7 @@ async def test_a_session_stays_in_one_fleet() -> None:
     link = ShardedLink(RED_AND_BLUE, connect)
     for session in range(20):
         for number in range(5):
-            await link.submit(Task(task_id=f"{session}-{number}", input="x", session_id=f"session-{session}"))
+            await link.send(Task(task_id=f"{session}-{number}", input="x", session_id=f"session-{session}"))
     await link.close()
 
     of_fleets = [{task.session_id for task in one.tasks} for one in links.values()]
@@ -56,4 +56,4 @@ async def test_feedback_is_for_the_fleet_that_has_the_task() -> None:
     link = ShardedLink(RED_AND_BLUE, Link)
 
     with pytest.raises(FleetError, match="own fleet"):
-        await link.give(Feedback(task_id="t", score=1.0))
+        await link.send(Feedback(task_id="t", score=1.0))
