@@ -55,5 +55,5 @@ async def test_a_session_stays_in_one_fleet() -> None:
 async def test_feedback_is_for_the_fleet_that_has_the_task() -> None:
     link = ShardedLink(RED_AND_BLUE, Link)
 
-    with pytest.raises(FleetError, match="own fleet"):
+    with pytest.raises(FleetError, match="fleet that has the task"):
         await link.send(Feedback(task_id="t", score=1.0))
