@@ -35,9 +35,7 @@ class ShardedLink:
     async def send(self, message: Task | Feedback | TrainRequest) -> None:
         """Send a task to its fleet. Raises FleetError for what is not a task."""
         if not isinstance(message, Task):
-            raise FleetError(
-                f"{message.TYPE} goes to the fleet that has the task: make a client of its own `namespace`"
-            )
+            raise FleetError(f"{message.TYPE} goes to the fleet that has the task: make a client of its `namespace`")
         await self._links[shard_of(message.session_id or message.task_id, self._links.keys())].send(message)
 
     async def close(self) -> None:
