@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +35,8 @@ class SetTask:
     family: str | None
     sha256: str
     """Digest of its input."""
+    language: str | None = None
+    level: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class TaskSet:
 
 
 def read_set(file: Path) -> TaskSet:
-    """A line is a Task as JSON, of which only `input` must be there, with a `family` if it has one; or a text.
+    """A line is a Task as JSON, of which only `input` must be there, with a `family`, a `language` and a `level` if it
+    has them; or a text.
 
     Raises UsageError, naming the line.
     """
@@ -64,16 +68,26 @@ def read_set(file: Path) -> TaskSet:
     lines, found = [line for line in text if line.strip()], dict[str, SetTask]()
     for line, task in zip(lines, read_tasks(text, {}), strict=True):  # which names lines as an editor does
         sha256 = input_sha256(task.input)
-        found.setdefault(sha256, SetTask(task, _family(line) or task.task_type, sha256))
+        about = _parse_labels(line)
+        family, language = about["family"] or task.task_type, about["language"] or _language_of_cases(task)
+        found.setdefault(sha256, SetTask(task, family, sha256, language, about["level"]))
     if not found:
         raise UsageError(f'{file} holds no task. A line is one, such as {{"input": "sort: gbaec"}}')
     return TaskSet(file.name, tuple(found.values()), len(lines) - len(found))
 
 
-def _family(line: str) -> str | None:
+def _parse_labels(line: str) -> dict[str, str | None]:
+    """Return what a line says of its task beside the Task's own fields."""
     read = json.loads(line)
-    family = read.get("family") if isinstance(read, dict) else None
-    return str(family) if family is not None else None
+    given = read if isinstance(read, dict) else {}
+    return {name: None if given.get(name) is None else str(given[name]) for name in ("family", "language", "level")}
+
+
+def _language_of_cases(task: Task) -> str | None:
+    """The language that hidden cases name; None of other criteria."""
+    with suppress(ValueError, TypeError, KeyError, AttributeError):
+        return str(json.loads(task.criteria or "")["tests"].get("language", "python"))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
