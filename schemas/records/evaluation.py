@@ -84,7 +84,7 @@ class PassAt(Record):
 
 
 class Solved(Record):
-    """How many tasks a contestant solved, and what that took. `language` and `level` None: of all."""
+    """The tasks that a contestant solved, and what that took. `language` and `level` None: of all."""
 
     language: str | None = None
     level: str | None = None

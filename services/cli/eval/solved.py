@@ -1,4 +1,4 @@
-"""How many tasks a contestant solved, by language and level: pass@k with its interval, and what one took. Pure.
+"""Counts the tasks that a contestant solved, by language and level: pass@k with its interval, and what one took. Pure.
 
 pass@k is the chance that at least one of k answers is right. Of n answers of which c are right it is estimated without
 bias by 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, arXiv:2107.03374); `1 - (1 - c/n)**k` is too low. A task with fewer
@@ -24,7 +24,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one answer took; None where the log does not say it."""
+    """The cost of one answer; None where the log does not say it."""
 
     prompt_tokens: int | None = None
     sampled_tokens: int | None = None
@@ -44,7 +44,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a million tokens."""
+    """The price of a million tokens."""
 
     prompt: float
     sampled: float
@@ -126,7 +126,7 @@ def _count(
 
 
 def _passes(tried: Sequence[Tried], samples: int) -> Iterator[PassAt]:
-    """For k = 1, 2, 4 … and all samples."""
+    """Yield pass@k for k = 1, 2, 4 … and all samples."""
     for k in sorted({samples, *(2**power for power in range(samples.bit_length()) if 2**power <= samples)}):
         values = [
             pass_at(k, len(one.right), sum(one.right)) if one.right else 0.0
