@@ -18,7 +18,7 @@ from ratchet.experiments.gain import Answered, Gain, gain, served_gain
 from schemas.records.evaluation import Comparison, EvaluatedVersion, Evaluation, FamilyResult, VersionResult
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.asking import Asking, Contestant
-from services.cli.eval.solved import Price, Spent, Tried, solved
+from services.cli.eval.solved import Price, Spent, Tried, count_solved
 from services.cli.eval.task_set import Leaks, SetTask, TaskSet
 
 WORST = 0.0
@@ -141,7 +141,7 @@ def evaluate(
                 unchecked=leaks[of.version].unchecked,
                 unanswered=sum(group.scored is None for group in of_it),
                 unscored=sum(value is None for group in of_it for _, value in group.scored or ()),
-                solved=solved([group.tried for group in of_it if group.counts], asking.samples, price),
+                solved=count_solved([group.tried for group in of_it if group.counts], asking.samples, price),
             )
             for of, of_it in by_contestant.items()
         ),

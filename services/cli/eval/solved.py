@@ -84,7 +84,7 @@ def wilson(mean: float, tasks: int) -> Interval:
     return Interval(mean=mean, low=max(0.0, middle - half), high=min(1.0, middle + half), tasks=tasks)
 
 
-def solved(tried: Sequence[Tried], samples: int, price: Price | None = None) -> tuple[Solved, ...]:
+def count_solved(tried: Sequence[Tried], samples: int, price: Price | None = None) -> tuple[Solved, ...]:
     """Count all tasks, then those of each language, then of each level, where there is more than one of them."""
     languages, levels = ({one.language for one in tried}, {one.level for one in tried})
     chosen: list[tuple[str | None, str | None, Sequence[Tried]]] = [(None, None, tried)]
@@ -92,12 +92,12 @@ def solved(tried: Sequence[Tried], samples: int, price: Price | None = None) -> 
         chosen += [(of, None, [one for one in tried if one.language == of]) for of in sorted(filter(None, languages))]
     if len(levels) > 1:
         chosen += [
-            (None, of, [one for one in tried if one.level == of]) for of in sorted(filter(None, levels), key=_rank)
+            (None, of, [one for one in tried if one.level == of]) for of in sorted(filter(None, levels), key=_order_of)
         ]
     return tuple(_count(language, level, some, samples, price) for language, level, some in chosen)
 
 
-def _rank(level: str) -> tuple[int, str]:
+def _order_of(level: str) -> tuple[int, str]:
     known = ("easy", "medium", "hard")
     return (known.index(level) if level in known else len(known), level)
 

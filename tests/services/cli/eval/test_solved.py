@@ -15,7 +15,7 @@ from schemas.records.evaluation import Evaluation, Solved
 from schemas.records.registry import AdapterEntry, AgentAdapters
 from services.cli.eval.asking import Asking, Contestant
 from services.cli.eval.results import Asked, Group, evaluate
-from services.cli.eval.solved import Price, Spent, Tried, pass_at, solved, wilson
+from services.cli.eval.solved import Price, Spent, Tried, count_solved, pass_at, wilson
 from services.cli.eval.task_set import Leaks, TaskSet, read_set
 from services.cli.eval.view import picture, render_evaluation
 from tests.ratchet.adapters.making_adapters import NOON
@@ -59,7 +59,7 @@ def test_pass_at_k_is_what_counting_all_draws_gives(answers: int) -> None:
 def test_pass_at_k_over_tasks_leaves_out_those_with_too_few_answers_and_counts_the_unanswered_as_unsolved() -> None:
     tried = [Tried(None, None, right) for right in ([True, False, False, False], [True, True], [])]
 
-    (found,) = solved(tried, 4)
+    (found,) = count_solved(tried, 4)
 
     rates = {one.k: (one.rate.mean, one.rate.tasks) for one in found.pass_at}
     assert rates == {1: (pytest.approx((0.25 + 1.0) / 3), 3), 2: (pytest.approx(0.5), 3), 4: (0.5, 2)}
@@ -79,8 +79,8 @@ def test_the_interval_solves_wilsons_equation_and_has_width_at_both_ends() -> No
 def test_what_is_not_known_of_one_answer_is_not_added_up() -> None:
     known, unknown = Spent(10, 5, 1.0), Spent(10, 5, None)
 
-    (found,) = solved([Tried(None, None, [True, False], [known, unknown])], 2)
-    (never,) = solved([Tried(None, None, [False, False], [known, known])], 2)
+    (found,) = count_solved([Tried(None, None, [True, False], [known, unknown])], 2)
+    (never,) = count_solved([Tried(None, None, [False, False], [known, known])], 2)
 
     assert (found.tokens_per_solved, found.seconds_per_solved, found.cost_per_solved) == (30.0, None, None)
     assert never.tokens_per_solved is None
