@@ -30,7 +30,7 @@ from schemas.records.registry import AgentAdapters
 from services.cli.eval.asking import Asking, Contestant, answers, scored_anew
 from services.cli.eval.results import Asked, Group, evaluate, worth
 from services.cli.eval.solved import Price, Spent
-from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, read_set, since_when, windows_of
+from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, named_set, since_when, windows_of
 from services.cli.eval.view import picture, render_evaluation
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, say
@@ -38,7 +38,10 @@ from services.cli.train.run import trainer_environment
 
 
 def eval(  # noqa: A001  (the command's name)
-    set_: Annotated[Path, typer.Option("--set", help="The tasks: JSON lines with `input`; see docs/evaluation.md.")],
+    set_: Annotated[
+        str,
+        typer.Option("--set", help="The tasks: a file of JSON lines, or `coding`; see docs/evaluation.md."),
+    ],
     version: Annotated[
         list[str] | None,
         typer.Option(help="Repeatable; the first is what the others are held against. v1.0.0 and the primary."),
@@ -70,7 +73,7 @@ def eval(  # noqa: A001  (the command's name)
     adapters = RegistryStore(settings.adapters_dir).read().agent(chosen)
     contestants = _contestants(version or [], program or [], adapters)
     prices = _price(price)
-    tasks, now = read_set(set_), datetime.now(UTC)
+    tasks, now = named_set(set_), datetime.now(UTC)
     if tasks.twice:
         say(f"{tasks.twice} lines of {set_} ask what another asks, and are left out")
     register_set(settings.adapters_dir, chosen, tasks.registration(now))
@@ -78,7 +81,7 @@ def eval(  # noqa: A001  (the command's name)
     counted = TaskSet(tasks.name, tuple(one for one in tasks.tasks if not _has_leaked(leaks, one.sha256)))
     if not counted.tasks:
         raise UsageError("each of these tasks lies in a window that a version was trained on: take others")
-    asking = Asking(f"{set_.stem[:60]}-{now:%Y%m%dT%H%M%S}", chosen, samples, timeout)
+    asking = Asking(f"{Path(set_).stem[:60]}-{now:%Y%m%dT%H%M%S}", chosen, samples, timeout)
     lines = _ask(access, asking, counted, contestants)
     name, groups = _groups(lines, scorer)
     evaluation = evaluate(asking, tasks, groups, name, adapters, leaks, prices, now)

@@ -23,6 +23,7 @@ from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from schemas.records.registry import AgentAdapters
+from services.cli.eval.suites import suite_tasks, suites
 from services.cli.submit.command import read_tasks
 from services.cli.terminal import UsageError
 
@@ -55,6 +56,13 @@ class TaskSet:
         return RegisteredSet(set=self.record, registered_at=at, inputs=tuple(sorted(one.sha256 for one in self.tasks)))
 
 
+def named_set(name: str) -> TaskSet:
+    """Read a set that comes with Ratchet, or a file. Raises UsageError, naming the line."""
+    if name in suites() and not Path(name).exists():
+        return _parse_set(name, [json.dumps(one) for one in suite_tasks(name)])
+    return read_set(Path(name))
+
+
 def read_set(file: Path) -> TaskSet:
     """A line is a Task as JSON, of which only `input` must be there, with a `family`, a `language` and a `level` if it
     has them; or a text.
@@ -65,6 +73,10 @@ def read_set(file: Path) -> TaskSet:
         text = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} can't be read: {error}") from None
+    return _parse_set(file.name, text)
+
+
+def _parse_set(name: str, text: Sequence[str]) -> TaskSet:
     lines, found = [line for line in text if line.strip()], dict[str, SetTask]()
     for line, task in zip(lines, read_tasks(text, {}), strict=True):  # which names lines as an editor does
         sha256 = input_sha256(task.input)
@@ -72,8 +84,8 @@ def read_set(file: Path) -> TaskSet:
         family, language = about["family"] or task.task_type, about["language"] or _language_of_cases(task)
         found.setdefault(sha256, SetTask(task, family, sha256, language, about["level"]))
     if not found:
-        raise UsageError(f'{file} holds no task. A line is one, such as {{"input": "sort: gbaec"}}')
-    return TaskSet(file.name, tuple(found.values()), len(lines) - len(found))
+        raise UsageError(f'{name} holds no task. A line is one, such as {{"input": "sort: gbaec"}}')
+    return TaskSet(name, tuple(found.values()), len(lines) - len(found))
 
 
 def _parse_labels(line: str) -> dict[str, str | None]:
