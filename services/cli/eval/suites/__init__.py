@@ -28,7 +28,7 @@ def suites() -> list[str]:
 
 
 def suite_tasks(name: str) -> Iterator[dict[str, Any]]:
-    """Yield a suite's tasks, by problem and language, as lines of a set have them; `reference` is for `ratchet verify`."""
+    """Yield a suite's tasks, by problem and language, as lines of a set; `reference` is for `ratchet verify`."""
     for path in sorted((HERE / name).glob("*.toml")):
         problem = tomllib.loads(path.read_text(encoding="utf-8"))
         for language, solution in problem["solutions"].items():

@@ -47,15 +47,12 @@ def test_a_named_set_has_a_language_and_a_level_for_each_task_and_asks_each_once
     assert all(one.task.reference and one.task.reference not in str(one.task.input) for one in read.tasks)
 
 
-def test_a_file_of_that_name_is_no_suite_and_what_is_neither_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_file_is_read_and_what_is_neither_file_nor_suite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't be read"):
         named_set("codings")
     (tmp_path / "coding").write_text('{"input": "sort: ba"}\n')
 
-    assert [one.task.input for one in named_set("coding").tasks] == ["sort: ba"]
+    assert [one.task.input for one in named_set(str(tmp_path / "coding")).tasks] == ["sort: ba"]
 
 
 @pytest.mark.parametrize("language", COMMANDS)
