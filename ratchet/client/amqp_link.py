@@ -26,6 +26,7 @@ from ratchet.bus.amqp.short_connection import broker_unreachable
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, TASKS, TRAINING
 from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S
+from ratchet.logs.tenants import MARK
 from ratchet.service.errors import FleetError, RatchetError
 from ratchet.service.settings import amqp_parameters
 from schemas.messages.base import DecodeError, Message
@@ -95,6 +96,7 @@ class AmqpLink:
                 type=message.TYPE,
                 message_id=message_id,
                 reply_to=self._reply_to if queue == TASKS else None,
+                correlation_id=_key_of(message),
                 user_id=self._parameters.credentials.username,
             )
             try:
@@ -177,6 +179,11 @@ class AmqpLink:
         self._fault = self._fault or fault
         self._on_fault(self._fault)
         self._broken.set()
+
+
+def _key_of(message: Message) -> str | None:
+    """Return the id of a task that is named by its key, with its tenant: so its Result comes under that id, too."""
+    return message.task_id if isinstance(message, Task) and message.task_id.startswith(MARK) else None
 
 
 def _unreachable(url: str, error: BaseException) -> RatchetError:
