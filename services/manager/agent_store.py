@@ -19,6 +19,7 @@ from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
 from ratchet.logs.tenants import DEFAULT
 from ratchet.programs.declared import Program, faults
+from ratchet.programs.shipped import inside
 from ratchet.service.errors import NotAllowed
 from schemas.api.agents import (
     MOST_AGENTS,
@@ -125,7 +126,7 @@ def change(
     values = {
         "rules": rules.model_dump_json(),
         "budget": None if rules.budget is None else micros(rules.budget),
-        "revision": row.revision + (rules.program != before.program),
+        "revision": row.revision + (_program_of(rules) != _program_of(before)),
         "changed_at": now,
     }
     connection.execute(update(agents).where(agents.c.name == name).values(values))
@@ -152,10 +153,14 @@ def check_rules(rules: AgentRules, name: str, prices: AgentPrices | None) -> Non
         raise _bad(f"program.requirements: {odd[:100]!r} is no name and version of a package")
     if program.tools and not rules.tools:
         raise _bad("program.tools: the agent says that its program has no tools (tools)")
+    if odd := next((path for path in program.data if path.startswith(f"{inside.TOOLS}/")), None):
+        raise _bad(f"program.data: {odd[:100]!r} is where the tools of Ratchet lie")
     if rules.kind is AgentKind.RESEARCH and rules.adapter_version is None:
         raise _bad("adapter_version: a research agent names the version that answers")
     if rules.kind is AgentKind.REAL and rules.budget is None:
         raise _bad("budget: a real agent has one")
+    if rules.kind is AgentKind.REAL and program.tools and rules.tool_policy is None:
+        raise _bad("tool_policy: a real agent says which tools its program may call: {} for those that are safe")
     if rules.budget is not None and prices is None:
         why = f"the manager has no prices of agent {name!r}, so it can hold no budget (RATCHET_MANAGER_PRICES)"
         raise Problem(422, "No prices", why, "no-prices")
@@ -262,9 +267,18 @@ def wanted_programs(connection: Connection) -> list[AgentsProgram]:
     has_tasks = exists().where(jobs.c.agent_id == agents.c.name, jobs.c.waiting + jobs.c.released > 0)
     rows = connection.execute(select(agents).where(~agents.c.retired | has_tasks).order_by(agents.c.name))
     return [
-        AgentsProgram(name=row.name, model=row.model, revision=row.revision, program=_rules(row).program)
+        AgentsProgram(name=row.name, model=row.model, revision=row.revision, program=_program_of(_rules(row)))
         for row in rows
     ]
+
+
+def _program_of(rules: AgentRules) -> dict[str, Any]:
+    """Return its program as runners have it: with the policy that the server of Ratchet's tools reads."""
+    if not rules.program.get("tools") or rules.tool_policy is None:
+        return rules.program
+    operations = "".join(f'{name} = "{decision}"\n' for name, decision in sorted(rules.tool_policy.items()))
+    policy = {inside.TOOLS_POLICY: f"{inside.tools_files()[inside.TOOLS_POLICY]}[operations]\n{operations}"}
+    return rules.program | {"data": rules.program.get("data", {}) | policy}
 
 
 def forget_old(connection: Connection, now: float, keep_s: float) -> None:
