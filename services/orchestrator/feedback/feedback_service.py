@@ -1,6 +1,6 @@
 """Feedback in: which answer it is about, and whether that can be; then into the log, before it is acked.
 
-It changes no Result and no experiment: what it is for is the next training (docs/decisions/0018).
+It changes no Result and no experiment: what it is for is the next training (record 0018).
 """
 
 from __future__ import annotations
