@@ -9,11 +9,9 @@ import pytest
 from services.runner.slots import NoTurn, Slots, memory_here_mb
 from tests.waiting import settled
 
-NEVER = asyncio.Event()
-
 
 async def hold(slots: Slots, needs_mb: int, running: list[int], end: asyncio.Event) -> None:
-    async with slots.of(0, 60, NEVER, needs_mb):
+    async with slots.of(0, 60, asyncio.Event(), needs_mb):
         running.append(needs_mb)
         await end.wait()
     running.remove(needs_mb)
