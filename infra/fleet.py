@@ -261,7 +261,7 @@ def manager(wanted: Manager, settings: StackSettings, accounts: Accounts, keys: 
         settings,
         accounts,
         keys,
-        {"RATCHET_MANAGER_PRICES": f"{PRICES_AT}/{PRICES}"} if files else {},
+        {"RATCHET_PRICES": f"{PRICES_AT}/{PRICES}"} if files else {},
         scale=Scale(wanted.min_replicas, wanted.max_replicas, by_cpu=True),
     )
     return replace(process, files=files, database=wanted.database)

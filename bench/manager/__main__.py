@@ -55,7 +55,7 @@ def main() -> None:
                     show("paired", fleet.beside_direct(house, given.paired, given.rounds))
             prices = place / "prices.toml"
             prices.write_text(PRICES)
-            priced = {"RATCHET_MANAGER_PRICES": str(prices)}
+            priced = {"RATCHET_PRICES": str(prices)}
             asked = (given.clients, given.each, given.budget, min(given.kills, 6))
             if "budgets" in given.parts:
                 with fleet.one_process(place / "budgets", broker, **priced) as house:

@@ -34,7 +34,7 @@ from services.trainer.settings import TrainerSettings
 IMAGE = re.compile(r"(?:.*/)?ratchet-(?P<service>[a-z]+)(?P<variant>-cuda)?:[^:]+")
 OUR_COMMAND = re.compile(r"\bratchet ([^>&|;\n]+)")
 OF_ONE_PROCESS = {"amqp_url", "declare_topology", "index_dir", "decision_keys", "drain_grace_s", "log_keep_gb"} | {
-    "program_environments", "programs", "api_hosts", "manager_url",
+    "program_environments", "programs", "api_hosts", "manager_url", "prices",
 }  # fmt: skip
 """Settings that processes of one fleet may differ in. All others must be the same for all, or two of them disagree."""
 VARIABLES = {"HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_TOKEN_PATH"}

@@ -21,6 +21,7 @@ from ratchet.logs.tenants import DEFAULT
 from ratchet.programs.declared import Program, faults
 from ratchet.programs.shipped import inside
 from ratchet.service.errors import NotAllowed
+from ratchet.service.prices import AgentPrices, micros, units
 from schemas.api.agents import (
     MOST_AGENTS,
     AgentChange,
@@ -35,7 +36,6 @@ from schemas.api.agents import (
 )
 from schemas.messages.result import Result
 from services.manager.job_store import OPEN, RATE_S
-from services.manager.prices import AgentPrices, micros, units
 from services.manager.submission import Route
 from services.manager.tables import agent_reports, agents, jobs, tasks, usage
 
@@ -162,7 +162,7 @@ def check_rules(rules: AgentRules, name: str, prices: AgentPrices | None) -> Non
     if rules.kind is AgentKind.REAL and program.tools and rules.tool_policy is None:
         raise _bad("tool_policy: a real agent says which tools its program may call: {} for those that are safe")
     if rules.budget is not None and prices is None:
-        why = f"the manager has no prices of agent {name!r}, so it can hold no budget (RATCHET_MANAGER_PRICES)"
+        why = f"the manager has no prices of agent {name!r}, so it can hold no budget (RATCHET_PRICES)"
         raise Problem(422, "No prices", why, "no-prices")
 
 

@@ -18,6 +18,7 @@ from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
 from ratchet.logs.tenants import DEFAULT, MARK, key_beginning, own_id
 from ratchet.service.errors import NotAllowed
+from ratchet.service.prices import AgentPrices, micros, units
 from schemas.api.jobs import (
     MOST_TASKS,
     Job,
@@ -30,7 +31,6 @@ from schemas.api.jobs import (
 )
 from schemas.messages.result import Result
 from services.manager.limits import check_budget, check_quota
-from services.manager.prices import AgentPrices, micros, units
 from services.manager.submission import NewTask, read_tasks, task_id_of
 from services.manager.tables import jobs, tasks, transfers
 

@@ -31,7 +31,7 @@ def test_several_managers_share_a_database_of_the_site_and_scale_by_cpu_beside_k
     assert box["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
     assert box["image"] == "registry.example.com/ratchet/ratchet-manager:0.2.0"
     assert one(jobs, "ConfigMap", "manager-files")["data"] == {"prices.toml": 'currency = "EUR"'}
-    assert told["RATCHET_MANAGER_PRICES"] == "/etc/ratchet/prices/prices.toml"
+    assert told["RATCHET_PRICES"] == "/etc/ratchet/prices/prices.toml"
     database = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "databases"}}}
     assert (database, 5432) in egress(jobs, "manager")
 
