@@ -12,7 +12,8 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
-from ratchet.logs.tenants import DEFAULT, MARK, key_beginning, key_of, tenant_of
+from ratchet.logs.names import BIG_TASKS
+from ratchet.logs.tenants import DEFAULT, MARK, key_beginning, key_of, own_id, tenant_of
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
@@ -83,9 +84,10 @@ class Intake:
     async def handle(self, delivery: Delivery) -> None:
         origin = Origin(delivery.reply_to, delivery.correlation_id)
         try:
-            task, tenant = self._decode_task(delivery), self._senders.tenant_of(delivery)
+            task, is_managers = self._decode_task(delivery), self._senders.is_manager(delivery)
+            tenant = tenant_of(task.task_id) if is_managers else self._senders.tenant_of(delivery)
             task = with_keys(task, tenant)
-            self._policy.check_registered(task, may_be_managers=tenant == DEFAULT)
+            self._policy.check_registered(task, is_managers=is_managers)
             await self._check(task, len(delivery.body), tenant)
         except Reject as refusal:
             metrics.tasks_refused.inc()
@@ -121,7 +123,7 @@ class Intake:
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
-        self._policy.check_registered(task, may_be_managers=False)
+        self._policy.check_registered(task, is_managers=False)
         await self._check(task, len(task.encode()), tenant)
         known = await self._find_or_admit(task, Origin(owner=owner))
         if known is None:
@@ -247,9 +249,11 @@ def with_keys(task: Task, tenant: str) -> Task:
 
 
 def check_keys(task: Task, tenant: str) -> None:
-    """Raises Reject for a task, or a session, under the key of another tenant than the one that sends it, and for an id
-    that has no room for its tenant's name.
+    """Raises Reject for a task, or a session, under the key of another tenant than the one that sends it, for an id
+    that has no room for its tenant's name, and for one by which the fleet asks the big model of a cascade.
     """
+    if own_id(task.task_id).startswith(BIG_TASKS):
+        raise Reject(f"task_id may not begin with {BIG_TASKS!r}: so the fleet calls what it asks a cascade's big model")
     for name, key in (("task_id", task.task_id), ("session_id", task.session_id)):
         if key is not None and len(key) > LONGEST_KEY:
             most = LONGEST_KEY - len(key_beginning(tenant))
