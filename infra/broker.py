@@ -87,10 +87,12 @@ def users(settings: StackSettings, *, scaler: bool = True) -> tuple[Account, ...
         agents,
         external_scorer=settings.external_scorer,
         auditor=settings.auditor is not None,
-        programs=settings.runner is not None,
+        programs=settings.runner is not None or settings.manager is not None,
+        manager=settings.manager is not None,
     )
     keda = (Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",)),) if scaler else ()
-    return (*accounts(queues, agents, settings.queue_namespace, runner=settings.runner is not None), *keda)
+    has_runner = settings.runner is not None or settings.manager is not None
+    return (*accounts(queues, agents, settings.queue_namespace, runner=has_runner), *keda)
 
 
 def salt_of(user: str, password: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes.core.v1 import ProbeArgs
 
-from infra.settings import Resources
+from infra.settings import Database, Resources
 
 FLEET_USER = 10001
 """User and group of our containers, and of vLLM's: not root, and in no image's /etc/passwd."""
@@ -33,6 +33,7 @@ class Role(StrEnum):
     AGENT = "agent"
     SCORER = "scorer"
     RUNNER = "runner"
+    MANAGER = "manager"
     TOKENS = "tokens"
     TRAINER = "trainer"
     JUDGE = "judge"
@@ -205,6 +206,7 @@ class Process:
     """It starts sandboxes: its pod lets it, and is otherwise closed (settings.Sandbox)."""
     leads_by_lease: bool = False
     """A Lease of Kubernetes, called as it is, says which of its pods leads."""
+    database: Database | None = None
     port_outside: int | None = None
     """A port outside the cluster that it asks something at."""
     user: int = FLEET_USER

@@ -155,6 +155,7 @@ def users_are_those_of_the_table(cluster: Cluster) -> Iterator[str]:
     (document,) = documents
     setup = next(one.settings for one in our_containers(cluster) if one.pods.labels.get(ROLE) == "setup")
     runner = any(isinstance(one.settings, RunnerSettings) for one in our_containers(cluster))
+    runner = runner or (setup is not None and setup.manager_url is not None)
     stack, agents = cluster.settings, setup.agents if setup else ()
     prefixes = [prefix_of(number, stack) for number in range(stack.shards)]
     table = {p + one.name: one for p in prefixes for one in accounts(declared, agents, p, runner=runner)}
