@@ -37,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     names.unique_and_valid,
     names.in_the_namespace_and_after_it,
     names.names_resolve,
+    names.nobody_is_waited_for,
     selectors.controllers_select_their_pods,
     selectors.services_reach_pods,
     selectors.the_way_in_leads_somewhere,

@@ -71,6 +71,13 @@ def pods_start_after_what_they_need(cluster: Cluster) -> Iterator[str]:
             yield f"{pods} does not wait until what its programs require is installed"
 
 
+def nobody_is_waited_for(cluster: Cluster) -> Iterator[str]:
+    """Pulumi waits for no Service, claim or Ingress: there may be nobody behind it just now"""
+    for manifest in cluster.all("Service", "PersistentVolumeClaim", "Ingress"):
+        if (manifest.content["metadata"].get("annotations") or {}).get("pulumi.com/skipAwait") != "true":
+            yield f"{manifest} is waited for: an update would fail while nobody is behind it"
+
+
 def names_resolve(cluster: Cluster) -> Iterator[str]:
     """a StatefulSet's nodes have a headless Service that knows them before they are ready"""
     for manifest in cluster.all("StatefulSet"):

@@ -308,6 +308,13 @@ PROGRAM_MISTAKES = (
         "dev",
     ),
     ProgramMistake(
+        "Services that an update waits for",
+        "workload",
+        "metadata(name, labels=labels, annotations=NO_WAIT)",
+        "metadata(name, labels=labels)",
+        "nobody_is_waited_for",
+    ),
+    ProgramMistake(
         "a gateway asks nobody",
         "shards",
         '"orchestrator-{number}-")',
