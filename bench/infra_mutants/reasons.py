@@ -20,7 +20,7 @@ REASONS: tuple[tuple[str, str], ...] = (
         "how much a replica can take is measured, and not checked",
     ),
     (r"\.(volumes|volumeMounts)\.\d+\.", "a name, by which all who use it know it"),
-    (r"^(Deployment/auditor spec\.replicas|ScaledObject/auditor \.)", "a default that a stack may change"),
+    (r"^(Deployment/auditor spec\.replicas|ScaledObject/auditor )", "a default that a stack may change"),
     (r"^PriorityClass/\S+ value$", "the order of the classes counts alone, and is checked"),
     (r"^ResourceQuota/", "a name that nothing refers to; what it limits is checked"),
     (r"\.ports\.\d+\.protocol$", "TCP, which is Kubernetes' own default"),
