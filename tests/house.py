@@ -135,7 +135,8 @@ def participles(text: str) -> list[str]:
 
 
 def _is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
+    decorators = [ast.unparse(decorator) for decorator in function.decorator_list]
+    return any("property" in one or one.endswith(".setter") for one in decorators)
 
 
 class Figures(NamedTuple):

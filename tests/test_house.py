@@ -134,7 +134,7 @@ def test_no_test_sleeps_where_it_could_wait_for_something() -> None:
 
 
 def test_every_test_has_a_name_of_its_own(request: pytest.FixtureRequest) -> None:
-    """Where processes share the tests, only one is run of those with the same name."""
+    """Only one of several tests with the same name is run when processes share the tests."""
     names = Counter(item.nodeid for item in request.session.items)
 
     assert [name for name, count in names.items() if count > 1] == []

@@ -126,7 +126,7 @@ def program() -> Callable[[str], Program]:
                 environments.install(*wanted, lambda told: None)
         except NotInstalled as missing:
             cannot_be_had(str(missing))
-        return declared.equipped(name, environments, "")
+        return declared.with_requirements(name, environments, "")
 
     return found
 

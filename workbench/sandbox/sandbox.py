@@ -50,7 +50,7 @@ class Facts:
 
 
 class Sandbox:
-    """Runs jobs, so many at once, after `opened` has proved that it holds them."""
+    """Runs jobs, so many at once, after `open` has proved that it holds them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Sandbox:
         self._own_proc = own_proc
 
     @classmethod
-    def opened(cls, settings: SandboxSettings) -> Self:
+    def open(cls, settings: SandboxSettings) -> Self:
         """Raises SandboxRefused, with what mends it, where the sandbox would not hold. Takes about half a second."""
         machine = refusal.look(bubblewrap.missing_programs())
         if machine.missing:
@@ -98,7 +98,7 @@ class Sandbox:
 
     @classmethod
     async def opened_or_shown(cls, settings: SandboxSettings, shown_s: float = SHOWN_S) -> Self:
-        """Open a sandbox as `opened` does. In a container a refusal is a metric for a minute before it is raised, since
+        """Open a sandbox as `open` does. In a container a refusal is a metric for a minute before it is raised, since
         nobody is there who reads why the process ended."""
         try:
             return await asyncio.to_thread(cls.opened, settings)

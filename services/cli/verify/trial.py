@@ -179,7 +179,7 @@ async def _around(task: Task) -> Around:
         sandbox = await asyncio.to_thread(Sandbox.opened, SandboxSettings())
         async with Workspaces(WorkspaceSettings(), sandbox) as workspaces:
             before = await workspaces.tree(task.workspace)
-            solved = await workspaces.patched(before, task.reference or "")
+            solved = await workspaces.apply_patch(before, task.reference or "")
     except PatchRefused as error:
         raise UsageError(f"the task's reference is to be a patch of its workspace: {error}") from error
     except FAULTS as error:

@@ -49,7 +49,7 @@ async def test_an_image_asks_the_model_and_its_answer_is_scored(
     environments.images.install(declared.image, lambda _: None)
     work = make_work(input="abcde", reference="abcde", sampling=Sampling(n=2, max_tokens=200))
 
-    async with make_house({"image": declared.equipped("image", environments, "")}) as house:
+    async with make_house({"image": declared.with_requirements("image", environments, "")}) as house:
         response = await house.answered(work)
 
     assert [(one.text, one.status) for one in response.samples] == [("abcde", "finished")] * 2

@@ -182,7 +182,7 @@ async def test_what_no_log_has_survives_a_broken_index_and_one_built_again(tmp_p
 
 
 async def test_a_corrupt_index_is_built_again_while_the_process_goes_on(tmp_path: Path) -> None:
-    """What asks meanwhile is told to wait; nobody's event loop stands still while a year of lines is read."""
+    """Requests meanwhile are told to wait, and the event loop goes on while a year of lines is read."""
     ledger = await opened(tmp_path)
     works = [await admitted(ledger, f"t{number}") for number in range(6)]
     for work in works[:2]:
