@@ -145,7 +145,7 @@ class Fleet:
             looks += 1
             if not over and looks % LOOK_EVERY == 0:
                 over = await asyncio.to_thread(ended, asked)
-                resting = await asyncio.to_thread(self._runs.unfinished) != []
+                resting = await asyncio.to_thread(self._runs.unfinished_runs) != []
         return asked
 
     async def _submit(self, task_id: str, problem: Problem) -> None:

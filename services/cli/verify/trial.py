@@ -176,7 +176,7 @@ async def _around(task: Task) -> Around:
     """Raises UsageError for a reference that is no patch of the workspace, CommandError where it can't be read."""
     assert task.workspace is not None
     try:
-        sandbox = await asyncio.to_thread(Sandbox.opened, SandboxSettings())
+        sandbox = await asyncio.to_thread(Sandbox.open, SandboxSettings())
         async with Workspaces(WorkspaceSettings(), sandbox) as workspaces:
             before = await workspaces.tree(task.workspace)
             solved = await workspaces.apply_patch(before, task.reference or "")
