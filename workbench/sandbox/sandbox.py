@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from workbench.sandbox import bubblewrap, cgroup, half_started, metrics, refusal, surroundings
+from workbench.sandbox import bubblewrap, cgroup, half_started, metrics, refusal
 from workbench.sandbox.cgroup import Cgroups
+from workbench.sandbox.isolation import Isolation, faults, look
 from workbench.sandbox.job import Job, Result, SandboxError, SandboxRefused
 from workbench.sandbox.running import Stop, run
 from workbench.sandbox.self_test import self_test
 from workbench.sandbox.settings import SandboxSettings
-from workbench.sandbox.surroundings import Isolation
 from workbench.sandbox.syscalls import filters
 
 log = logging.getLogger("sandbox")
@@ -73,7 +73,7 @@ class Sandbox:
         if machine.missing:
             raise SandboxRefused(refusal.sentence(machine, "There is no sandbox on this machine"))
         isolation = settings.sandbox_isolation
-        if missing := surroundings.faults(isolation, surroundings.look()):
+        if missing := faults(isolation, look()):
             raise SandboxRefused(f"RATCHET_SANDBOX_ISOLATION={isolation}, but {'; '.join(missing)}; {refusal.MORE}")
         half_started.sweep()
         cgroups = cgroup.find(settings.sandbox_cgroup)
