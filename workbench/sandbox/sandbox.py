@@ -101,7 +101,7 @@ class Sandbox:
         """Open a sandbox as `open` does. In a container a refusal is a metric for a minute before it is raised, since
         nobody is there who reads why the process ended."""
         try:
-            return await asyncio.to_thread(cls.opened, settings)
+            return await asyncio.to_thread(cls.open, settings)
         except SandboxRefused as error:
             if settings.sandbox_isolation is not Isolation.BWRAP:
                 metrics.refused.set(1)
