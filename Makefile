@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`. Both install what they need first. `make demo-real` is the demo with a real model,
 # `make check` is for whoever changes the code.
-# PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real`, `demo-tools` and `demo-sandboxed` draw. REFERENCES=1: in `make demo-real` the right answers teach. TORCH_INDEX: a package index with CPU builds of torch, which
+# PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real`, `demo-tools` and `demo-sandboxed` draw. REFERENCES=1: in `make demo-real` the right answers teach. STRUCTURED=1: its answers are held to schemas. TORCH_INDEX: a package index with CPU builds of torch, which
 # saves gigabytes where there is no GPU. PORT_BASE and AMQP_PORT: other ports for a demo (8700 and 5673). WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
 TORCH_INDEX ?=
@@ -18,12 +18,12 @@ demo: ports setup  ## The whole loop on this machine: answer, score, learn, prov
 	$(BIN)/ratchet demo $(PORTS)
 
 demo-real: ports setup  ## The same with a real language model, fetched once (93 MB): some twenty minutes on two cores.
-	$(BIN)/ratchet demo --real$(if $(REFERENCES), --references) --seed $(SEED) $(PORTS)
+	$(BIN)/ratchet demo --real$(if $(REFERENCES), --references)$(if $(STRUCTURED), --structured) --seed $(SEED) $(PORTS)
 
 demo-tools: ports setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
 	$(BIN)/ratchet demo --tools --seed $(SEED) $(PORTS)
 
-demo-cascade: ports setup  ## A small model takes over from a bigger one, by proof: some minutes on two cores.
+demo-cascade: ports setup  ## A small model takes over from a bigger one, by proof: about two minutes on two cores.
 	$(BIN)/ratchet demo --cascade --seed $(SEED) $(PORTS)
 
 demo-sandboxed: ports setup  ## The same agent as a program of the runner, each rollout in a sandbox, paid by hidden tests: ten minutes.

@@ -32,6 +32,9 @@ def demo(
     references: Annotated[
         bool, typer.Option("--references", help="With --real: the references of users' tasks teach, too.")
     ] = False,
+    structured: Annotated[
+        bool, typer.Option("--structured", help="With --real: each answer is held to its JSON Schema.")
+    ] = False,
     sandboxed: Annotated[
         bool,
         typer.Option("--sandboxed", help="With --tools: its agent is a program of the runner, in sandboxes."),
@@ -78,7 +81,8 @@ def demo(
     --real: a language model of 135 million parameters (fetched once, 93 MB) turns mail orders into JSON and dates into
     ISO; a fleet in .ratchet/demo-real, some twenty minutes on two cores. Exit code 1 also if less than 0.75 of its
     answers to held-out tasks are exactly right in the end. Nothing is thrown out in it. It learns from its own answers;
-    with --references from the right answers that come with users' tasks.
+    with --references from the right answers that come with users' tasks. With --structured every answer is held to its
+    JSON Schema; exit code 1 also if one that was not cut is not as its schema has it.
 
     --tools: a model of 0.2 million parameters, made here, has to read files, follow pointers, add and write with tools
     before it answers; recorded token for token, it learns from whole conversations, turn after turn until 0.85 of its
@@ -97,8 +101,8 @@ def demo(
         raise UsageError("give one of --real, --tools and --cascade")
     if sandboxed and not tools:
         raise UsageError("--sandboxed is for --tools")
-    if references and not real:
-        raise UsageError("--references is for --real")
+    if (references or structured) and not real:
+        raise UsageError("--references and --structured are for --real")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     given = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
     changes: dict[str, Any] = given | {"no_turn_after": no_turn_after, "timeout": timeout}
@@ -106,7 +110,7 @@ def demo(
     sizes = replace(usual, **{name: value for name, value in changes.items() if value is not None})
     shown: Demo[Any]
     if real:
-        shown = real_demo.RealDemo(sizes=sizes, seed=seed, references=references)
+        shown = real_demo.RealDemo(sizes=sizes, seed=seed, references=references, structured=structured)
     elif tools:
         shown = tools_demo.ToolsDemo(sizes=sizes, seed=seed, sandboxed=sandboxed)
     elif cascade:

@@ -144,9 +144,9 @@ class Demo(ABC, Generic[Q]):
     def figures(self, measured: Mapping[str, Measured[Q]], turns: Sequence[DemoTurn], adapters: Path) -> Figures:
         """Return what the answers come to, by stage; `adapters` is the folder of the agent's versions."""
 
-    def enough_asked(self, access: FleetAccess, store: RegistryStore) -> tuple[Callable[[], bool], int] | None:
-        """Return what tells whether users have asked enough after the turns, and the most that they ask; None: they
-        ask no more."""
+    def enough_asked(self, access: FleetAccess, store: RegistryStore) -> tuple[Callable[[], bool], int, int] | None:
+        """Return what tells whether users have asked enough after the turns, the most that they ask till then, and how
+        many more after it; None: they ask no more."""
         return None
 
     def first_table(self, before: Measured[Q], log: Path) -> RenderableType | None:

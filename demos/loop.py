@@ -231,4 +231,7 @@ def _has_failed(now: AdapterStatus, before: AdapterStatus) -> bool:
 
 def _training_line(version: str, parent: str, training: DemoTraining) -> str:
     took = "" if training.seconds is None else f" in {training.seconds:.1f} s"
-    return f"{version}: trained from {parent} on {training.groups} groups, {training.samples} samples{took}"
+    data = f"{training.groups} groups, {training.samples} samples"
+    if training.demonstrations:
+        data = f"{training.demonstrations} demonstrations" + (f" and {data}" if training.groups else "")
+    return f"{version}: trained from {parent} on {data}{took}"

@@ -175,10 +175,11 @@ class Performance(Generic[Q]):
         """Have users ask after the turns, where the demo wants it."""
         if (wanted := self._demo.enough_asked(self._access, self._store)) is None:
             return
-        is_enough, most = wanted
+        is_enough, most, further = wanted
         self._narrator.heading("Users go on asking")
         with self._narrator.waiting("users ask", key=0):
             self._users.ask_until(is_enough, most=most, judging=True)
+            self._users.ask_until(lambda: False, most=further, judging=True)
 
     def _reason_to_stop(self) -> str | None:
         enough, latest = self._demo.good_enough, self._demo.sizes.no_turn_after

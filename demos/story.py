@@ -19,7 +19,8 @@ PROVED = ("stable", "superseded")
 
 @dataclass(frozen=True, slots=True)
 class DemoTraining:
-    """The data and the course of a training: useful groups and their samples, seconds of training, last step's loss."""
+    """The data and the course of a training: useful groups and their samples, seconds of training, last step's loss.
+    `demonstrations`: inputs that were taught by one."""
 
     groups: int
     samples: int
@@ -27,6 +28,7 @@ class DemoTraining:
     steps: int | None
     loss: float | None
     mean_score: float | None
+    demonstrations: int = 0
 
     @classmethod
     def of(cls, card: AdapterCard) -> DemoTraining:
@@ -38,6 +40,7 @@ class DemoTraining:
             None if (steps := _number(metrics.get("steps"))) is None else int(steps),
             _number(metrics.get("last_loss")),
             _number(metrics.get("mean_score")),
+            len(card.data.taught),
         )
 
 

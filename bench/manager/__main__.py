@@ -52,7 +52,7 @@ def main() -> None:
             if "budgets" in given.parts:
                 prices = place / "prices.toml"
                 prices.write_text(PRICES)
-                with fleet.one_process(place / "budgets", broker, RATCHET_MANAGER_PRICES=str(prices)) as house:
+                with fleet.one_process(place / "budgets", broker, RATCHET_PRICES=str(prices)) as house:
                     show("budgets", fleet.budgets(house, given.clients, given.each, given.budget))
 
 

@@ -8,6 +8,7 @@ and that still runs are its descendants.
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -24,6 +25,8 @@ SET_CHILD_SUBREAPER = 36
 MOUNTS = Path("/proc/self/mountinfo")
 GONE_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.1
+HELPERS = ("from multiprocessing.forkserver ", "from multiprocessing.resource_tracker ")
+"""Processes of Python's own from which this one forks its fleets, as long as it runs."""
 
 
 def adopt_orphans() -> None:
@@ -39,7 +42,9 @@ def running() -> dict[int, str]:
         with suppress(psutil.NoSuchProcess):
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            found[process.pid] = " ".join(process.cmdline())[:200] or process.name()
+            says = " ".join(process.cmdline())[:200] or process.name()
+            if process.ppid() != os.getpid() or not any(helper in says for helper in HELPERS):
+                found[process.pid] = says
     return found
 
 

@@ -1,30 +1,23 @@
 """Rollouts that ask a person three times each, while runner, orchestrator and broker are killed: then the books.
 
 A person, played here, answers each question once and tries a second time. The program's tool draws a word that the
-model then repeats: a call that was done twice would have two words, and the rollout would not go on. The agent is
-asked through a relay, which counts the answers that it gave whole to one prompt.
+model then repeats: a call that was done twice would have two words, and the rollout would not go on. The agent
+is not killed, and counts the tokens that its engine sampled: as many as are logged, or some were sampled twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import socket
+import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from bench.long_run import EarlyEnd, Pace
 from bench.rollouts.kills import BROKER, REST_S, Plan, Strike, _at_rest, _order, strike
@@ -35,7 +28,7 @@ from ratchet.logs.reader import read
 from schemas.records.approval import LoggedApproval
 from schemas.records.interaction import Interaction
 from tests.acceptance.brokers import MortalBroker
-from tests.acceptance.fleet import ORCHESTRATOR, RUNNER
+from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER
 
 log = logging.getLogger(__name__)
 
@@ -76,75 +69,26 @@ STRIKES = (
 )
 
 
-class Relay:
-    """Passes the runner's requests on to the agent, and counts whole answers by their prompt."""
-
-    def __init__(self) -> None:
-        self.answers: Counter[str] = Counter()
-        self.cut_off = 0
-        self._agent = ""
-        self._http = httpx.AsyncClient(timeout=None, trust_env=False)
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Callable[[int], str]]:
-        """Within it: what tells where the agent that is at a port is to be asked."""
-        app = Starlette(routes=[Route("/{path:path}", self._pass_on, methods=["GET", "POST"])])
-        listening = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-        server.capture_signals = nullcontext  # type: ignore[method-assign]  # they are the process's own
-        serving = asyncio.create_task(server.serve([listening]))
-
-        def address(port: int) -> str:
-            self._agent = f"http://127.0.0.1:{port}"
-            return f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-        try:
-            yield address
-        finally:
-            server.should_exit = True
-            await serving
-            await self._http.aclose()
-
-    async def _pass_on(self, request: Request) -> Response:
-        body = await request.body()
-        headers = {"content-type": request.headers.get("content-type", "application/json")}
-        asked = self._http.build_request(request.method, self._agent + request.url.path, content=body, headers=headers)
-        try:
-            reply = await self._http.send(asked, stream=True)
-        except httpx.HTTPError as error:
-            return PlainTextResponse(str(error), status_code=503)
-        return StreamingResponse(self._parts(reply, body), status_code=reply.status_code)
-
-    async def _parts(self, reply: httpx.Response, body: bytes) -> AsyncIterator[bytes]:
-        whole = False
-        try:
-            async for part in reply.aiter_raw():
-                yield part
-            whole = True
-        finally:
-            await reply.aclose()
-            if reply.request.url.path.endswith("/generate"):
-                self.answers.update([hashlib.sha256(body).hexdigest()] if whole else [])
-                self.cut_off += not whole
-
-
 @dataclass
 class PeoplesBooks:
-    """`asked` and `decided`: lines of the log of approvals; `accepted`: answers that the API took; `refused`: second
-    answers, by status. `calls`: of the model, as logged; `answered_twice`: prompts that the agent answered again, and
-    `cut_off` answers that were not given whole. `most_held_while_waiting`: processes and places of the runner while
-    all open rollouts waited."""
+    """`asked` and `decided`: lines of the log of approvals; `accepted`: answers that the API took, `unheard` those
+    whose reply a kill cut off; `refused`: second answers, by status. `calls` and `tokens`: of the model, as logged;
+    `sampled_twice`: tokens that the engine sampled beyond those, and `given_again` those that the agent gave again to
+    a runner that had lost them. `most_held_while_waiting`: processes and places of the runner while all open rollouts
+    waited."""
 
     rollouts: int = 0
     finished: int = 0
     asked: int = 0
     decided: int = 0
     accepted: int = 0
+    unheard: int = 0
     refused: Counter[int] = field(default_factory=Counter)
     segments: int = 0
     calls: int = 0
-    answered_twice: int = 0
-    cut_off: int = 0
+    tokens: int = 0
+    sampled_twice: int = 0
+    given_again: int = 0
     looks: int = 0
     most_held_while_waiting: int = 0
     seconds: float = 0.0
@@ -156,29 +100,30 @@ async def measure(
 ) -> tuple[PeoplesBooks, Rig]:
     """All of it, once. `folder` is one that every user may pass."""
     end, pace, began, books = end or EarlyEnd(), Pace(plan.tasks), time.monotonic(), PeoplesBooks()
-    relay, samples = Relay(), plan.samples
-    async with (
-        relay.serving() as agents,
-        rollouts(broker, folder, plan.seed, samples=samples, turns=QUESTIONS, program=PROGRAM, agents=agents) as rig,
-    ):
+    async with rollouts(broker, folder, plan.seed, samples=plan.samples, turns=QUESTIONS, program=PROGRAM) as rig:
         person = Person(rig, books, plan.samples)
-        publishing = asyncio.create_task(rig.publish(plan.tasks, end))
+        due = 0
+        publishing = asyncio.create_task(rig.publish(plan.tasks, end, lambda: due))
         answering = asyncio.create_task(person.answer_all())
-        for one in _order(plan, rig):
+        for number, one in enumerate(_order(plan, rig), 2):
             if rig.is_over or end.asked:
                 break
+            due = plan.tasks * number // (len(plan.strikes) + 1)  # each strike finds new tasks
             took_s = await strike(rig, one)
             log.info("%s: %.1f s; %s", one, took_s, pace.says(rig.answered))
+        due = plan.tasks
         await publishing
         await rig.user.wait_for_answers(REST_S)
         answering.cancel()
+        person.note()
         await rig.user.wait_until_at_rest(REST_S)
         rig.complaints += [f"a dead letter: {one}" for one in dead_letters(broker.url, rig.fleet.namespace)]
         await asyncio.to_thread(rig.fleet.wait_until_ready)
         rig.complaints += [f"left beside a runner at rest: {one}" for one in _at_rest(rig)]
-    books.answered_twice = sum(count - 1 for count in relay.answers.values())
-    books.cut_off = relay.cut_off
+        tokens = await _tokens_of_calls(rig)
     _read(rig, plan, books)
+    books.given_again = tokens["kept"]
+    books.sampled_twice = tokens["sampled"] - books.tokens
     books.seconds = round(time.monotonic() - began, 1)
     books.complaints += rig.complaints + rig.supervisor.complaints()
     return books, rig
@@ -192,6 +137,7 @@ class Person:
         self._books = books
         self._samples = samples
         self._answered: set[str] = set()
+        self._unheard: set[str] = set()
 
     def _url(self, name: str) -> str:
         return f"http://127.0.0.1:{self._rig.fleet[name].port}"
@@ -202,19 +148,27 @@ class Person:
                 with suppress(httpx.HTTPError, ValueError, KeyError):
                     found = (await http.get(f"{self._url(ORCHESTRATOR)}/v1/approvals")).json()["items"]
                     await self._look(http, len(found))
-                    for one in found:
+                    for one in found if self._books.looks else ():  # nobody is answered before all were seen to wait
                         await self._answer(http, one["approval_id"])
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def _answer(self, http: httpx.AsyncClient, approval_id: str) -> None:
         url = f"{self._url(ORCHESTRATOR)}/v1/approvals/{approval_id}"
-        first = await http.post(url, json={"decision": "approve", "text": "yes"})
+        try:
+            first = await http.post(url, json={"decision": "approve", "text": "yes"})
+        except httpx.HTTPError:
+            self._unheard.add(approval_id)
+            raise
         if not first.is_success:
             return
-        self._books.accepted += approval_id not in self._answered
         self._answered.add(approval_id)
         second = await http.post(url, json={"decision": "reject", "text": "no"})
         self._books.refused[second.status_code] += 1
+
+    def note(self) -> None:
+        """Write its own part of the books."""
+        self._books.accepted = len(self._answered)
+        self._books.unheard = len(self._unheard - self._answered)
 
     async def _look(self, http: httpx.AsyncClient, questions: int) -> None:
         """Count what the runner holds beyond the open rollouts that don't wait."""
@@ -226,6 +180,17 @@ class Person:
         self._books.most_held_while_waiting = max(held, self._books.most_held_while_waiting)
 
 
+async def _tokens_of_calls(rig: Rig) -> dict[str, int]:
+    """Return the agent's counts, by source."""
+    async with httpx.AsyncClient(timeout=10.0, trust_env=False) as http:
+        told = (await http.get(f"http://127.0.0.1:{rig.fleet[AGENT].port}/metrics")).text
+    found = (
+        re.search(rf'ratchet_agent_call_tokens_total{{source="{one}"}} (\S+)', told) for one in ("sampled", "kept")
+    )
+    sampled, kept = (int(float(one[1])) if one else 0 for one in found)
+    return {"sampled": sampled, "kept": kept}
+
+
 def _read(rig: Rig, plan: Plan, books: PeoplesBooks) -> None:
     """The logs: each rollout once, in one segment, with three questions asked once and answered once."""
     lines = [Interaction.decode(line.data) for line in read(rig.fleet.logs, INTERACTIONS)]
@@ -234,6 +199,7 @@ def _read(rig: Rig, plan: Plan, books: PeoplesBooks) -> None:
     books.finished = sum(line.sample_status == "finished" for line in lines)
     books.segments = sum(len(line.segments or ()) for line in lines)
     books.calls = sum(line.usage.calls for line in lines if line.usage)
+    books.tokens = sum(line.usage.sampled_tokens for line in lines if line.usage)
     for state in ("asked", "decided"):
         of_state = [line for line in approvals if line.state == state]
         counts = Counter((line.task_id, line.sample) for line in of_state)

@@ -26,7 +26,7 @@ from bench.faults.supervisor import Supervisor
 from bench.long_run import EarlyEnd
 from demos.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.brokers import MortalBroker
-from tests.acceptance.fleet import AGENT, RUNNER, Fleet
+from tests.acceptance.fleet import RUNNER, Fleet
 from tests.acceptance.user import User
 from tests.workbench.workspaces.conftest import Server, git
 
@@ -88,10 +88,11 @@ class Rig:
         """All is asked, and answered."""
         return self.published and not self.user.ledger.unanswered
 
-    async def publish(self, count: int, end: EarlyEnd) -> None:
-        """So many tasks, or what there is of them when the end comes early."""
+    async def publish(self, count: int, end: EarlyEnd, due: Callable[[], int] | None = None) -> None:
+        """So many tasks, or what there is of them when the end comes early. `due`: so many by now, where some are to be
+        left for later."""
         try:
-            await self.user.publish_as_answered(count, end)
+            await self.user.publish_as_answered(count, end, due or (lambda: count))
         finally:
             self.published = True
 
@@ -118,11 +119,11 @@ class Asking(User):
             body | {"input": "go", "reference": "right", "workspace": self._workspaces[number % len(self._workspaces)]}
         ).encode()
 
-    async def publish_as_answered(self, count: int, end: EarlyEnd) -> None:
+    async def publish_as_answered(self, count: int, end: EarlyEnd, due: Callable[[], int]) -> None:
         """So many, of which some are open at any time, so that there is work at every step until the last is asked."""
         async with asyncio.TaskGroup() as group:
             for number in range(count):
-                while self.open >= OPEN and not end.asked:  # noqa: ASYNC110
+                while (self.open >= OPEN or (number >= due() and self.open > 0)) and not end.asked:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_EVERY_S)
                 if end.asked:
                     break
@@ -152,17 +153,11 @@ async def rollouts(
     hurried: float = 0.0,
     turns: int = TURNS,
     program: str = PROGRAM,
-    agents: Callable[[int], str] | None = None,
 ) -> AsyncIterator[Rig]:
-    """Ready; at the end everything is stopped in good order. `folder` is one that every user may pass.
-
-    `agents`: where the runner finds the agent that is at this port; there, if not given.
-    """
+    """Ready; at the end everything is stopped in good order. `folder` is one that every user may pass."""
     server = Server(folder / "served")
     try:
         fleet, mark = _fleet(broker, folder, server, turns, program)
-        if agents is not None:
-            fleet[RUNNER].environment["RATCHET_RUNNER_AGENTS"] = f"small={agents(fleet[AGENT].port)}"
         namespace = fleet.namespace
         user = Asking(broker.url, namespace, _workspaces(folder, server), samples=samples, hurried=hurried)
         rig = Rig(broker, fleet, user, Supervisor(fleet), random.Random(seed), mark, folder / "temporary")

@@ -1,7 +1,8 @@
 """Samples answers under 200 schemas, checks each with another library, and compares tokens a second.
 
 `python -m bench.structured --model FOLDER [--schemas 200 --samples 50 --at-once 64]`. An answer that was cut at its
-limit is counted apart. Free and held rounds take turns in one process, with equally many samples at once.
+limit is counted apart. Free and held rounds take turns in one process, with equally many samples of as many tokens:
+those of the free engine know no end.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import jsonschema_rs
 
 from bench.machine import machine
-from ratchet.models.loading import load_language_model
+from ratchet.models.loading import LanguageModel, load_language_model
 from schemas.messages.task import AnswerFormat
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
@@ -54,12 +55,13 @@ def _field(chance: random.Random, depth: int) -> dict[str, Any]:
 
 
 def count_invalid(engine: TransformersEngine, chance: random.Random, schemas: int, samples: int) -> dict[str, int]:
+    """Return how many answers ended by themselves, were cut, and were invalid. All schemas are asked at once."""
+    asked = [make_schema(chance) for _ in range(schemas)]
+    forms = [AnswerFormat(type="json_schema", json_schema=schema) for schema in asked]
+    sampling = Sampling(n=samples, max_tokens=TOKENS)
+    requests = [GenerationRequest(f"sort: {number}", sampling, format=form) for number, form in enumerate(forms)]
     counts = {"ended": 0, "cut": 0, "invalid": 0}
-    for number in range(schemas):
-        schema = make_schema(chance)
-        form = AnswerFormat(type="json_schema", json_schema=schema)
-        asked = GenerationRequest(f"sort: {number}", Sampling(n=samples, max_tokens=TOKENS), format=form)
-        (answer,) = engine.generate([asked])
+    for schema, answer in zip(asked, engine.generate(requests), strict=True):
         assert isinstance(answer, Generation), answer
         validator = jsonschema_rs.validator_for(schema)
         for sample in answer.samples:
@@ -73,6 +75,12 @@ def _is_valid(validator: Any, text: str) -> bool:
         return bool(validator.is_valid(json.loads(text)))
     except ValueError:
         return False
+
+
+def without_end(model: LanguageModel) -> LanguageModel:
+    """Return the model, whose answers end at their limit alone from now on."""
+    model.model.generation_config.eos_token_id, model.tokenizer.eos_token = -1, None
+    return model
 
 
 def tokens_per_second(engine: TransformersEngine, form: AnswerFormat | None, at_once: int) -> float:
@@ -91,16 +99,18 @@ def main() -> None:
     arguments.add_argument("--samples", type=int, default=SAMPLES, help="answers under each schema")
     arguments.add_argument("--at-once", type=int, default=AT_ONCE, help="samples of a round whose rate is measured")
     given = arguments.parse_args()
-    engine = TransformersEngine(partial(load_language_model, str(given.model), device="cpu"), seed=1)
+    load = partial(load_language_model, str(given.model), device="cpu")
+    engine, endless = TransformersEngine(load, seed=1), TransformersEngine(lambda: without_end(load()), seed=1)
     engine.start()
+    endless.start()
     print(machine())
     print(count_invalid(engine, random.Random(1), given.schemas, given.samples))
     letters = {"type": "array", "items": {"type": "string", "maxLength": 8}, "minItems": 40}
     form = AnswerFormat(type="json_schema", json_schema=letters)
-    both = (None, form)
+    both = ((endless, None), (engine, form))
     for one in both:
-        tokens_per_second(engine, one, given.at_once)
-    rates = [[tokens_per_second(engine, one, given.at_once) for one in both] for _ in range(ROUNDS)]
+        tokens_per_second(*one, given.at_once)
+    rates = [[tokens_per_second(*one, given.at_once) for one in both] for _ in range(ROUNDS)]
     free, held = (median(column) for column in zip(*rates, strict=True))
     print(f"tokens a second: free {free:,.0f}, held {held:,.0f}; held / free {held / free:.2f}")
 

@@ -32,23 +32,33 @@ from ratchet.logs.cascaded import big_task_of
 from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
+from ratchet.service.prices import MICRO, Prices
 from schemas.messages.base import DecodeError
 from schemas.records.interaction import Interaction
 from services.cli.fleet.folder import FleetAccess
-from services.cli.fleet.options import BIG_AGENT, JUDGE_MODEL, FleetOptions
+from services.cli.fleet.options import BIG_AGENT, JUDGE_MODEL, SMALL_MAX_TOKENS, FleetOptions
 from services.cli.fleet.own_fleet import FleetPlace
 from services.cli.terminal import table
 
 SIZES = Sizes(tasks=64, samples=8, turns=1, groups=96, no_turn_after=180.0, timeout=180.0)
 AGENT = "small"
-PRICES = {AGENT: (0.1, 0.4), BIG_AGENT: (2.5, 10.0)}
-"""The prices of a million prompt tokens and a million sampled ones: those of a small and a big model of 2026."""
+PRICES_FILE = "prices.toml"
+PRICES_TOML = f"""currency = "USD"
+[agents]
+{AGENT} = {{ prompt = 0.1, sampled = 0.4, samples = 8, max_tokens = {SMALL_MAX_TOKENS} }}
+{BIG_AGENT} = {{ prompt = 2.5, sampled = 10, samples = 1, max_tokens = {SMALL_MAX_TOKENS} }}
+"""
+"""The prices of a million tokens: those of a small and a big model of 2026."""
+PRICES = Prices.parse(PRICES_TOML).agents
 MARGIN = 0.02
 ENOUGH = 0.8
 """The share of the small model at which users stop asking."""
 MOST = 3_000
 WINDOW = 150
-"""Tasks of one point of the picture."""
+"""Tasks of one point of the picture, and those that users ask once the share is enough."""
+AUDIT = 0.5
+"""The share of the tasks that both models may answer: five times the usual one. A proof takes fewer tasks, and costs
+more meanwhile."""
 PICTURE = "cascade.svg"
 
 
@@ -62,15 +72,18 @@ class CascadeDemo(SortDemo):
         return replace(options, big=JUDGE_MODEL)
 
     def settings(self, place: FleetPlace) -> dict[str, str]:
-        prices = ",".join(f"{agent}={prompt}/{sampled}" for agent, (prompt, sampled) in PRICES.items())
-        return {**super().settings(place), "RATCHET_CASCADE_PRICES": prices}
+        prices = str(place.root / PRICES_FILE)
+        return {**super().settings(place), "RATCHET_PRICES": prices, "RATCHET_CASCADE_AUDIT": f"{AUDIT}"}
 
-    def enough_asked(self, access: FleetAccess, store: RegistryStore) -> tuple[Callable[[], bool], int] | None:
+    def files(self) -> Mapping[str, str]:
+        return {PRICES_FILE: PRICES_TOML}
+
+    def enough_asked(self, access: FleetAccess, store: RegistryStore) -> tuple[Callable[[], bool], int, int]:
         def is_enough() -> bool:
             standing = store.read().agent(AGENT).cascade
             return standing is not None and SHARES[standing.state.step] >= ENOUGH
 
-        return is_enough, MOST
+        return is_enough, MOST, WINDOW
 
     def figures(  # type: ignore[override]  # the same tasks, other figures
         self, measured: Mapping[str, Measured[SortTask]], turns: Sequence[DemoTurn], adapters: Path
@@ -144,16 +157,15 @@ def _one_served(group: Sequence[Interaction], big_costs: Mapping[str, float]) ->
 
 
 def cost_of(lines: Sequence[Interaction]) -> float:
-    prompt, sampled = PRICES[lines[0].agent_id]
-    usage = usage_of(lines)
-    return (usage.prompt_tokens * prompt + usage.sampled_tokens * sampled) / 1e6
+    return float(PRICES[lines[0].agent_id].of(usage_of(lines)) / MICRO)
 
 
 def windows(served: Sequence[Served], size: int = WINDOW) -> Iterator[Window]:
-    """Yield the tasks in parts of about `size`; what is left at the end belongs to the last one."""
+    """Yield the tasks in parts of `size`, counted from the end; what is left belongs to the first one."""
     parts = max(1, len(served) // size)
+    rest = len(served) - parts * size
     for number in range(parts if served else 0):
-        part = served[number * size : (number + 1) * size if number + 1 < parts else None]
+        part = served[rest + number * size if number else 0 : rest + (number + 1) * size]
         yield Window(
             len(part),
             fmean(one.by_small for one in part),
@@ -192,10 +204,15 @@ class CascadeFigures:
             cells = (f"{one.share:.0%}", f"{one.right:.3f}", f"{1000 * one.cost:.4f}")
             shown.add_row(f"{begin + 1:,} to {begin + one.tasks:,}", *cells)
             begin += one.tasks
+        rights = [one.right for one in self.windows] or [0.0]
         note = (
+            f"At first {rights[0]:.3f} of what users got was right, and no less than {min(rights):.3f} in any part; a "
+            f"loss of {MARGIN} is not accepted. "
             f"Means over {self.gain.before.tasks} held-out tasks, of single answers, by a verifier that nobody in the "
             "fleet has. Users get the small model's best of 8, or the big model's answer; right by the same verifier. "
-            f"Prices of a million prompt and sampled tokens: {PRICES[AGENT]} and {PRICES[BIG_AGENT]}."
+            "Prices of a million prompt and sampled tokens: "
+            + " and ".join(f"{one.prompt}/{one.sampled}" for one in PRICES.values())
+            + "."
         )
         title = heading("What users got, from the first task on")
         return (

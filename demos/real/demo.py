@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import jsonschema_rs
 from rich.console import RenderableType
 
 from demos.books import Measured
@@ -27,6 +29,7 @@ from ratchet.files.atomic_file import replace_file
 from ratchet.logs.rows import AnswerRow
 from ratchet.models.fetch import fetch
 from ratchet.models.known import KNOWN
+from schemas.messages.task import AnswerFormat
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.own_fleet import FleetPlace
 
@@ -79,6 +82,8 @@ class RealDemo(Demo[RealTask]):
     next_command = "ratchet submit --file tasks.jsonl"
 
     references: bool = False
+    structured: bool = False
+    """Each answer is held to the schema that it is scored by."""
     answers: int = GROUP
 
     @property
@@ -119,7 +124,7 @@ class RealDemo(Demo[RealTask]):
             "criteria": question.criteria,
             "max_tokens": MAX_TOKENS[question.family],
             "task_type": question.family,
-        }
+        } | ({"format": format_of(question)} if self.structured else {})
 
     def is_right(self, question: RealTask, row: AnswerRow) -> bool:
         """Tell; an answer that was cut, or is none, is wrong."""
@@ -132,7 +137,8 @@ class RealDemo(Demo[RealTask]):
         before, after = measured["before"], measured["after"]
         asked = list(before.tasks.values())
         chosen = chain(*([one for one in asked if one.family == family][:EXAMPLES_SHOWN] for family in FAMILIES))
-        return Figures(self.seed, self.gains(before, after), self.examples(chosen, before, after))
+        gains, examples = self.gains(before, after), self.examples(chosen, before, after)
+        return Figures(self.seed, gains, examples, valid_share(before, after) if self.structured else None)
 
     def gains(self, before: Measured[RealTask], after: Measured[RealTask]) -> dict[str, Gain]:
         """Return the gain of each family, and of all together."""
@@ -160,22 +166,44 @@ class RealDemo(Demo[RealTask]):
         return (f"\nBefore and after, with a picture: {place.root / RESULT}",)
 
 
+def format_of(question: RealTask) -> AnswerFormat:
+    return AnswerFormat(type="json_schema", json_schema=json.loads(question.criteria))
+
+
+def valid_share(*parts: Measured[RealTask]) -> float:
+    """Return the share of valid answers among those that were not cut."""
+    answers = [(one, row) for part in parts for one, row in part.samples() if row.finish_reason != "length"]
+    return fmean(_is_valid(row.response or "", one.criteria) for one, row in answers) if answers else 1.0
+
+
+def _is_valid(answer: str, schema: str) -> bool:
+    try:
+        return jsonschema_rs.is_valid(json.loads(schema), json.loads(answer))
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """`gains`: by family, and of all."""
+    """`gains`: by family, and of all. `valid`: where answers are held to schemas, the share that is an object as its
+    schema has it, of those that were not cut."""
 
     seed: int
     gains: Mapping[str, Gain]
     examples: tuple[Example[RealTask], ...]
+    valid: float | None = None
 
     def faults(self) -> Iterator[str]:
-        return gain_faults(self.gains[ALL], PROMISED, "answers are exactly right")
+        yield from gain_faults(self.gains[ALL], PROMISED, "answers are exactly right")
+        if self.valid is not None and self.valid < 1.0:
+            yield f"{self.valid:.3f} of the answers that were not cut are as their schema has them, not all"
 
     def as_dict(self) -> Mapping[str, Any]:
         return {
             "seed": self.seed,
             "model": TITLE,
             "temperature": TEMPERATURE,
+            "valid": self.valid,
             "held_out": {name: found.as_dict() for name, found in self.gains.items()},
             "examples": [
                 {
@@ -197,6 +225,8 @@ class Figures:
             f"finds exactly right. {self.gains[ALL].before.tasks} tasks whose sentences and values no training saw, "
             "the same prompts before and after; means paired by task, normal approximation."
         )
+        if self.valid is not None:
+            note += f" {self.valid:.3f} of the answers that were not cut are as their schema has them."
         return (
             heading("Held-out tasks exactly right, before and after (95 % confidence interval)"),
             gains_table(primary, {NAMES[name]: found for name, found in self.gains.items()}, note),

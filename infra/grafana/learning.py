@@ -203,7 +203,7 @@ def _cascade(dashboard: Dashboard) -> None:
         ),
         lines(
             "Cost",
-            "Since the cascade began, at RATCHET_CASCADE_PRICES; big_alone is what the big model would have cost.",
+            "Since the cascade began, at RATCHET_PRICES; big_alone is what the big model would have cost.",
             Query('ratchet_cascade_cost{agent=~"$agent"}', "{{agent}} {{model}}"),
             span=QUARTER,
         ),

@@ -1,6 +1,6 @@
 """A link over AMQP: publishes with confirms, receives on a queue of its own, and connects again by itself.
 
-The queue ends with its connection. At the next one the owner is told (`lost`), who submits again what is not answered.
+The queue ends with its connection. At the next one the client submits again what is not answered.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
 
 import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractExchange, AbstractIncomingMessage
@@ -25,14 +24,13 @@ from aiormq.exceptions import (
 from ratchet.bus.amqp.short_connection import broker_unreachable
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, TASKS, TRAINING
-from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S
+from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
 from ratchet.service.errors import FleetError, RatchetError
 from ratchet.service.settings import amqp_parameters
-from schemas.messages.base import DecodeError, Message
+from schemas.messages.base import DecodeError
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
-from schemas.messages.train_request import TrainRequest
 
 CONNECT_S = 10.0
 CONFIRM_S = 30.0
@@ -42,51 +40,29 @@ LOST = (AMQPError, ChannelInvalidStateError, OSError, TimeoutError)
 
 
 class AmqpLink:
-    """Connects at once, on the running loop. `replies`: whether tasks ask for their Result."""
+    """Connects at once, on the running loop."""
 
-    def __init__(
-        self,
-        url: str,
-        namespace: str,
-        on_result: Callable[[Result], None],
-        on_fault: Callable[[RatchetError], None],
-        on_lost: Callable[[], None],
-        *,
-        replies: bool,
-    ) -> None:
-        self._url = url
+    def __init__(self, url: str, namespace: str, fleet: AsyncFleet) -> None:
+        self._url, self._namespace, self._fleet = url, namespace, fleet
         self._parameters = amqp_parameters(url)
-        self._namespace = namespace
-        self._on_result, self._on_fault, self._on_lost = on_result, on_fault, on_lost
-        self._replies = replies
         self._reply_to: str | None = None
         self._exchange: AbstractExchange | None = None
-        self._fault: RatchetError | None = None
         self._ready, self._broken = asyncio.Event(), asyncio.Event()
         self._connecting = asyncio.create_task(self._stay_connected())
 
-    async def submit(self, task: Task) -> None:
-        """Return once the broker has it."""
-        await self._publish(TASKS, task, derived_id(task.task_id, "task"))
-
-    async def give(self, feedback: Feedback) -> None:
-        """Return once the broker has it."""
-        await self._publish(FEEDBACK, feedback, derived_id(feedback.feedback_id or "", "feedback"))
-
-    async def train(self, request: TrainRequest) -> None:
-        """Return once the broker has it."""
-        await self._publish(TRAINING, request, derived_id(request.request_id, "train"))
-
-    async def close(self) -> None:
-        self._connecting.cancel()
-        await asyncio.gather(self._connecting, return_exceptions=True)
-
-    async def _publish(self, queue: str, message: Message, message_id: str) -> None:
-        """Go through the fleet's exchange, the only one that a user of the fleet needs to be allowed to write to."""
+    async def send(self, message: Sent) -> None:
+        """Return once the broker has it. It goes through the fleet's exchange, the only one that a user of the fleet
+        needs to be allowed to write to."""
+        if isinstance(message, Task):
+            queue, message_id = TASKS, derived_id(message.task_id, "task")
+        elif isinstance(message, Feedback):
+            queue, message_id = FEEDBACK, derived_id(message.feedback_id or "", "feedback")
+        else:
+            queue, message_id = TRAINING, derived_id(message.request_id, "train")
         while True:
             await self._ready.wait()
-            if self._fault or self._exchange is None:
-                raise self._fault or FleetError("the client is closed")
+            if self._fleet.fault or self._exchange is None:
+                raise self._fleet.fault or FleetError("the client is closed")
             exchange, broken = self._exchange, self._broken
             sent = aio_pika.Message(
                 message.encode(),
@@ -101,17 +77,21 @@ class AmqpLink:
                 await exchange.publish(sent, self._namespace + queue, mandatory=False, timeout=CONFIRM_S)
                 return
             except DeliveryError:  # the queue is full
-                await asyncio.sleep(PAUSE_S)
+                pass
             except LOST as error:
                 self._end_if_refused(error)
                 broken.set()
-                await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
+
+    async def close(self) -> None:
+        self._connecting.cancel()
+        await asyncio.gather(self._connecting, return_exceptions=True)
 
     async def _stay_connected(self) -> None:
         """Connect, again and again, until there is a fault. Closes what it opened when it is cancelled."""
         loop = asyncio.get_running_loop()
         lost_at: float | None = None
-        while not self._fault:
+        while not self._fleet.fault:
             self._broken = broken = asyncio.Event()
             connection: AbstractConnection | None = None
             try:
@@ -120,14 +100,16 @@ class AmqpLink:
                     self._exchange = await self._prepare(connection, broken)
                 self._ready.set()
                 if lost_at is not None:
-                    self._on_lost()
+                    self._fleet.send_open_again()
                 await broken.wait()
                 self._ready.clear()
                 lost_at = loop.time()
             except LOST as error:
                 self._end_if_refused(error)
                 if lost_at is None or loop.time() - lost_at > PATIENCE_S:
-                    self._end(_unreachable(self._url, error))
+                    refused = isinstance(error, AuthenticationError | ProbableAuthenticationError)
+                    hangs = isinstance(error, TimeoutError)
+                    self._end(broker_unreachable(self._url, hangs=hangs, refused=refused))
                 await asyncio.sleep(PAUSE_S)
             finally:
                 if connection is not None:
@@ -152,7 +134,7 @@ class AmqpLink:
         channel = await connection.channel()
         channel.close_callbacks.add(lambda *_: broken.set())
         (await channel.get_underlay_channel()).on_consumer_cancel_callbacks.add(lambda _: broken.set())
-        if self._replies:
+        if self._fleet.replies:
             queue = await channel.declare_queue(f"{self._namespace}reply.{uuid.uuid4().hex}", exclusive=True)
             await queue.consume(self._receive)
             self._reply_to = queue.name
@@ -160,25 +142,18 @@ class AmqpLink:
 
     async def _receive(self, message: AbstractIncomingMessage) -> None:
         try:
-            self._on_result(Result.decode(message.body))
+            self._fleet.receive(Result.decode(message.body))
         except DecodeError as error:
             self._end(FleetError(f"the fleet answered with something that is no result: {error}"))
         await message.ack()
 
     def _end_if_refused(self, error: BaseException) -> None:
+        exchange = self._namespace + EXCHANGE
         if isinstance(error, ChannelNotFoundEntity):
-            exchange = self._namespace + EXCHANGE
-            sentence = f"the broker has no exchange {exchange!r}: the fleet was never up here. Type: ratchet up"
-            self._end(FleetError(sentence))
+            self._end(FleetError(f"the broker has no exchange {exchange!r}: the fleet was never up here: ratchet up"))
         elif isinstance(error, ChannelAccessRefused):
             self._end(FleetError(f"the broker does not let this user ask tasks: {error}"))
 
     def _end(self, fault: RatchetError) -> None:
-        self._fault = self._fault or fault
-        self._on_fault(self._fault)
+        self._fleet.fail(fault)
         self._broken.set()
-
-
-def _unreachable(url: str, error: BaseException) -> RatchetError:
-    refused = isinstance(error, AuthenticationError | ProbableAuthenticationError)
-    return broker_unreachable(url, hangs=isinstance(error, TimeoutError), refused=refused)

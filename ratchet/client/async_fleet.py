@@ -8,30 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pydantic import ValidationError
 
 from ratchet.service.errors import FleetError, RatchetError, TimedOut
-from schemas.messages.base import explain
+from schemas.messages.base import Message, explain
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.train_request import TrainRequest
 
 CONFIRM_WINDOW = 256
-PATIENCE_S = 60.0
-"""Seconds that a fleet that was lost is waited for. One that is not there at first is not waited for."""
-PAUSE_S = 0.5
-"""Between two tries to reach it."""
+PATIENCE_S, PAUSE_S = 60.0, 0.5
+"""Seconds that a lost fleet is waited for, and between two tries. One that was never there is not waited for."""
 MOST_OPEN, MOST_OPEN_OVER_HTTP = 4096, 64
 CLOSE_S = 5.0
 
 Asked = Task | str | Mapping[str, Any]
 """A task, what it asks, or the fields of one; a `task_id` is made up where there is none."""
+Sent = Task | Feedback | TrainRequest
+M = TypeVar("M", bound=Message)
 
 
 class Progress(NamedTuple):
@@ -75,23 +75,24 @@ class AsyncFleet:
     ) -> None:
         over_http = url.startswith(("http://", "https://"))
         self.progress = Progress()
+        self.replies = replies
+        self.fault: RatchetError | None = None
+        """The error that ended the connection for good."""
         self._most_open = most_open or (MOST_OPEN_OVER_HTTP if over_http else MOST_OPEN)
         self._stall_s = stall_s
-        self._replies = replies
         self._open: dict[str, Task] = {}
         self._arrived: list[Result] = []
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
-        self._fault: RatchetError | None = None
+        self._link: Any
         if over_http:
             from ratchet.client.http_link import HttpLink
 
-            self._link: Any = HttpLink(url, token, self._on_result, self._on_fault, replies=replies)
+            self._link = HttpLink(url, token, self)
         else:
             from ratchet.client.amqp_link import AmqpLink
 
-            calls = (self._on_result, self._on_fault, self._send_open_again)
-            self._link = AmqpLink(url, namespace, *calls, replies=replies)
+            self._link = AmqpLink(url, namespace, self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,23 +159,19 @@ class AsyncFleet:
 
         `fields` are those of a Feedback: `sample`, `correction`, `reason`, `feedback_id`.
         """
-        try:
-            feedback = Feedback(
-                **{"task_id": task_id, "score": score, "feedback_id": f"feedback-{uuid.uuid4().hex}", **fields}
-            )
-        except ValidationError as error:
-            raise FleetError(explain(Feedback.TYPE, error)) from None
-        await self._in_time(self._link.give(feedback))
+        given = {"task_id": task_id, "score": score, "feedback_id": f"feedback-{uuid.uuid4().hex}", **fields}
+        feedback = _valid(Feedback, given)
+        await self._send_one(feedback)
         return str(feedback.feedback_id)
 
     async def train(self, request: TrainRequest) -> None:
         """Ask for a training; it returns once the fleet has the request."""
-        await self._in_time(self._link.train(request))
+        await self._send_one(request)
 
-    async def _in_time(self, sending: Coroutine[Any, Any, None]) -> None:
+    async def _send_one(self, message: Sent) -> None:
         try:
             async with asyncio.timeout(self._stall_s):
-                await sending
+                await self._link.send(message)
         except TimeoutError:
             raise TimedOut(f"the fleet did not take it within {self._stall_s:g} s: see `ratchet status`") from None
 
@@ -186,40 +183,41 @@ class AsyncFleet:
             async with asyncio.timeout(CLOSE_S):
                 await self._link.close()
 
-    def _send(self, tasks: Iterable[Asked]) -> None:
-        for task in map(as_task, tasks):
-            if task.task_id not in self._open:
-                self.progress = self.progress._replace(submitted=self.progress.submitted + 1)
-                if self._replies:
-                    self._open[task.task_id] = task
-                self._start_sending(task)
-
-    def _start_sending(self, task: Task) -> None:
-        sending = asyncio.create_task(self._link.submit(task), name=task.task_id)
-        self._sending[task.task_id] = sending
-        sending.add_done_callback(self._on_sent)
-
-    def _on_sent(self, sending: asyncio.Task[None]) -> None:
-        self._sending.pop(sending.get_name(), None)
-        self._changed.set()
-        if not sending.cancelled() and (error := sending.exception()):
-            self._on_fault(error if isinstance(error, RatchetError) else FleetError(f"a task can't be sent: {error!r}"))
-
-    def _send_open_again(self) -> None:
-        for task in tuple(self._open.values()):
-            if task.task_id not in self._sending:
-                self._start_sending(task)
-
-    def _on_result(self, result: Result) -> None:
+    def receive(self, result: Result) -> None:
+        """Take a Result that the link has. A task that is not open has its own already."""
         if self._open.pop(result.task_id, None) is not None:
             ok, (submitted, answered, failed) = result.status == "ok", self.progress
             self.progress = Progress(submitted, answered + ok, failed + (not ok))
             self._arrived.append(result)
             self._changed.set()
 
-    def _on_fault(self, fault: RatchetError) -> None:
-        self._fault = self._fault or fault
+    def fail(self, fault: RatchetError) -> None:
+        self.fault = self.fault or fault
         self._changed.set()
+
+    def send_open_again(self) -> None:
+        """Submit what is not answered, over another connection."""
+        for task in tuple(self._open.values()):
+            if task.task_id not in self._sending:
+                self._start_sending(task)
+
+    def _send(self, tasks: Iterable[Asked]) -> None:
+        for task in map(as_task, tasks):
+            if task.task_id not in self._open:
+                self.progress = self.progress._replace(submitted=self.progress.submitted + 1)
+                if self.replies:
+                    self._open[task.task_id] = task
+                self._start_sending(task)
+
+    def _start_sending(self, task: Task) -> None:
+        self._sending[task.task_id] = sending = asyncio.create_task(self._link.send(task), name=task.task_id)
+        sending.add_done_callback(self._on_sent)
+
+    def _on_sent(self, sending: asyncio.Task[None]) -> None:
+        self._sending.pop(sending.get_name(), None)
+        self._changed.set()
+        if not sending.cancelled() and (error := sending.exception()):
+            self.fail(error if isinstance(error, RatchetError) else FleetError(f"a task can't be sent: {error!r}"))
 
     def _take(self) -> list[Result]:
         came, self._arrived = self._arrived, []
@@ -232,15 +230,13 @@ class AsyncFleet:
     async def _is_changed_within(self, seconds: float | None) -> bool:
         """Raises what ended the connection."""
         self._changed.clear()
-        if self._fault is None:
-            try:
+        if self.fault is None:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._changed.wait()
-            except TimeoutError:
-                return False
-        if self._fault is not None:
-            raise self._fault
-        return True
+        if self.fault is not None:
+            raise self.fault
+        return self._changed.is_set()
 
 
 def as_task(asked: Asked, **fields: Any) -> Task:
@@ -248,7 +244,11 @@ def as_task(asked: Asked, **fields: Any) -> Task:
     if isinstance(asked, Task) and not fields:
         return asked
     given = asked.model_dump() if isinstance(asked, Task) else {"input": asked} if isinstance(asked, str) else asked
+    return _valid(Task, {"task_id": f"task-{uuid.uuid4().hex}", **given, **fields})
+
+
+def _valid(kind: type[M], fields: Mapping[str, Any]) -> M:
     try:
-        return Task(**{"task_id": f"task-{uuid.uuid4().hex}", **given, **fields})
+        return kind(**fields)
     except ValidationError as error:
-        raise FleetError(explain(Task.TYPE, error)) from None
+        raise FleetError(explain(kind.TYPE, error)) from None

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import httpx
 
-from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S
+from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
 from ratchet.service.errors import BusError, FleetError, RatchetError
 from schemas.messages.base import DecodeError
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
-from schemas.messages.train_request import TrainRequest
 
-WAIT_S = 30
-TIMEOUT_S = 60.0
-"""Longer than the wait."""
+WAIT_S, TIMEOUT_S = 30, 60.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Never reached through the proxy that the environment may name."""
 BUSY = frozenset((408, 429))
@@ -26,20 +23,10 @@ BUSY = frozenset((408, 429))
 
 
 class HttpLink:
-    """`token`: of the API, where it asks for one. `replies`: whether Results are waited for."""
+    """`token`: of the API, where it asks for one."""
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None,
-        on_result: Callable[[Result], None],
-        on_fault: Callable[[RatchetError], None],
-        *,
-        replies: bool,
-    ) -> None:
-        self._url = url
-        self._on_result, self._on_fault = on_result, on_fault
-        self._replies = replies
+    def __init__(self, url: str, token: str | None, fleet: AsyncFleet) -> None:
+        self._url, self._fleet = url, fleet
         self._reached = False
         self._waiting: set[asyncio.Task[None]] = set()
         self._client = httpx.AsyncClient(
@@ -50,23 +37,18 @@ class HttpLink:
             trust_env=httpx.URL(url).host not in LOOPBACK,
         )
 
-    async def submit(self, task: Task) -> None:
+    async def send(self, message: Sent) -> None:
         """Return once the fleet has it."""
-        if (result := await self._ask(task, 0)) is not None:
-            self._on_result(result)
-        elif self._replies:
-            waiting = asyncio.create_task(self._wait(task))
+        if isinstance(message, Feedback):
+            answer = await self._post("/v1/feedback", message.encode())
+            if answer.is_error:
+                raise FleetError(f"the fleet refused feedback on {message.task_id}: {_detail(answer)}")
+        elif not isinstance(message, Task):
+            raise FleetError("trainings are asked for over AMQP, or of the trainer's own API (POST /v1/trainings)")
+        elif not await self._is_answered(message, 0) and self._fleet.replies:
+            waiting = asyncio.create_task(self._wait(message))
             self._waiting.add(waiting)
             waiting.add_done_callback(self._waiting.discard)
-
-    async def give(self, feedback: Feedback) -> None:
-        """Return once the fleet has it."""
-        answer = await self._post("/v1/feedback", feedback.encode())
-        if answer.is_error:
-            raise FleetError(f"the fleet refused feedback on {feedback.task_id}: {_detail(answer)}")
-
-    async def train(self, request: TrainRequest) -> None:
-        raise FleetError("trainings are asked for over AMQP, or of the trainer's own API (POST /v1/trainings)")
 
     async def close(self) -> None:
         for waiting in self._waiting:
@@ -75,21 +57,22 @@ class HttpLink:
 
     async def _wait(self, task: Task) -> None:
         try:
-            while (result := await self._ask(task, WAIT_S)) is None:
+            while not await self._is_answered(task, WAIT_S):
                 pass
-            self._on_result(result)
         except RatchetError as fault:
-            self._on_fault(fault)
+            self._fleet.fail(fault)
 
-    async def _ask(self, task: Task, wait_s: int) -> Result | None:
-        """Return its Result, if it has one by then. A task that is refused has one that says why."""
+    async def _is_answered(self, task: Task, wait_s: int) -> bool:
+        """Tell whether its Result came within the wait. A task that is refused has one that says why."""
         answer = await self._post("/v1/tasks", task.encode(), wait_s=wait_s)
-        if answer.is_error:
-            return Result(task_id=task.task_id, status="failed", reason=_detail(answer))
         try:
-            return Result.decode(answer.content) if answer.status_code == httpx.codes.OK else None
+            if answer.is_error:
+                self._fleet.receive(Result(task_id=task.task_id, status="failed", reason=_detail(answer)))
+            elif answer.status_code == httpx.codes.OK:
+                self._fleet.receive(Result.decode(answer.content))
         except DecodeError as error:
             raise FleetError(f"{self._url} answered with something that is no result: {error}") from None
+        return answer.is_error or answer.status_code == httpx.codes.OK
 
     async def _post(self, path: str, body: bytes, **query: Any) -> httpx.Response:
         """Ask until another try would not change the answer. Raises BusError, FleetError."""
@@ -116,7 +99,6 @@ class HttpLink:
 
 def _detail(answer: httpx.Response) -> str:
     """Return the sentence of a problem document."""
-    try:
+    with suppress(ValueError, KeyError, TypeError):
         return str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP {answer.status_code}"
+    return f"HTTP {answer.status_code}"

@@ -149,11 +149,39 @@ class AgentTokens:
         self._arm = arm
         self._sampling = sampling
         self._ends = ends
+        self._left: list[str] = []
+        """Names of calls that were closed early: by their program, or because all of the rollout is cut off."""
 
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        grammar: Grammar | None = None,
+        call: str | None = None,
     ) -> AsyncGenerator[Token, None]:
         """Waits for an agent that is away, for as long as whoever asks does. Raises AgentRefused, ContextTooLong."""
+        await self.call_off_left()
+        try:
+            async with aclosing(self._sample(prompt_ids, max_tokens, stop, grammar, call)) as tokens:
+                async for token in tokens:
+                    yield token
+        except (GeneratorExit, asyncio.CancelledError):
+            if call is not None:
+                self._left.append(call)
+            raise
+
+    async def call_off_left(self) -> None:
+        """Tell the agent that nobody asks again for the answers that were left. What it is not told of it samples to
+        its end."""
+        while self._left:
+            url, call = self._urls[self._at % len(self._urls)], self._left.pop()
+            with suppress(httpx.HTTPError):
+                await self._http.delete(f"{url}/internal/generate/{call}")
+
+    async def _sample(
+        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str], grammar: Grammar | None, call: str | None
+    ) -> AsyncGenerator[Token, None]:
         most = min(max_tokens, self._sampling.max_tokens)
         sampled: list[int] = []
         failures = itertools.count(1)
@@ -162,7 +190,7 @@ class AgentTokens:
             try:
                 held = None if grammar is None else (grammar, len(sampled))
                 async with aclosing(
-                    self._ask_agent([*prompt_ids, *sampled], most - len(sampled), stop, held)
+                    self._ask_agent([*prompt_ids, *sampled], most - len(sampled), stop, held, call)
                 ) as tokens:
                     async for token in tokens:
                         sampled.append(token.id)
@@ -185,7 +213,12 @@ class AgentTokens:
             await asyncio.sleep(pause_s(next(failures), first_s=first_s, cap_s=cap_s, random=random.random()))
 
     async def _ask_agent(
-        self, prompt_ids: list[int], most: int, stop: Sequence[str], held: tuple[Grammar, int] | None
+        self,
+        prompt_ids: list[int],
+        most: int,
+        stop: Sequence[str],
+        held: tuple[Grammar, int] | None,
+        call: str | None,
     ) -> AsyncGenerator[Token, None]:
         """`held`: a grammar, and how many ids at the end are the beginning of an answer under it."""
         url = self._urls[self._at % len(self._urls)]
@@ -200,6 +233,8 @@ class AgentTokens:
         }
         if held is not None:
             body |= {"grammar": held[0].model_dump(), "begun": held[1]}
+        if call is not None:
+            body["call"] = call
         try:
             async with self._http.stream(
                 "POST", f"{url}/internal/generate", content=to_json(body), headers=JSON

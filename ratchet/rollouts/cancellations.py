@@ -25,7 +25,9 @@ log = Log("cancellations")
 class Cancellations:
     """Use it from one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, hear: Callable[[str], None] = lambda _: None) -> None:
+        """`hear` is told the id of each task, once it is cancelled."""
+        self._hear = hear
         self._cancelled: dict[str, None] = {}
         self._to_end: dict[str, list[Callable[[], None]]] = {}
 
@@ -45,6 +47,7 @@ class Cancellations:
             del self._cancelled[next(iter(self._cancelled))]
         for end in self._to_end.get(task_id, ()):
             end()
+        self._hear(task_id)
 
     def __contains__(self, task_id: str) -> bool:
         return task_id in self._cancelled

@@ -34,14 +34,23 @@ class TokenEngine(Protocol):
         """Reason why it did not answer when it was asked last; None where it did."""
 
     def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        grammar: Grammar | None = None,
+        call: str | None = None,
     ) -> AsyncGenerator[Token, None]:
         """Samples under the grammar, if there is one. Ends behind a token that ends an answer, or after so many; where
         it can, behind the one with which a string of `stop` was whole (stops.py), and who asks looks for them all the
-        same. Closed early, it samples no more.
+        same. Closed early, it samples no more. `call`: its name, under which an engine that can keeps the answer for a
+        process that comes after one that was killed.
 
         Raises EngineError where the engine fails.
         """
+
+    async def call_off_left(self) -> None:
+        """Call off the answers that were closed early: nobody asks for them again."""
 
 
 async def lines(reply: httpx.Response) -> AsyncGenerator[bytes, None]:
@@ -71,6 +80,7 @@ class ScriptedEngine:
         self.seen: list[tuple[int, ...]] = []
         self.stops: list[tuple[str, ...]] = []
         self.grammars: list[Grammar | None] = []
+        self.calls: list[str | None] = []
         self.sampled: list[list[Token]] = []
         self.closed = 0
         self.asked = asyncio.Semaphore(0)
@@ -80,9 +90,18 @@ class ScriptedEngine:
         self.fails_after: int | None = None
         self._numbers = itertools.count(1)
 
+    async def call_off_left(self) -> None:
+        """Do nothing: what is closed is not kept."""
+
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        grammar: Grammar | None = None,
+        call: str | None = None,
     ) -> AsyncGenerator[Token, None]:
+        self.calls.append(call)
         self.grammars.append(grammar)
         self.stops.append(tuple(stop))
         self.seen.append(tuple(prompt_ids))

@@ -52,6 +52,8 @@ class Sampled(_Step, tag="sampled", frozen=True):
     ids: list[int]
     logprobs: list[float]
     seconds: float
+    place: int = 0
+    """Among the answers to what has the same key."""
 
     async def tokens(self) -> AsyncGenerator[Token, None]:
         for token, logprob in zip(self.ids, self.logprobs, strict=True):
@@ -115,6 +117,7 @@ class KeptSteps:
         self._left: list[Sampled | ToolCalled | Question] = []
         self._questions: dict[str, Question] = {}
         self._answers: dict[str, Answered] = {}
+        self._places: dict[str, set[int]] = {}
         self._used = asyncio.Event()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
@@ -138,11 +141,14 @@ class KeptSteps:
         match step:
             case Anew():
                 self._left, self.times_anew = [], step.times
-                self._questions, self._answers = {}, {}
+                self._questions, self._answers, self._places = {}, {}, {}
             case Answered():
                 self._answers[step.approval_id] = step
             case Question():
                 self._questions[step.approval_id] = step
+                self._left.append(step)
+            case Sampled():
+                self._places.setdefault(step.key, set()).add(step.place)
                 self._left.append(step)
             case _:
                 self._left.append(step)
@@ -175,6 +181,17 @@ class KeptSteps:
             step = Answered(approval_id, decision, text)
             self._answers[approval_id] = step
             self.add(step)
+
+    def begin_call(self, key: str) -> tuple[int, str]:
+        """Return the place of an answer that is sampled now, and the name of its call: the same in each run."""
+        places = self._places.setdefault(key, set())
+        place = next(number for number in range(len(places) + 1) if number not in places)
+        places.add(place)
+        return place, key_of(self._name, self.times_anew, key, place)
+
+    def give_up_call(self, key: str, place: int) -> None:
+        """It brought no answer: another one may have its place."""
+        self._places[key].discard(place)
 
     async def take(self, kind: type[Kind], key: str) -> Kind | None:
         """Return the step that answers this, and use it up; None where the steps are used up. Raises Diverged."""
@@ -259,7 +276,7 @@ class KeptSteps:
         self._bytes = 0
         self.times_anew += 1
         self.add(Anew(why, self.times_anew))
-        self._left, self._questions, self._answers = [], {}, {}
+        self._left, self._questions, self._answers, self._places = [], {}, {}, {}
         self.diverged = self.waits = None
 
     def close(self) -> None:

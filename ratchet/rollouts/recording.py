@@ -118,6 +118,8 @@ class Rollouts:
         self.underway[underway] = None
         try:
             sample, says = await record(rollout, order.name, order.start)
+            if order.steps is None or order.steps.waits is None:
+                await rollout.call_off_left()
         finally:
             del self.underway[underway]
         state: RolloutState = sample.status or "finished"

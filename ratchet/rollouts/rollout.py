@@ -118,6 +118,8 @@ class Answer:
     """The sum of what was asked, by which the rollout's steps know it."""
     kept: Sampled | None = None
     """The step that it comes from, where it was sampled before."""
+    place: int | None = None
+    """Among the answers to what has the same key; None where it is not to be kept."""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
@@ -226,6 +228,11 @@ class RecordedRollout:
         for one in self.everyone:
             await one._idle.wait()
 
+    async def call_off_left(self) -> None:
+        """The program goes on no more: nobody asks again for answers that it left early."""
+        for one in self.everyone:
+            await one._engine.call_off_left()
+
     async def prompt_tokens(self, asked: ModelRequest) -> int:
         """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""
         async with self._asking:
@@ -309,7 +316,10 @@ class RecordedRollout:
             most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
             stop = select_for_engine(asked.stop)
             kept = answer.kept
-            source = kept.tokens() if kept else self._engine.sample(prompt, most, stop, call.grammar)
+            name = None
+            if self.steps is not None and kept is None:
+                answer.place, name = self.steps.begin_call(answer.key)
+            source = kept.tokens() if kept else self._engine.sample(prompt, most, stop, call.grammar, name)
             coming = self._coming(answer, source)
             told = asked.streamed and not asked.stop
             news: AsyncGenerator[object, None] = in_batches(coming) if told else coming
@@ -410,11 +420,13 @@ class RecordedRollout:
         if answer.finish is not None and ids:
             if answer.kept is not None:
                 answer.call.seconds = answer.kept.seconds
-            elif self.steps is not None:
-                self.steps.add(Sampled(answer.key, ids, logprobs, answer.call.seconds or 0.0))
+            elif self.steps is not None and answer.place is not None:
+                self.steps.add(Sampled(answer.key, ids, logprobs, answer.call.seconds or 0.0, answer.place))
             self.conversation.answer(answer.call, write_message(answer), ids, logprobs)
         else:
             self.conversation.abort(answer.call, ids, logprobs)
+            if self.steps is not None and answer.place is not None:
+                self.steps.give_up_call(answer.key, answer.place)
             answer.failed = True
             del self._answers[answer.call.number]
         async with answer.changed:

@@ -33,8 +33,16 @@ class VllmTokens:
         self._model = model
         self._sampling = sampling
 
+    async def call_off_left(self) -> None:
+        """Do nothing: what is closed is not kept."""
+
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        grammar: Grammar | None = None,
+        call: str | None = None,
     ) -> AsyncGenerator[Token, None]:
         """Raises ServerUnavailable, RequestRefused, ContextTooLong."""
         body = {

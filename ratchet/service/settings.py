@@ -126,6 +126,11 @@ class FleetSettings(BaseSettings):
         description="Tasks may have the scorer's judge choose among the best answers (`select: judge`). The same for "
         "orchestrator and scorer.",
     )
+    prices: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        None,
+        description="File (TOML) of what agents' tokens cost, for budgets of jobs and for cascades; without it nothing "
+        "costs anything.",
+    )
     manager_url: Annotated[str | None, BeforeValidator(none_if_empty)] = Field(
         None,
         pattern=r"^https?://[^/]+$",

@@ -21,7 +21,7 @@ class CascadeEvidenceView(Record):
 
 
 class CascadeView(Record):
-    """Costs are in the currency of RATCHET_CASCADE_PRICES, counted since the cascade began."""
+    """Costs are in the currency of RATCHET_PRICES, counted since the cascade began."""
 
     agent_id: AgentId
     big: AgentId

@@ -67,6 +67,9 @@ class IdsGiven(Record):
     priority: int = Field(0, ge=0, le=9)
     grammar: Grammar | None = Field(None, description="What the answer is held to.")
     begun: int = Field(0, ge=0, description="So many ids at the end of the prompt are the answer's beginning under it.")
+    call: str | None = Field(
+        None, max_length=128, description="The call's name: who asks again under it gets what was sampled before."
+    )
 
 
 class TokensTold(Record):

@@ -19,19 +19,24 @@ from ratchet.http.work import while_connected
 from ratchet.service.errors import EngineError
 from schemas.api.generate import IdsGiven, ServedModel, TokensTold
 from schemas.messages.work import Arm, Sampling
+from services.agent import metrics
 from services.agent.adapter_cache import AdapterCache
 from services.agent.engines.engine import Engine, IdsRequest, StreamsIds
+from services.agent.kept_answers import KeptAnswers
 
 LINES = "application/x-ndjson"
 
 
 class ConversationCalls:
-    """Shares the engine's batches with the tasks of the queue. `served`: of the engine, once it has started."""
+    """Shares the engine's batches with the tasks of the queue. `served`: of the engine, once it has started.
+
+    Calls that have a name are kept for a client that asks again (kept_answers.py)."""
 
     def __init__(self, served: Callable[[], ServedModel], engine: Engine, cache: AdapterCache) -> None:
         self._served = served
         self._engine = engine
         self._cache = cache
+        self._kept = KeptAnswers(self._sample)
 
     def model(self) -> ServedModel:
         """Raises EngineError where the engine is away."""
@@ -39,11 +44,21 @@ class ConversationCalls:
             raise EngineError(trouble)
         return self._served()
 
-    async def answer(self, given: IdsGiven) -> AsyncGenerator[TokensTold, None]:
+    def answer(self, given: IdsGiven) -> AsyncGenerator[TokensTold, None]:
         """Yield the answer as it is sampled.
 
         Raises AdapterError, EngineError, and Problem for an engine that takes no ids.
         """
+        return self._sample(given) if given.call is None else self._kept.answer(given.call, given)
+
+    def call_off(self, call: str) -> None:
+        """Nobody wants the answer to a call with this name any more."""
+        self._kept.call_off(call)
+
+    async def close(self) -> None:
+        await self._kept.close()
+
+    async def _sample(self, given: IdsGiven) -> AsyncGenerator[TokensTold, None]:
         if self.model().context is None or not isinstance(self._engine, StreamsIds):
             raise Problem(409, "No token ids", f"{self._engine.identity} can't be asked with token ids", "no-ids")
         sampling = Sampling.model_validate(given.sampling.model_dump() | {"grammar": given.grammar})
@@ -53,6 +68,7 @@ class ConversationCalls:
             request = IdsRequest(given.prompt_ids, sampling, name, given.priority, True, given.begun)
             async with aclosing(self._engine.generate_ids(request)) as pieces:
                 async for piece in pieces:
+                    metrics.tokens_sampled.inc(len(piece.ids))
                     yield TokensTold(ids=piece.ids, logprobs=piece.logprobs, finish_reason=piece.finish_reason)
 
 
@@ -63,12 +79,17 @@ def conversation_router(calls: ConversationCalls) -> APIRouter:
     @operation(OPERATOR, RUNNER)
     async def generate(request: Request, given: IdsGiven) -> StreamingResponse:
         """A line of JSON for what is new, of one token or several; refused before the first if at all. A client that
-        leaves ends it."""
+        leaves ends it, unless it gave the call a name."""
         if given.sampling.n != 1:
             raise Problem(422, "Not valid", "a call of a conversation has one answer: n must be 1", "invalid")
         answer = calls.answer(given)
         first = await while_connected(request, _first(answer))
         return StreamingResponse(_lines(first, answer), media_type=LINES)
+
+    @router.delete("/generate/{call}", status_code=204)
+    @operation(OPERATOR, RUNNER)
+    async def call_off(call: str) -> None:
+        calls.call_off(call)
 
     @router.get("/model")
     @operation(OPERATOR, RUNNER)

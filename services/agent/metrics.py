@@ -13,6 +13,12 @@ from services.agent.engines.engine import Generation
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 tokens_generated = LoopCounter("ratchet_agent_tokens_total", "Tokens sampled.", ["adapter_version"])
+call_tokens = LoopCounter(
+    "ratchet_agent_call_tokens_total",
+    "Tokens of programs' calls: sampled, or given again to a runner that had lost them.",
+    ["source"],
+)
+tokens_sampled, tokens_given_again = call_tokens.labels("sampled"), call_tokens.labels("kept")
 samples_generated = LoopCounter(
     "ratchet_agent_samples_total", "Samples, by why they ended.", ["adapter_version", "finish_reason"]
 )

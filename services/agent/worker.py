@@ -63,6 +63,7 @@ class AgentWorker:
             max_loaded=settings.agent_max_adapters,
             max_rank=settings.adapter_max_rank,
         )
+        self._calls = ConversationCalls(self._served_model, engine, self._cache)
         self._answers = Answers(bus)
         self._own_share = OwnShare(settings.own_share, min(settings.agent_max_batch, settings.agent_prefetch))
         self._cancellations = Cancellations()
@@ -74,7 +75,7 @@ class AgentWorker:
         direct = DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary, self._tenant)
         return [
             agent_router(direct),
-            conversation_router(ConversationCalls(self._served_model, self._engine, self._cache)),
+            conversation_router(self._calls),
         ]
 
     def _served_model(self) -> ServedModel:
@@ -121,6 +122,7 @@ class AgentWorker:
         self._time.stop()
         if self._sync is not None:
             await self._sync.stop()
+        await self._calls.close()
         await self._engine.stop()
 
     async def handle(self, delivery: Delivery) -> None:

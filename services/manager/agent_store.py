@@ -19,6 +19,7 @@ from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
 from ratchet.programs.declared import Program, faults
 from ratchet.service.errors import NotAllowed
+from ratchet.service.prices import AgentPrices, micros, units
 from schemas.api.agents import (
     MOST_AGENTS,
     AgentChange,
@@ -33,7 +34,6 @@ from schemas.api.agents import (
 )
 from schemas.messages.result import Result
 from services.manager.job_store import OPEN, RATE_S
-from services.manager.prices import AgentPrices, micros, units
 from services.manager.submission import Route
 from services.manager.tables import agent_reports, agents, jobs, tasks, usage
 
@@ -154,7 +154,7 @@ def check_rules(rules: AgentRules, name: str, prices: AgentPrices | None) -> Non
     if rules.kind is AgentKind.REAL and rules.budget is None:
         raise _bad("budget: a real agent has one")
     if rules.budget is not None and prices is None:
-        why = f"the manager has no prices of agent {name!r}, so it can hold no budget (RATCHET_MANAGER_PRICES)"
+        why = f"the manager has no prices of agent {name!r}, so it can hold no budget (RATCHET_PRICES)"
         raise Problem(422, "No prices", why, "no-prices")
 
 

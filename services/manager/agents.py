@@ -11,11 +11,11 @@ from sqlalchemy import Connection
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
 from ratchet.service.errors import NotFound
+from ratchet.service.prices import Prices
 from schemas.api.agents import AgentChange, AgentMetrics, AgentsPrograms, NewAgent, RegisteredAgent, RunnerReport
 from services.manager import agent_store
 from services.manager.database import Database
 from services.manager.jobs import DEFAULT_TENANT
-from services.manager.prices import Prices
 from services.manager.settings import ManagerSettings
 
 T = TypeVar("T")

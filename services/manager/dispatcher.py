@@ -17,6 +17,7 @@ from sqlalchemy import Connection, func, select
 from ratchet.client import AsyncFleet
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError
+from ratchet.service.prices import Prices
 from ratchet.service.telemetry import Log
 from schemas.messages.task import Task
 from services.manager import metrics
@@ -24,7 +25,6 @@ from services.manager.database import Database
 from services.manager.job_store import OPEN
 from services.manager.ledger import quotas_of
 from services.manager.order import FairOrder
-from services.manager.prices import Prices
 from services.manager.release import expire, release, released_tasks, store
 from services.manager.settings import ManagerSettings
 from services.manager.tables import jobs

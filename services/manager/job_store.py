@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select,
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
 from ratchet.service.errors import NotAllowed
+from ratchet.service.prices import AgentPrices, micros, units
 from schemas.api.jobs import (
     MOST_TASKS,
     Job,
@@ -29,7 +30,6 @@ from schemas.api.jobs import (
 )
 from schemas.messages.result import Result
 from services.manager.limits import check_budget, check_quota
-from services.manager.prices import AgentPrices, micros, units
 from services.manager.submission import NewTask, read_tasks, task_id_of
 from services.manager.tables import jobs, tasks, transfers
 

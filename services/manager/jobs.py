@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from ratchet.http.access.roles import Caller, Role
 from ratchet.http.problem import Problem
 from ratchet.service.errors import NotFound
+from ratchet.service.prices import AgentPrices, Prices, micros
 from schemas.api.jobs import (
     Job,
     JobDetail,
@@ -26,7 +27,6 @@ from schemas.api.jobs import (
 )
 from services.manager import agent_store, job_store, limits
 from services.manager.database import Database
-from services.manager.prices import AgentPrices, Prices, micros
 from services.manager.settings import ManagerSettings
 from services.manager.submission import BAD_LINE
 
@@ -103,7 +103,7 @@ class Jobs:
     async def resume(self, job_id: str, budget: Decimal | None, caller: Caller) -> Job:
         """Raises Problem for a budget where the manager has no prices."""
         if budget is not None and not self._prices:
-            raise Problem(422, "No prices", "the manager has no prices (RATCHET_MANAGER_PRICES)", "no-prices")
+            raise Problem(422, "No prices", "the manager has no prices (RATCHET_PRICES)", "no-prices")
         amount = None if budget is None else micros(budget)
         may_approve = caller.role is Role.OPERATOR
         return await self._change(

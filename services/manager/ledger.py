@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, func, insert, select, union_all, update
 
+from ratchet.service.prices import AgentPrices, cost
 from schemas.messages.result import Result, TaskUsage
-from services.manager.prices import AgentPrices, cost
 from services.manager.tables import jobs, quotas, transfers, usage
 
 AVAILABLE, RESERVED, SPENT = "available", "reserved", "spent"

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
 
+from ratchet.service.prices import AgentPrices, cost, most_tokens, units
 from schemas.api.jobs import JobState, TaskState
 from schemas.messages.result import Result
 from schemas.messages.task import Task
@@ -16,7 +17,6 @@ from services.manager.agent_store import forget_old, registrations
 from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
 from services.manager.ledger import Charge, charge_of, no_tokens, quotas_of, reserve, settle
 from services.manager.order import FairOrder, Waiting
-from services.manager.prices import AgentPrices, cost, most_tokens, units
 from services.manager.submission import Route, parse_task_id, task_id_of, task_to_release
 from services.manager.tables import jobs, tasks
 

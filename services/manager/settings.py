@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from pydantic import Field, SecretStr, field_validator
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator
-
-from ratchet.service.settings import FleetSettings, none_if_empty
+from ratchet.service.settings import FleetSettings
 
 DATABASES = ("sqlite:///", "postgresql://")
 NO_FILE = ("sqlite:///", "sqlite:///:memory:")
@@ -19,9 +16,6 @@ class ManagerSettings(FleetSettings):
         SecretStr("sqlite:///.ratchet/manager/jobs.sqlite"),
         description="Where the manager keeps jobs: sqlite:///FILE on a disk of this machine, for one manager, or "
         "postgresql://user:password@host/name, for several.",
-    )
-    manager_prices: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
-        None, description="File (TOML) of what agents' tokens cost, for budgets; without it nothing costs anything."
     )
     manager_window: int = Field(
         256, ge=1, le=10_000, description="Tasks of one agent that the manager has in the broker at a time."

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from ratchet.http.problem import Problem
+from ratchet.service.prices import AgentPrices, with_limits
 from schemas.messages.base import explain
 from schemas.messages.task import Task
-from services.manager.prices import AgentPrices, with_limits
 
 BAD_LINE = "bad-line"
 """The type of the problem that refuses a job for one of its lines."""

@@ -10,13 +10,13 @@ from fastapi import APIRouter
 from ratchet.client import AsyncFleet
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import RatchetError
+from ratchet.service.prices import Prices
 from services.manager.agents import Agents
 from services.manager.agents_api import agents_router
 from services.manager.api import jobs_router, usage_router
 from services.manager.database import Database
 from services.manager.dispatcher import Dispatcher
 from services.manager.jobs import Jobs
-from services.manager.prices import Prices
 from services.manager.settings import ManagerSettings
 
 PING_EVERY_S = 2.0
@@ -29,7 +29,7 @@ class ManagerWorker:
 
     def __init__(self, settings: ManagerSettings, database: Database, connect: Callable[[], AsyncFleet]) -> None:
         self._database = database
-        prices = None if settings.manager_prices is None else Prices.read(settings.manager_prices)
+        prices = None if settings.prices is None else Prices.read(settings.prices)
         self._dispatcher = Dispatcher(settings, prices, database, connect)
         self._jobs = Jobs(settings, prices, database, self._dispatcher.wake)
         self._agents = Agents(settings, prices, database, self._dispatcher.wake)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from ratchet.logs.lessons import Baseline
+from ratchet.service.prices import Prices
 from ratchet.service.settings import FleetSettings, pairs
 from schemas.messages.work import Sampling
 from schemas.records.cascade import CascadePlanRecord
@@ -21,9 +21,6 @@ if TYPE_CHECKING:  # every image has this file, to check settings by, and the or
     from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
     from services.orchestrator.tasks.objectives import Objectives
     from services.orchestrator.training.trigger import TrainingPolicy
-
-
-PRICE = re.compile(r"\d{1,9}(\.\d{1,6})?/\d{1,9}(\.\d{1,6})?")
 
 
 class OrchestratorSettings(FleetSettings):
@@ -238,12 +235,8 @@ class OrchestratorSettings(FleetSettings):
     cascade_timeout_s: float = Field(
         60.0, gt=0, description="Seconds that the big model may take, with RATCHET_CASCADE_ON_FAILURE=small."
     )
-    cascade_prices: str = Field(
-        "",
-        description="Prices of a million prompt tokens and a million sampled ones, by agent: small=0/0, big=2.50/10.",
-    )
     cascade_daily_cap: float = Field(
-        0.0, ge=0, description="The most that a big model may cost on one day (UTC), at these prices; 0: no cap."
+        0.0, ge=0, description="The most that a big model may cost on one day (UTC), at RATCHET_PRICES; 0: no cap."
     )
     keep_adapters: int = Field(
         5, ge=1, description="Newest adapter folders kept for each agent, besides those in use or still to be tried."
@@ -267,23 +260,14 @@ class OrchestratorSettings(FleetSettings):
                 raise ValueError(f"{small}={big}: write two agents of the fleet, which has {', '.join(agents)}")
         return cascade
 
-    @field_validator("cascade_prices")
-    @classmethod
-    def _are_prices(cls, prices: str) -> str:
-        for agent, text in pairs(prices).items():
-            if not PRICE.fullmatch(text):
-                raise ValueError(f"{agent}={text} is no price: write big=2.50/10, for a million tokens each")
-        return prices
-
     @property
     def cascades(self) -> CascadePolicy:
         from services.orchestrator.cascade.agent_cascade import CascadePolicy
-        from services.orchestrator.cascade.spending import TokenPrice
 
         return CascadePolicy(
             big=pairs(self.cascade),
             plan=CascadePlanRecord(margin=self.cascade_margin, alpha=self.experiment_alpha, audit=self.cascade_audit),
-            prices={agent: TokenPrice.read(text) for agent, text in pairs(self.cascade_prices).items()},
+            prices=Prices.read(self.prices).agents if self.prices else {},
             daily_cap=self.cascade_daily_cap,
             timeout=timedelta(seconds=self.cascade_timeout_s),
             waits=self.cascade_on_failure == "wait",

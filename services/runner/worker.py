@@ -98,7 +98,10 @@ class RunnerWorker:
         metrics.waiting.set_function(lambda: self._slots.waiting)
         metrics.at_work.set_function(lambda: len(self._steps_until))
         self._answers = Answers(bus, ANSWERS_KEPT_BYTES)
-        self._cancellations = Cancellations()
+        self._cancellations = Cancellations(self._forget_waiting)
+        self._waiting: dict[str, str] = {}
+        """Keys of the Work whose rollouts wait for a person, by task."""
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._revisions = Revisions(programs)
         self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared_programs)
         self._rollouts = Rollouts(self._http, self._progress.note)
@@ -242,9 +245,20 @@ class RunnerWorker:
             try:
                 await self._answers.answer(work, delivery.body, lambda: self._respond(work, key, delivery.attempts))
             except WaitsForPerson:
+                self._waiting[work.task_id] = key
+                if work.task_id in self._cancellations:
+                    self._forget_waiting(work.task_id)
                 return
             self._unsaved.pop(key, None)
+            self._waiting.pop(work.task_id, None)
             await asyncio.to_thread(self._kept.remove, key)
+
+    def _forget_waiting(self, task_id: str) -> None:
+        """The task was cancelled, or has ended: what is kept of rollouts that wait is removed."""
+        if (key := self._waiting.pop(task_id, None)) is not None:
+            task = asyncio.create_task(asyncio.to_thread(self._kept.remove, key))
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
 
     async def _respond(self, work: Work, key: str, attempts: int | None) -> Response | None:
         """Return the Response; None where the task was cancelled before any rollout began, or has expired."""

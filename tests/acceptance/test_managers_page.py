@@ -56,7 +56,7 @@ class Behind:
         prices = self._folder / "prices.toml"
         prices.write_text(SMALL)
         async with (
-            managed(self._folder / "manager", manager_prices=prices) as self.managed,
+            managed(self._folder / "manager", prices=prices) as self.managed,
             serving(self.managed.app) as url,
             house(self._folder / "logs", manager_url=url) as fleet,
             serving(application_of(fleet)) as origin,

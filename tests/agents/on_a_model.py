@@ -65,8 +65,16 @@ class WatchedEngine:
         self.sampled: list[list[Token]] = []
         self._engine = engine
 
+    async def call_off_left(self) -> None:
+        """Do nothing: what is closed is not kept."""
+
     async def sample(
-        self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str] = (), grammar: Grammar | None = None
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        grammar: Grammar | None = None,
+        call: str | None = None,
     ) -> AsyncGenerator[Token, None]:
         self.seen.append(tuple(prompt_ids))
         self.sampled.append([])

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
-from ratchet.bus.topology import work_queue
+from ratchet.bus.topology import cancellations_topic, work_queue
 from ratchet.http.access.roles import Caller
 from ratchet.logs.names import APPROVALS
 from ratchet.rollouts.kept_steps import MOST_QUESTIONS
@@ -23,6 +23,7 @@ from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.approvals import Approval
 from schemas.messages.approval_request import ApprovalRequest
+from schemas.messages.task_cancelled import TaskCancelled
 from schemas.messages.work import Decision, GivenApproval, Work
 from schemas.records.approval import ApprovalState, LoggedApproval
 from services.orchestrator import metrics
@@ -102,12 +103,16 @@ class ApprovalService:
         task_in_hand.set(request.task_id)
         if (known := self._log.find(request.approval_id)) is not None:
             decided = self._log.find(f"{known.approval_id}/decided")
-            if decided is not None and known.task_id == request.task_id:
-                await self._send(decided)
+            if known.task_id == request.task_id:
+                if self._work(known) is None:
+                    await self._tell_ended(request)
+                elif decided is not None:
+                    await self._send(decided)
             return
         entry = self._ledger.find(request.task_id)
         if entry is None or entry.work is None or entry.result is not None:
             log.info("late", "a question of a task that has ended")
+            await self._tell_ended(request)
             return
         work = Work.decode(entry.work)
         if work.agent_id != request.agent_id or request.sample >= work.sampling.n:
@@ -121,6 +126,12 @@ class ApprovalService:
         self._open[line.approval_id] = await self._log.add(line)
         failpoint.reach("approval-logged")
         self._publish(line)
+
+    async def _tell_ended(self, request: ApprovalRequest) -> None:
+        """Tell runners that nobody waits for this rollout, which a Work that came again began. Raises BusError."""
+        message = TaskCancelled(task_id=request.task_id, agent_id=request.agent_id, metadata=request.metadata)
+        topic, message_id = cancellations_topic(request.agent_id), derived_id(request.approval_id, "ended")
+        await self._bus.broadcast(topic, message.encode(), type=TaskCancelled.TYPE, message_id=message_id)
 
     async def decide(self, approval_id: str, decision: Decision, text: str, caller: Caller) -> Approval:
         """Log a person's answer; the rollout then goes on. The same answer of the same person again changes nothing.

@@ -21,6 +21,7 @@ from ratchet.logs.cascaded import big_task_of, with_routing
 from ratchet.logs.names import AUDITS, INTERACTIONS, is_own
 from ratchet.logs.segments import read_start_offsets
 from ratchet.service.errors import one_line
+from ratchet.service.prices import AgentPrices
 from ratchet.service.telemetry import Log
 from schemas.api.cascade import CascadeEvidenceView, CascadeView
 from schemas.messages.work import Work
@@ -31,7 +32,7 @@ from schemas.records.interaction import Interaction
 from schemas.records.registry import CascadeStanding
 from services.orchestrator import metrics
 from services.orchestrator.auditing.audits import AuditLog
-from services.orchestrator.cascade.spending import Spending, TokenPrice
+from services.orchestrator.cascade.spending import Spending
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
 
@@ -46,7 +47,7 @@ class CascadePolicy:
 
     big: Mapping[str, str]
     plan: CascadePlanRecord
-    prices: Mapping[str, TokenPrice]
+    prices: Mapping[str, AgentPrices]
     daily_cap: float = 0.0
     timeout: timedelta = timedelta(seconds=60)
     """That the big model may take before the small one's answer is served."""
@@ -73,9 +74,8 @@ class AgentCascade:
         self.arms = arms
         self.big = big
         self.policy = policy
-        free = TokenPrice()
         prices = policy.prices
-        self.spending = Spending(prices.get(arms.agent_id, free), prices.get(big.agent_id, free), policy.daily_cap)
+        self.spending = Spending(prices.get(arms.agent_id), prices.get(big.agent_id), policy.daily_cap)
         self.trial: CascadeTrial | None = None
         """None until it was taken up."""
         self._store = store

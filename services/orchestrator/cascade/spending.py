@@ -13,29 +13,10 @@ from datetime import date
 import msgspec
 
 from ratchet.logs.best_answer import usage_of
+from ratchet.service.prices import MICRO, AgentPrices
 from schemas.messages.result import TaskUsage
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
-
-PER = 1_000_000
-"""Tokens that a price is for."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenPrice:
-    """The price of a million tokens."""
-
-    prompt: float = 0.0
-    sampled: float = 0.0
-
-    @classmethod
-    def read(cls, text: str) -> TokenPrice:
-        """From `2.50/10`. Raises ValueError."""
-        prompt, _, sampled = text.partition("/")
-        return cls(float(prompt), float(sampled))
-
-    def of(self, usage: TaskUsage) -> float:
-        return (usage.prompt_tokens * self.prompt + usage.sampled_tokens * self.sampled) / PER
 
 
 @dataclass(slots=True)
@@ -60,8 +41,8 @@ class Totals:
 class Spending:
     """One agent's. A task of the big model is reserved for at its most, then settled."""
 
-    small: TokenPrice
-    big: TokenPrice
+    small: AgentPrices | None
+    big: AgentPrices | None
     cap: float = 0.0
     """The most for the big model on one day (UTC); 0: no cap."""
     totals: Totals = field(default_factory=Totals)
@@ -90,7 +71,7 @@ class Spending:
         if lines[0].sample is None:
             return
         known = any(line.usage is not None or line.sampled_tokens is not None for line in lines)
-        cost = self.big.of(usage_of(lines)) if known else most
+        cost = _cost(usage_of(lines), self.big) if known else most
         totals = self.totals
         totals.asked += 1
         totals.big_cost += cost
@@ -98,7 +79,7 @@ class Spending:
 
     def add_small(self, lines: Sequence[Interaction]) -> None:
         if lines[0].sample is not None:
-            self.totals.small_cost += self.small.of(usage_of(lines))
+            self.totals.small_cost += _cost(usage_of(lines), self.small)
 
     def add_served(self, served: str | None, *, in_place: bool) -> None:
         self.totals.by_small += served == "small"
@@ -116,4 +97,8 @@ class Spending:
     def _most(self, work: Work) -> float:
         """No token of a prompt has less than a byte."""
         usage = TaskUsage(prompt_tokens=len(work.encode()), sampled_tokens=work.sampling.max_tokens)
-        return self.big.of(usage)
+        return _cost(usage, self.big)
+
+
+def _cost(usage: TaskUsage, prices: AgentPrices | None) -> float:
+    return 0.0 if prices is None else float(prices.of(usage) / MICRO)

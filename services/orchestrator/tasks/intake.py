@@ -12,7 +12,8 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
-from ratchet.logs.tenants import DEFAULT, MARK, key_beginning, key_of, tenant_of
+from ratchet.logs.names import BIG_TASKS
+from ratchet.logs.tenants import DEFAULT, MARK, key_beginning, key_of, own_id, tenant_of
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
@@ -247,9 +248,11 @@ def with_keys(task: Task, tenant: str) -> Task:
 
 
 def check_keys(task: Task, tenant: str) -> None:
-    """Raises Reject for a task, or a session, under the key of another tenant than the one that sends it, and for an id
-    that has no room for its tenant's name.
+    """Raises Reject for a task, or a session, under the key of another tenant than the one that sends it, for an id
+    that has no room for its tenant's name, and for one by which the fleet asks the big model of a cascade.
     """
+    if own_id(task.task_id).startswith(BIG_TASKS):
+        raise Reject(f"task_id may not begin with {BIG_TASKS!r}: so the fleet calls what it asks a cascade's big model")
     for name, key in (("task_id", task.task_id), ("session_id", task.session_id)):
         if key is not None and len(key) > LONGEST_KEY:
             most = LONGEST_KEY - len(key_beginning(tenant))

@@ -74,4 +74,10 @@ def test_its_fleet_has_the_bigger_model_as_an_agent(tmp_path: Path) -> None:
     shown = CascadeDemo(sizes=replace(SIZES, tasks=2))
     options = shown.options(FleetOptions(), FleetPlace(tmp_path))
     assert options.own_agents == ("small", BIG_AGENT)
-    assert "big=2.5/10.0" in shown.settings(FleetPlace(tmp_path))["RATCHET_CASCADE_PRICES"]
+    assert shown.settings(FleetPlace(tmp_path))["RATCHET_PRICES"] == str(tmp_path / "prices.toml")
+    assert shown.files().keys() == {"prices.toml"}
+
+
+def test_the_last_point_of_the_picture_is_of_the_last_tasks_alone() -> None:
+    first, last = windows([*served(130, by_small=False, right=1.0, cost=1.0), *IN_THE_END], 100)
+    assert (first.tasks, first.share, last.tasks, last.share) == (130, 0.0, 100, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -158,3 +159,19 @@ def test_with_references_the_trainer_learns_as_in_any_fleet() -> None:
         "RATCHET_TRAINER_HYPERPARAMETERS",
         "RATCHET_DEMONSTRATIONS",
     }
+
+
+def test_structured_answers_are_held_to_the_schema_that_they_are_scored_by() -> None:
+    (task, *_) = replace(DEMO, structured=True).golden_tasks()
+
+    assert task.format is not None and task.format.json_schema == json.loads(task.criteria or "")
+    assert all(one.format is None for one in DEMO.golden_tasks())
+
+
+def test_structured_answers_that_are_not_as_their_schema_has_them_are_a_fault() -> None:
+    demo = replace(DEMO, structured=True)
+    right, wrong = (demo.figures({"before": measured(12), "after": measured(n)}, (), Path()) for n in (12, 6))
+
+    assert right.valid == 1.0
+    assert wrong.valid == 0.875
+    assert "0.875 of the answers that were not cut" in list(wrong.faults())[-1]

@@ -46,7 +46,7 @@ Reply = httpx.Response | Exception
 
 
 async def sampled(
-    *replies: Reply | Callable[[], Reply], most: int = 20, stop: tuple[str, ...] = ()
+    *replies: Reply | Callable[[], Reply], most: int = 20, stop: tuple[str, ...] = (), call: str | None = None
 ) -> tuple[list[int], list[Any], AgentTokens]:
     asked: list[Any] = []
     coming = iter(replies)
@@ -62,7 +62,7 @@ async def sampled(
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         urls = ("http://one", "http://two")
         engine = AgentTokens(http, urls, arm=ARM, sampling=SAMPLING, context=100, ends={END})
-        found = [token async for token in engine.sample([5, 6], most, stop)]
+        found = [token async for token in engine.sample([5, 6], most, stop, None, call)]
         assert [token.logprob for token in found] == [-token.id / 8 for token in found]
         return [token.id for token in found], asked, engine
 
@@ -143,3 +143,30 @@ async def test_rollouts_of_a_group_and_of_one_task_after_the_other_go_to_replica
                 assert [told.finish async for told in rollout.answer(ModelRequest(messages))][-1] is not None
 
     assert asked == [host for host in ("two", "one", "one", "two") for _ in range(2)]
+
+
+async def test_a_call_has_its_name_each_time_it_is_asked_and_is_called_off_where_it_is_left_early() -> None:
+    _, asked, _ = await sampled(broken(line(7)), whole(line(8), line(finish="stop")), call="a-call")
+    assert [body["call"] for _, body in asked] == ["a-call"] * 2
+
+    deleted: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE":
+            deleted.append(request.url.path)
+            return httpx.Response(204)
+        return whole(line(7), line(8), line(finish="stop"))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        engine = AgentTokens(http, ("http://one",), arm=ARM, sampling=SAMPLING, context=100, ends={END})
+        for name in ("whole", "left"):
+            async for _ in (coming := engine.sample([5, 6], 20, call=name)):
+                if name == "left":
+                    break
+            await coming.aclose()
+        assert deleted == []  # all of the rollout may be cut off, and begin again
+        async for _ in engine.sample([5, 6, 7], 20, call="next"):
+            assert deleted == ["/internal/generate/left"]
+        await engine.call_off_left()
+
+    assert deleted == ["/internal/generate/left"]

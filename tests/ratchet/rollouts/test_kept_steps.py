@@ -144,3 +144,19 @@ def test_keys_tell_requests_apart() -> None:
     asked = [(None, (1, 2), (), None), ("writer", (1, 2), (), None), (None, (1,), (2,), None), (None, (1, 2), ("x",))]
 
     assert len({key_of(*one) for one in asked}) == len(asked)
+
+
+async def test_a_call_that_was_cut_off_has_the_same_name_in_the_next_run_and_no_other_call_has_it(opened: Open) -> None:
+    before = opened()
+    first, (place, second), third = (before.begin_call("a") for _ in range(3))
+    before.add(Sampled("a", [2], [-0.5], 0.1, place))
+    before.give_up_call("a", third[0])
+
+    again = opened()
+    assert (await again.take(Sampled, "a")) is not None
+    assert [again.begin_call("a"), again.begin_call("a")] == [first, third]
+    assert len({first[1], second, third[1], again.begin_call("b")[1]}) == 4
+
+    again.begin_anew("it diverged")
+    assert again.begin_call("a")[0] == 0
+    assert again.begin_call("a")[1] not in {first[1], second, third[1]}

@@ -119,11 +119,13 @@ class Endless(EchoEngine):
         super().__init__()
         self.asked = asyncio.Event()
         self.left = 0
+        self.asked_times = 0
         self._says = says
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
         try:
             self.asked.set()
+            self.asked_times += 1
             for token in range(self._says):
                 yield TokenPiece(0, (token,), (0.0,))
             await asyncio.Event().wait()
@@ -148,3 +150,26 @@ async def test_a_caller_that_leaves_ends_the_generation(settings: AgentSettings,
             await settled()
             asking.cancel()
             await until(lambda: engine.left == 1)
+
+
+async def test_a_call_that_has_a_name_goes_on_though_its_caller_left_until_it_is_called_off(
+    settings: AgentSettings,
+) -> None:
+    engine = Endless(2)
+    named = ASKED | {"call": "of a rollout"}
+    async with agent(settings, engine) as (worker, _):
+        app = application("agent", worker.routers(), settings, worker.trouble)
+        async with serving(app) as url, httpx.AsyncClient(base_url=url) as api:
+
+            async def first() -> str:
+                async with api.stream("POST", "/internal/generate", json=named) as answer:
+                    return await anext(answer.aiter_lines())
+
+            before = await first()
+            again = await first()
+            was_left = engine.left
+            off = await api.delete("/internal/generate/of%20a%20rollout")
+            await until(lambda: engine.left == 1)
+
+    assert json.loads(before)["ids"][0] == json.loads(again)["ids"][0] == 0
+    assert (was_left, engine.asked_times, off.status_code) == (0, 1, 204)

@@ -223,7 +223,7 @@ REPORT = {"name": "bot", "revision": 1, "state": "ready"}
 async def test_the_budget_of_an_agent_holds_for_all_of_its_jobs(tmp_path: Path) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text(SMALL)
-    async with managed(tmp_path, manager_prices=prices) as here:
+    async with managed(tmp_path, prices=prices) as here:
         await register(here, kind="real", budget="25")
         await report(here)
         for name in "xy":

@@ -11,9 +11,9 @@ from prometheus_client import REGISTRY
 
 from ratchet.http.access.roles import Role
 from ratchet.service.errors import SettingsError
+from ratchet.service.prices import LARGEST, AgentPrices, Prices, cost, most_tokens
 from schemas.messages.result import TaskUsage
 from schemas.messages.task import Task
-from services.manager.prices import LARGEST, AgentPrices, Prices, cost, most_tokens
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.manager.managed import Managed, ScriptedFleet, managed
 from tests.waiting import settled, until
@@ -41,7 +41,7 @@ def answer(here: Managed, task_id: str, tokens: int) -> None:
 
 
 async def test_a_task_reserves_the_most_that_it_can_cost_and_settles_what_it_took(tmp_path: Path, prices: Path) -> None:
-    async with managed(tmp_path, manager_prices=prices) as here:
+    async with managed(tmp_path, prices=prices) as here:
         # given a task that names no bound, and one that names its own
         tasks: list[Any] = ["a", {"input": "b", "samples": 1, "max_tokens": 3}]
         await here.post("/v1/jobs", json={"job_id": "j", "tasks": tasks, "budget": "13"})
@@ -63,7 +63,7 @@ async def test_a_task_reserves_the_most_that_it_can_cost_and_settles_what_it_too
 
 
 async def test_a_job_is_paused_before_it_costs_more_than_its_budget(tmp_path: Path, prices: Path) -> None:
-    async with managed(tmp_path, manager_prices=prices) as here:
+    async with managed(tmp_path, prices=prices) as here:
         # given a budget for two tasks at a time
         await here.submit(5, job_id="j", budget="25")
         assert await here.released(2) == ["j/0", "j/1"]
@@ -90,7 +90,7 @@ async def test_a_submitter_is_shown_what_its_own_jobs_used_and_an_admin_sets_quo
     tmp_path: Path, prices: Path
 ) -> None:
     mint = Mint(tmp_path / "keys")
-    given = {"api_public_keys": mint.keys.jwks, "api_hosts": ("127.0.0.1",), "manager_prices": prices}
+    given = {"api_public_keys": mint.keys.jwks, "api_hosts": ("127.0.0.1",), "prices": prices}
     async with managed(tmp_path, **given) as here:
         for name in ("ann", "bob"):
             here.api.headers.update(bearer(mint.good(Role.SUBMITTER, name)))
@@ -120,7 +120,7 @@ async def test_a_submitter_is_shown_what_its_own_jobs_used_and_an_admin_sets_quo
 
 
 async def test_more_than_was_reserved_is_never_charged(tmp_path: Path, prices: Path) -> None:
-    async with managed(tmp_path, manager_prices=prices) as here:
+    async with managed(tmp_path, prices=prices) as here:
         await here.submit(1, job_id="j", budget="10")
         await here.released(1)
         answer(here, "j/0", 999)
@@ -129,14 +129,14 @@ async def test_more_than_was_reserved_is_never_charged(tmp_path: Path, prices: P
 
 async def test_the_prices_of_its_release_hold_for_a_task(tmp_path: Path, prices: Path) -> None:
     # given a task that was released at the old prices
-    async with managed(tmp_path, manager_prices=prices) as here:
+    async with managed(tmp_path, prices=prices) as here:
         await here.submit(1, job_id="j", budget="10")
         await here.released(1)
 
     # when another manager has other prices and bounds
     prices.write_text(SMALL.replace("1000000", "7000000").replace("max_tokens = 5", "max_tokens = 50"))
     fleet = ScriptedFleet()
-    async with managed(tmp_path, fleet, manager_prices=prices) as here:
+    async with managed(tmp_path, fleet, prices=prices) as here:
         await here.released(1)
         assert fleet.open["j/0"].max_tokens == 5
         answer(here, "j/0", 2)
@@ -156,7 +156,7 @@ async def test_the_prices_of_its_release_hold_for_a_task(tmp_path: Path, prices:
 async def test_a_budget_that_can_not_be_is_refused(
     tmp_path: Path, prices: Path, budget: str, status: int, says: str
 ) -> None:
-    async with managed(tmp_path, manager_prices=prices) as here:
+    async with managed(tmp_path, prices=prices) as here:
         refused = await here.post("/v1/jobs", status, json={"job_id": "j", "tasks": ["a"], "budget": budget})
         assert says in refused["detail"]
         await here.get("/v1/jobs/j", 404)
@@ -220,7 +220,7 @@ async def test_a_quota_bounds_tokens_a_day(tmp_path: Path) -> None:
 
 
 async def test_the_budget_of_a_tenant_holds_for_all_of_its_jobs(tmp_path: Path, prices: Path) -> None:
-    async with managed(tmp_path, manager_prices=prices) as here:
+    async with managed(tmp_path, prices=prices) as here:
         await here.api.put("/v1/tenants/default/quota", json={"budget": "25"})
         await here.submit(3, job_id="x")
         await here.submit(3, job_id="y")
@@ -236,7 +236,7 @@ async def test_the_budget_of_a_tenant_holds_for_all_of_its_jobs(tmp_path: Path, 
 
 
 async def test_a_job_waits_for_money_that_is_only_reserved(tmp_path: Path, prices: Path) -> None:
-    async with managed(tmp_path, manager_prices=prices) as here:
+    async with managed(tmp_path, prices=prices) as here:
         # given a tenant whose whole budget is reserved
         await here.api.put("/v1/tenants/default/quota", json={"budget": "20"})
         await here.submit(2, job_id="x")
@@ -270,7 +270,7 @@ def test_prices_that_can_not_be_are_refused(tmp_path: Path, line: str, says: str
     name = line.split(" = ")[0]
     path = tmp_path / "prices.toml"
     path.write_text("\n".join(line if one.startswith(f"{name} =") else one for one in SMALL.splitlines()))
-    with pytest.raises(SettingsError, match=f"RATCHET_MANAGER_PRICES: .*{says}"):
+    with pytest.raises(SettingsError, match=f"RATCHET_PRICES: .*{says}"):
         Prices.read(path)
 
 

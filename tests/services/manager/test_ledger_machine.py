@@ -12,12 +12,12 @@ from sqlalchemy.pool import StaticPool
 
 from ratchet.http.problem import Problem
 from ratchet.service.errors import NotAllowed
+from ratchet.service.prices import MICRO, AgentPrices
 from schemas.api.jobs import JobSubmission, TenantQuota
 from schemas.messages.result import Result
 from services.manager import job_store, limits
 from services.manager.ledger import rebuilt
 from services.manager.order import FairOrder
-from services.manager.prices import MICRO, AgentPrices
 from services.manager.release import expire, release, store
 from services.manager.tables import METADATA, jobs
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from ratchet.bus.memory import MemoryBus
-from ratchet.bus.topology import APPROVALS, RESPONSES
+from ratchet.bus.topology import APPROVALS, RESPONSES, cancellations_topic
 from ratchet.programs.declared import Program
 from schemas.messages.approval_request import ApprovalRequest
 from schemas.messages.response import Response, Sample
+from schemas.messages.task_cancelled import TaskCancelled
 from schemas.messages.work import Decision, GivenApproval, Sampling, Work
 from schemas.messages.workspace import Workspace
 from services.agent.engines.echo import EchoEngine
@@ -84,6 +85,25 @@ async def test_a_program_that_asks_ends_and_goes_on_with_the_answer(make_house: 
         "plan; approve so 0; approve so 1",
     ]
     assert len({one.approval_id for one in questions_on(house.bus)}) == 3
+
+
+@pytest.mark.parametrize("told", ["before it waits", "while it waits"])
+async def test_nothing_is_kept_of_a_rollout_that_waits_for_a_task_that_has_ended(
+    told: str, make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    work, message = make_work(), TaskCancelled(task_id="t-1", agent_id="small").encode()
+
+    def kept(house: House) -> list[str]:
+        return [path.name for path in house.worker._settings.runner_dir.rglob("0.*")]
+
+    async with make_house({"it": python(THREE)}) as house:
+        if told == "while it waits":
+            await handled(house, work)
+            assert len(kept(house)) == 2
+        await house.bus.broadcast(cancellations_topic("small"), message, type=TaskCancelled.TYPE, message_id="t-1")
+        if told == "before it waits":
+            await handled(house, work)
+        await until(lambda: kept(house) == [])
 
 
 async def test_a_question_that_comes_again_is_the_same_and_nothing_runs(

@@ -12,10 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from ratchet.bus.topology import APPROVALS
+from ratchet.bus.topology import APPROVALS, cancellations_topic
 from ratchet.logs.reader import read
 from schemas import Task, Work
 from schemas.messages.approval_request import ApprovalRequest
+from schemas.messages.task_cancelled import TaskCancelled
 from schemas.records.approval import LoggedApproval
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, answered, house, scored
@@ -175,9 +176,15 @@ async def test_a_task_that_has_ended_asks_nothing_any_more(tmp_path: Path) -> No
         await at.results()
 
         assert (await http.post("/v1/approvals/a", json={"decision": "approve"})).status_code == 409
-        await ask(at, "b")
-        await settled()
+        ended: list[str] = []
+        await at.bus.listen(
+            cancellations_topic("small"), lambda told: ended.append(TaskCancelled.decode(told.body).task_id)
+        )
+        for approval_id in ("a", "b"):  # a Work that came again asks what was asked before, or something else
+            await ask(at, approval_id)
+            await settled()
         assert len(lines(tmp_path)) == 1
+        assert ended == ["t1", "t1"]  # so that its runner keeps nothing of it
 
 
 async def test_of_a_result_there_is_no_edit_and_of_no_question_no_answer(tmp_path: Path) -> None:

@@ -20,13 +20,20 @@ from tests.services.orchestrator.house import SCORER, House, answered, scored
 from tests.waiting import settled, until
 
 SMALL, BIG = "small", "big"
+PRICES = """currency = "EUR"
+[agents]
+small = { prompt = 0, sampled = 0, samples = 2, max_tokens = 16 }
+big = { prompt = 1, sampled = 1000000, samples = 1, max_tokens = 16 }
+"""
 
 
 class CascadeHouse(House):
     """`quality`: agent → mean score of its answers; a fresh judgement gives the truth, which `truth` may name apart."""
 
     def __init__(self, folder: Path, quality: dict[str, float], **settings: Any) -> None:
-        defaults = {"agents": (SMALL, BIG), "cascade": f"{SMALL}={BIG}", "cascade_prices": "small=0/0,big=1/1000000"}
+        prices = folder / "prices.toml"
+        prices.write_text(PRICES)
+        defaults = {"agents": (SMALL, BIG), "cascade": f"{SMALL}={BIG}", "prices": prices}
         super().__init__(folder, **(defaults | settings))
         self.quality = quality
         self.truth = quality

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from datetime import date
+from decimal import Decimal
 
 import pytest
 
+from ratchet.service.prices import AgentPrices
 from schemas import Interaction, Work
 from schemas.messages.response import Usage
 from schemas.messages.work import Sampling
-from services.orchestrator.cascade.spending import Spending, TokenPrice
+from services.orchestrator.cascade.spending import Spending
 from tests.making_work import work as made_work
 from tests.services.trainer.making_logs import line
 
 MONDAY, TUESDAY = date(2026, 1, 5), date(2026, 1, 6)
-DEAR = TokenPrice.read("0/1000000")
+DEAR = AgentPrices(prompt=Decimal(0), sampled=Decimal(1_000_000), samples=1, max_tokens=10)
 """One a sampled token."""
 
 
@@ -28,7 +30,7 @@ def lines(sampled: int | None) -> list[Interaction]:
 
 
 def test_what_could_be_too_much_is_not_asked_for() -> None:
-    spending = Spending(TokenPrice(), DEAR, cap=25.0)
+    spending = Spending(None, DEAR, cap=25.0)
     for number in range(2):
         assert spending.has_room(work(), MONDAY)
         spending.reserve(f"big-{number}", work())
@@ -41,14 +43,14 @@ def test_what_could_be_too_much_is_not_asked_for() -> None:
 
 
 def test_a_server_that_says_nothing_of_tokens_is_taken_at_the_most_that_was_reserved() -> None:
-    spending = Spending(TokenPrice(), DEAR)
+    spending = Spending(None, DEAR)
     spending.reserve("big", work(7))
     spending.settle("big", lines(None), MONDAY)
     assert spending.totals.big_cost == 7.0
 
 
 def test_the_big_model_alone_is_taken_to_cost_its_mean_price_on_every_task() -> None:
-    spending = Spending(TokenPrice(), DEAR)
+    spending = Spending(None, DEAR)
     assert spending.big_alone is None
     for sampled in (2, 4):
         spending.settle("big", lines(sampled), MONDAY)
@@ -58,7 +60,7 @@ def test_the_big_model_alone_is_taken_to_cost_its_mean_price_on_every_task() -> 
 
 
 def test_totals_survive_a_restart() -> None:
-    spending, again = Spending(TokenPrice(), DEAR), Spending(TokenPrice(), DEAR)
+    spending, again = Spending(None, DEAR), Spending(None, DEAR)
     spending.settle("big", lines(2), MONDAY)
     again.take_up(spending.note())
     assert again.totals == spending.totals

@@ -92,6 +92,15 @@ async def test_an_id_that_turns_text_around_is_refused(tmp_path: Path) -> None:
         assert fleet.assigned() == []
 
 
+async def test_an_id_of_what_a_big_model_is_asked_is_refused(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="cascade/t1", input="x"))
+
+        (why,) = await fleet.dead_letters()
+        assert why.startswith("task_id may not begin with 'cascade/'")
+        assert fleet.assigned() == []
+
+
 async def test_sequence_numbers_follow_the_order_of_the_log(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet:
         for number in range(50):

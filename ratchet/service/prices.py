@@ -34,19 +34,28 @@ class AgentPrices(Record):
     max_prompt_tokens: int | None = Field(None, ge=1)
     """The most prompt tokens of a task whose program calls the model often; other prompts have at most one per byte."""
 
+    def of(self, usage: TaskUsage) -> Decimal:
+        """Return the exact price, in micro-units."""
+        return usage.prompt_tokens * self.prompt + usage.sampled_tokens * self.sampled
+
 
 class Prices(Record):
     currency: str = Field(min_length=1, max_length=10)
     agents: dict[AgentId, AgentPrices]
 
     @classmethod
+    def parse(cls, toml: str) -> Prices:
+        """Raises ValueError."""
+        return cls.model_validate(tomllib.loads(toml, parse_float=Decimal))
+
+    @classmethod
     def read(cls, path: Path) -> Prices:
         """Raises SettingsError."""
         try:
-            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal))
+            return cls.parse(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             why = explain("file of prices", error) if isinstance(error, ValidationError) else str(error)
-            raise SettingsError(f"RATCHET_MANAGER_PRICES: {path} can't be used: {why}") from None
+            raise SettingsError(f"RATCHET_PRICES: {path} can't be used: {why}") from None
 
 
 def with_limits(task: Task, prices: AgentPrices) -> Task:
@@ -63,8 +72,7 @@ def most_tokens(task: Task, prices: AgentPrices) -> TaskUsage:
 
 
 def cost(usage: TaskUsage, prices: AgentPrices) -> int:
-    exact = usage.prompt_tokens * prices.prompt + usage.sampled_tokens * prices.sampled
-    return min(LARGEST, int(exact.to_integral_value(ROUND_CEILING)))
+    return min(LARGEST, int(prices.of(usage).to_integral_value(ROUND_CEILING)))
 
 
 def micros(amount: Decimal) -> int:
