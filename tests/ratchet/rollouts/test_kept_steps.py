@@ -146,13 +146,15 @@ def test_keys_tell_requests_apart() -> None:
     assert len({key_of(*one) for one in asked}) == len(asked)
 
 
-async def test_a_call_that_was_cut_off_has_the_same_name_in_the_next_run_and_no_other_call_has_it(opened: Open) -> None:
-    before = opened()
+async def test_a_call_that_was_cut_off_has_the_same_name_in_the_next_run_and_no_other_call_has_it(
+    open_steps: Open,
+) -> None:
+    before = open_steps()
     first, (place, second), third = (before.begin_call("a") for _ in range(3))
     before.add(Sampled("a", [2], [-0.5], 0.1, place))
     before.give_up_call("a", third[0])
 
-    again = opened()
+    again = open_steps()
     assert (await again.take(Sampled, "a")) is not None
     assert [again.begin_call("a"), again.begin_call("a")] == [first, third]
     assert len({first[1], second, third[1], again.begin_call("b")[1]}) == 4
