@@ -49,8 +49,13 @@ agents = [
 ]
 if settings.runner:
     tokens = Workload(runner_token(settings, keys), foundation)
-    programs = Workload(installer(settings.runner, settings), foundation)
-    Workload(runner(settings.runner, settings, accounts, keys), foundation, after=[queues, tokens, programs, *agents])
+    programs = [Workload(installer(settings.runner, settings), foundation)] if settings.runner.programs else []
+    Workload(runner(settings.runner, settings, accounts, keys), foundation, after=[queues, tokens, *programs, *agents])
+manager = (
+    [Workload(fleet.manager(settings.manager, settings, accounts, keys), foundation, after=[queues])]
+    if settings.manager
+    else []
+)
 trainer = Workload(fleet.trainer(settings, accounts, keys), foundation, after=[queues, *models])
 operator = Workload(toolbox(settings, accounts), foundation, after=[queues])
 
@@ -75,7 +80,9 @@ pulumi.export(
 pulumi.export("api", pulumi.Output.concat("http://", gateway.address, f":{network.API}"))
 pulumi.export("api_signing_key", keys.signing_key)
 if settings.api.ingress:
-    ingress(settings.api.ingress, "gateway", foundation, after=gateway)
+    ingress(settings.api.ingress, "gateway", foundation, after=[gateway, *manager])
     pulumi.export("page", f"https://{settings.api.ingress.host}/")
+if manager:
+    pulumi.export("manager", pulumi.Output.concat("http://", manager[0].address, f":{network.MANAGER_API}"))
 if judge:
     pulumi.export("judge", pulumi.Output.concat("http://", judge[0].address, f":{network.VLLM}/v1"))

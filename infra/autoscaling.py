@@ -1,5 +1,7 @@
 """How many replicas there are: KEDA by the depth of the queues, or HPA by CPU. Never both on one process.
 
+What consumes no queue (the manager) has an HPA also where there is KEDA.
+
 KEDA asks the management interface: there a queue's depth includes what is in hand, so that replicas at work are not
 scaled away because they have taken the last message.
 """
@@ -33,15 +35,17 @@ TARGET_CPU_PERCENT = 70
 def is_scaled(process: Process, foundation: Foundation) -> bool:
     if process.scale.fixed or process.kind is not Kind.SERVICE:
         return False
-    if foundation.settings.autoscaling is Autoscaling.KEDA:
-        return process.scale.backlog is not None
-    return process.scale.by_cpu
+    return _by_keda(process, foundation) or process.scale.by_cpu
+
+
+def _by_keda(process: Process, foundation: Foundation) -> bool:
+    return foundation.settings.autoscaling is Autoscaling.KEDA and process.scale.backlog is not None
 
 
 def scale(process: Process, foundation: Foundation, opts: pulumi.ResourceOptions) -> None:
     if not is_scaled(process, foundation):
         return
-    if foundation.settings.autoscaling is Autoscaling.KEDA:
+    if _by_keda(process, foundation):
         assert process.scale.backlog is not None
         _by_backlog(process, process.scale.backlog, foundation, opts)
     else:

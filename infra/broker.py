@@ -74,10 +74,12 @@ def users(settings: StackSettings) -> tuple[Account, ...]:
         agents,
         external_scorer=settings.external_scorer,
         auditor=settings.auditor is not None,
-        programs=settings.runner is not None,
+        programs=settings.runner is not None or settings.manager is not None,
+        manager=settings.manager is not None,
     )
     scaler = Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",))
-    return (*accounts(queues, agents, runner=settings.runner is not None), scaler)
+    has_runner = settings.runner is not None or settings.manager is not None
+    return (*accounts(queues, agents, runner=has_runner), scaler)
 
 
 def salt_of(user: str, password: str) -> bytes:

@@ -10,9 +10,9 @@ from infra import probes
 from infra.api_keys import KEYS_AT, MOUNT, ApiKeys
 from infra.broker import SETUP, Accounts
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS, MODELS
-from infra.network import API
+from infra.network import API, MANAGER_API
 from infra.process import DECLARED, Backlog, Claim, Files, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
-from infra.settings import RUNS_CODE, Agent, Auditor, Autoscaling, Resources, Scorer, StackSettings, gigabytes
+from infra.settings import RUNS_CODE, Agent, Auditor, Autoscaling, Manager, Resources, Scorer, StackSettings, gigabytes
 from infra.vllm import HUB_TOKEN_AT, SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
 from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 
@@ -28,6 +28,7 @@ JUDGE_KEY = "api_key"
 """Of the site's Secret with the key of a judge outside the cluster."""
 WORKSPACES_AT = "/data/workspaces"
 PROGRAMS, PROGRAMS_AT = "programs.toml", "/etc/ratchet/programs"
+PRICES, PRICES_AT = "prices.toml", "/etc/ratchet/prices"
 CLAIM_SHARE = 0.8
 """Of its claim that a log may take, since the index, and what is being compressed, need room too; and rollouts."""
 CUDA = "-cuda"
@@ -71,6 +72,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
             "RATCHET_OBJECTIVE_LATENCY_S": str(settings.orchestrator.objectives.latency_s),
             "RATCHET_API_HOSTS": settings.api.ingress.host if settings.api.ingress else "",
             **told_of_programs(settings),
+            **manager_url(settings),
         },
         by_pod=True,
         scale=Scale(2, 2),
@@ -232,13 +234,37 @@ PROGRAMS_MOUNT = Mount(Files(), PROGRAMS_AT, read_only=True)
 
 
 def program_files(settings: StackSettings) -> dict[str, str]:
-    return {PROGRAMS: settings.runner.programs} if settings.runner else {}
+    return {PROGRAMS: settings.runner.programs} if settings.runner and settings.runner.programs else {}
 
 
 def told_of_programs(settings: StackSettings) -> dict[str, str]:
     """An agent is told, too: whose tasks programs take consumes none itself. So is the orchestrator, which hears what
     runners tell, and reads which agents play the roles of programs."""
-    return {"RATCHET_PROGRAMS": f"{PROGRAMS_AT}/{PROGRAMS}"} if settings.runner else {}
+    return {"RATCHET_PROGRAMS": f"{PROGRAMS_AT}/{PROGRAMS}"} if program_files(settings) else {}
+
+
+def manager_url(settings: StackSettings) -> dict[str, str]:
+    """Return what who takes part in registered agents is told: it decides which queues there are."""
+    return {"RATCHET_MANAGER_URL": f"http://{Role.MANAGER}:{MANAGER_API}"} if settings.manager else {}
+
+
+def manager(wanted: Manager, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
+    """Each replica takes calls; the one that has the database's lock releases tasks. What is kept lies there alone."""
+    main = service_program("manager", settings, wanted.resources)
+    files = {PRICES: wanted.prices} if wanted.prices else {}
+    mounts = (Mount(Files(), PRICES_AT, read_only=True),) if files else ()
+    url = {"RATCHET_MANAGER_DB": (wanted.database.url_secret, "url")}
+    process = fleet_process(
+        "manager",
+        Role.MANAGER,
+        replace(main, mounts=(*main.mounts, *mounts), site_secrets=url),
+        settings,
+        accounts,
+        keys,
+        {"RATCHET_PRICES": f"{PRICES_AT}/{PRICES}"} if files else {},
+        scale=Scale(wanted.min_replicas, wanted.max_replicas, by_cpu=True),
+    )
+    return replace(process, files=files, database=wanted.database)
 
 
 def around_sandboxes(settings: StackSettings) -> dict[str, str]:
@@ -304,7 +330,10 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
             resources=Resources(cpu="100m", memory="256Mi"),
             args=("broker", "setup", "--timeout", "300"),
         ),
-        environment={"RATCHET_AGENTS": agent_ids(settings)} | _shapes_of_queues(settings) | told_of_programs(settings),
+        environment={"RATCHET_AGENTS": agent_ids(settings)}
+        | _shapes_of_queues(settings)
+        | told_of_programs(settings)
+        | manager_url(settings),
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
         drain_s=1,
         scale=Scale(1, 1),

@@ -53,7 +53,8 @@ class Foundation:
     @staticmethod
     def _claims(settings: StackSettings) -> tuple[tuple[str, str], ...]:
         storage = settings.storage
-        of_runner = ((ROLLOUTS, storage.rollouts), (RUNNER_TOKEN, KEYS_SIZE), (ENVIRONMENTS, storage.environments))
+        of_runner = ((ROLLOUTS, storage.rollouts), (RUNNER_TOKEN, KEYS_SIZE))
+        of_programs = ((ENVIRONMENTS, storage.environments),)
         return (
             (LOGS, storage.logs),
             (ADAPTERS, storage.adapters),
@@ -61,6 +62,7 @@ class Foundation:
             (AUDIT, storage.audit),
             (DECISION_KEYS, KEYS_SIZE),
             *(of_runner if settings.runner else ()),
+            *(of_programs if settings.runner and settings.runner.programs else ()),
         )
 
     def _claim(self, name: str, size: str) -> None:

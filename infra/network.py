@@ -22,7 +22,9 @@ from infra.settings import Autoscaling, StackSettings
 
 AMQP, EPMD, CLUSTERING, MANAGEMENT, BROKER_METRICS = 5672, 4369, 25672, 15672, 15692
 VLLM = 8000
-API, AGENT_API, SCORER_API = (DECLARED[name]["port"] for name in ("orchestrator", "agent", "scorer"))
+API, AGENT_API, SCORER_API, MANAGER_API = (
+    DECLARED[name]["port"] for name in ("orchestrator", "agent", "scorer", "manager")
+)
 HTTPS, DNS = 443, 53
 PRIVATE_RANGES = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
 """Closed to pods that may reach a hub: the cluster's own networks, and the cloud's metadata."""
@@ -45,6 +47,9 @@ FLOWS = (
     Flow(Role.RUNNER, Role.BROKER, AMQP),
     Flow(Role.RUNNER, Role.AGENT, AGENT_API),
     Flow(Role.RUNNER, Role.SCORER, SCORER_API),
+    Flow(Role.RUNNER, Role.MANAGER, MANAGER_API),
+    Flow(Role.ORCHESTRATOR, Role.MANAGER, MANAGER_API),
+    Flow(Role.MANAGER, Role.BROKER, AMQP),
     Flow(Role.TRAINER, Role.BROKER, AMQP),
     Flow(Role.SETUP, Role.BROKER, AMQP),
     Flow(Role.OPERATOR, Role.BROKER, AMQP),
@@ -84,6 +89,10 @@ def egress(process: Process, settings: StackSettings) -> list[NetworkPolicyEgres
     )
     if fetches or process.port_outside or process.role not in WITHOUT_NETWORK:
         rules.append(NetworkPolicyEgressRuleArgs(to=[_namespace("kube-system")], ports=[_tcp(DNS), _udp(DNS)]))
+    if (database := process.database) is not None:
+        inside = _namespace(database.namespace) if database.namespace else None
+        peer = inside or NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr=database.cidr or ""))
+        rules.append(NetworkPolicyEgressRuleArgs(to=[peer], ports=[_tcp(database.port)]))
     if ports := sorted({*([HTTPS] if fetches else []), *([process.port_outside] if process.port_outside else [])}):
         world = NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr="0.0.0.0/0", except_=PRIVATE_RANGES))
         rules.append(NetworkPolicyEgressRuleArgs(to=[world], ports=[_tcp(port) for port in ports]))
@@ -97,6 +106,8 @@ def _from_other_namespaces(process: Process, settings: StackSettings) -> Iterato
         )
     if process.role is Role.GATEWAY:
         yield from ((name, API) for name in _callers(settings))
+    if process.role is Role.MANAGER:
+        yield from ((name, MANAGER_API) for name in _callers(settings))
     if process.role is Role.BROKER:
         yield from ((name, AMQP) for name in settings.client_namespaces)
         if settings.autoscaling is Autoscaling.KEDA:
@@ -118,6 +129,7 @@ def _exists(role: Role, settings: StackSettings) -> bool:
     there = {
         Role.JUDGE: settings.judge is not None,
         Role.RUNNER: settings.runner is not None,
+        Role.MANAGER: settings.manager is not None,
         Role.SCORER: not settings.external_scorer or settings.auditor is not None,
     }
     return there.get(role, True)

@@ -15,7 +15,7 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes.core.v1 import ProbeArgs
 
-from infra.settings import Resources
+from infra.settings import Database, Resources
 
 FLEET_USER = 10001
 """User and group of our containers, and of vLLM's: not root, and in no image's /etc/passwd."""
@@ -33,6 +33,7 @@ class Role(StrEnum):
     AGENT = "agent"
     SCORER = "scorer"
     RUNNER = "runner"
+    MANAGER = "manager"
     TOKENS = "tokens"
     TRAINER = "trainer"
     JUDGE = "judge"
@@ -201,6 +202,7 @@ class Process:
     spread_strictly: bool = False
     sandboxes: bool = False
     """It starts sandboxes: its pod lets it, and is otherwise closed (settings.Sandbox)."""
+    database: Database | None = None
     port_outside: int | None = None
     """A port outside the cluster that it asks something at."""
     user: int = FLEET_USER

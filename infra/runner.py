@@ -24,6 +24,7 @@ from infra.fleet import (
     around_sandboxes,
     fleet_process,
     image_name,
+    manager_url,
     program_files,
     service_program,
     told_of_programs,
@@ -33,6 +34,7 @@ from infra.foundation import ENVIRONMENTS, ROLLOUTS, RUNNER_TOKEN
 from infra.network import AGENT_API, SCORER_API
 from infra.process import Backlog, Claim, Files, Kind, Mount, Process, Program, Role, Scale, Scratch, SiteClaim
 from infra.settings import Resources, Runner, StackSettings, gigabytes
+from ratchet.bus.topology import work_queue
 
 NAME, TOKENS, INSTALLER = "runner", "runner-token", "programs"
 ROLLOUTS_AT, TOKEN_AT, FOLDER_AT = "/data/rollouts", "/data/runner-token", "/programs"
@@ -63,13 +65,17 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
         mounts=(
             *main.mounts,
             *_declared(wanted),
-            Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT, read_only=True),
+            *((Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT, read_only=True),) if wanted.programs else ()),
             Mount(Claim(ROLLOUTS), ROLLOUTS_AT),
             Mount(Claim(RUNNER_TOKEN), TOKEN_AT, read_only=True),
             Mount(Scratch("workspaces", wanted.cache), WORKSPACES_AT),
         ),
     )
     queues = tuple(queue for agent in wanted.agents for queue in work_queues(agent))
+    asked = wanted.agents
+    if settings.manager:
+        asked = tuple(agent.id for agent in settings.agents)
+        queues += tuple(work_queue(agent, registered=True) for agent in asked)
     process = fleet_process(
         NAME,
         Role.RUNNER,
@@ -79,9 +85,10 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
         keys,
         around_sandboxes(settings)
         | told_of_programs(settings)
-        | _where_installed(wanted)
+        | manager_url(settings)
+        | (_where_installed(wanted) if wanted.programs else {})
         | {
-            "RATCHET_RUNNER_AGENTS": ",".join(f"{one}=http://agent-{one}:{AGENT_API}" for one in wanted.agents),
+            "RATCHET_RUNNER_AGENTS": ",".join(f"{one}=http://agent-{one}:{AGENT_API}" for one in asked),
             "RATCHET_RUNNER_API_TOKEN_FILE": TOKEN,
             "RATCHET_RUNNER_DIR": ROLLOUTS_AT,
             "RATCHET_RUNNER_KEEP_GB": f"{gigabytes(settings.storage.rollouts) * CLAIM_SHARE:g}",
@@ -121,9 +128,10 @@ def _image(wanted: Runner, settings: StackSettings) -> str:
 
 
 def _declared(wanted: Runner) -> tuple[Mount, ...]:
-    """The file of the programs, and the site's folder that it names."""
+    """The file of the programs, if there is one, and the site's folder that it names."""
+    files = (PROGRAMS_MOUNT,) if wanted.programs else ()
     folder = (Mount(SiteClaim(wanted.folder), FOLDER_AT, read_only=True),) if wanted.folder else ()
-    return (PROGRAMS_MOUNT, *folder)
+    return (*files, *folder)
 
 
 def _where_installed(wanted: Runner) -> dict[str, str]:

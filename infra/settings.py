@@ -181,8 +181,10 @@ def programs_by_agent(text: str) -> dict[str, Any]:
 class Runner(_Model):
     """Programs that answer the tasks of agents, each run in a sandbox."""
 
-    programs: Annotated[str, AfterValidator(_agents_of)] = Field(
-        description="The file that declares them (docs/runner.md), as text; folders that it binds by their whole path."
+    programs: Annotated[str, AfterValidator(_agents_of)] | None = Field(
+        None,
+        description="The file that declares them (docs/runner.md), as text; folders that it binds by their whole path. "
+        "Without it programs are registered with the manager alone, for every agent.",
     )
     image: str | None = Field(
         None, description="An image made from the fleet's own, with the programs in it; the fleet's own if not."
@@ -209,7 +211,37 @@ class Runner(_Model):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        return tuple(programs_by_agent(self.programs))
+        """Agents that the file names; none without it."""
+        return tuple(programs_by_agent(self.programs)) if self.programs else ()
+
+
+class Database(_Model):
+    """A PostgreSQL that the site has, for the manager: none is made here."""
+
+    url_secret: str = Field(
+        description="Name of a Secret, made beforehand, whose key `url` is postgresql://user:password@host/name."
+    )
+    port: int = Field(5432, ge=1, le=65535)
+    namespace: str | None = Field(None, description="Where its pods run, if they are in this cluster.")
+    cidr: str | None = Field(
+        None, pattern=r"^[0-9.]+/[0-9]+$", description="Its addresses, if it is outside: 10.3.0.0/24."
+    )
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> Self:
+        if (self.namespace is None) is (self.cidr is None):
+            raise ValueError("the manager's database is in a namespace of the cluster, or at a cidr: name one of both")
+        return self
+
+
+class Manager(_Model):
+    """Takes jobs. Its replicas share a database; one of them releases tasks, and another takes over."""
+
+    database: Database
+    prices: str | None = Field(None, description="The file of prices (docs/manager.md), as text.")
+    min_replicas: int = Field(2, ge=1)
+    max_replicas: int = Field(4, ge=1)
+    resources: Resources = Resources(cpu="500m", memory="512Mi")
 
 
 class Auditor(Scorer):
@@ -429,6 +461,7 @@ class StackSettings(_Model):
     )
     auditor: Auditor | None = None
     runner: Runner | None = None
+    manager: Manager | None = None
     sandbox: Sandbox = Sandbox()
     workspace_urls: tuple[str, ...] = Field(
         (),
@@ -455,6 +488,8 @@ class StackSettings(_Model):
             raise ValueError("externalScorer is set, but no clientNamespaces: it could not reach the broker")
         if self.runner and (strange := sorted(set(self.runner.agents) - {agent.id for agent in self.agents})):
             raise ValueError(f"runner.programs: {strange[0]!r} is no agent of this fleet")
+        if self.runner and not self.runner.programs and not self.manager:
+            raise ValueError("runner.programs: a runner has a file of programs, or a manager with which some register")
         names = [agent.id for agent in self.agents]
         if len(set(names)) < len(names):
             raise ValueError(f"two agents have one id: {names}")

@@ -1,9 +1,10 @@
 """`python -m bench.manager`: what the manager promises, measured.
 
 Shares of tenants and waits of priorities in simulated time; a job of many tasks while processes are killed; a job of
-priority 10 behind one of priority 1; the job path beside direct publishing, in turns; budgets under several clients.
+priority 10 behind one of priority 1; the job path beside direct publishing, in turns; budgets under several clients,
+with one manager over SQLite, and (`postgres`) with three over a PostgreSQL of its own; many calls at once.
 It starts a broker and a manager of its own; for `priority` and `paired` a fleet with an echo that takes 20 ms a task,
-for `job` and `budgets` one process that answers in its place, behind a queue of tasks that holds 1,000.
+for the others one process that answers in its place, behind a queue of tasks that holds 1,000.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from pathlib import Path
 
 from bench.manager import fleet, simulated
 from tests.acceptance.brokers import mortal_broker
+from tests.services.manager.postgres import postgres
 
-PARTS = ("simulated", "job", "priority", "paired", "budgets")
+PARTS = ("simulated", "job", "priority", "paired", "budgets", "postgres", "mixed")
 PRICES = 'currency = "EUR"\n[agents.small]\nprompt = 0\nsampled = 1000\nsamples = 1\nmax_tokens = 16\n'
 
 
@@ -31,6 +33,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--each", type=int, default=2_000)
     parser.add_argument("--budget", default="50")
+    parser.add_argument("--callers", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=30.0, help="of `mixed`")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -49,11 +53,22 @@ def main() -> None:
             if "paired" in given.parts:
                 with fleet.whole_fleet(place / "paired", broker) as house:
                     show("paired", fleet.beside_direct(house, given.paired, given.rounds))
+            prices = place / "prices.toml"
+            prices.write_text(PRICES)
+            priced = {"RATCHET_PRICES": str(prices)}
+            asked = (given.clients, given.each, given.budget, min(given.kills, 6))
             if "budgets" in given.parts:
-                prices = place / "prices.toml"
-                prices.write_text(PRICES)
-                with fleet.one_process(place / "budgets", broker, RATCHET_PRICES=str(prices)) as house:
-                    show("budgets", fleet.budgets(house, given.clients, given.each, given.budget))
+                with fleet.one_process(place / "budgets", broker, **priced) as house:
+                    show("budgets", fleet.budgets(house, *asked))
+            if "postgres" in given.parts:
+                with (
+                    postgres() as server,
+                    fleet.one_process(place / "postgres", broker, server.url, 3, **priced) as house,
+                ):
+                    show("postgres", fleet.budgets(house, *asked))
+            if "mixed" in given.parts:
+                with fleet.one_process(place / "mixed", broker) as house:
+                    show("mixed", fleet.mixed(house, given.callers, given.seconds))
 
 
 def show(part: str, found: dict[str, object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 import uuid
@@ -15,10 +16,13 @@ from statistics import median
 from typing import Any
 
 import httpx
+from sqlalchemy import create_engine, select
 
 from ratchet.client import AsyncFleet
 from schemas.messages.task import Task
 from services.cli.fleet.local_broker import free_port
+from services.manager.ledger import rebuilt
+from services.manager.tables import jobs as job_table
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.test_manager_faults import manager_of
@@ -27,6 +31,9 @@ LATENCY = {"RATCHET_AGENT_ECHO_LATENCY_S": "0.02"}
 PART = 5_000
 """Tasks of a job that are sent in one call."""
 POLL_S = 0.1
+WATCH_S = 0.25
+"""Between two looks at a job that is timed: each look costs the manager what a few tasks do."""
+RETRY_S = 30.0
 
 
 class House:
@@ -35,6 +42,7 @@ class House:
     def __init__(self, members: dict[str, Member], broker: MortalBroker, fleet: Fleet | None = None) -> None:
         self.members, self.manager, self.broker = members, members["manager"], broker
         self._fleet, manager = fleet, self.manager
+        self.managers = [name for name in members if name.startswith("manager")]
         self.api = httpx.Client(base_url=f"http://127.0.0.1:{manager.port}", timeout=120.0, trust_env=False)
 
     def submit(self, job_id: str, count: int, **fields: Any) -> None:
@@ -69,10 +77,21 @@ class House:
                 member.start()
 
     def call(self, method: str, path: str, **request: Any) -> Any:
-        answer = self.api.request(method, path, **request)
-        if not answer.is_success:
-            raise SystemExit(f"{method} {path}: {answer.status_code} {answer.text}")
-        return answer.json()
+        """Call a manager, and another one where that is away, as a caller should."""
+        until = time.monotonic() + RETRY_S
+        for turn in itertools.count():
+            port = self.members[self.managers[turn % len(self.managers)]].port
+            try:
+                answer = self.api.request(method, f"http://127.0.0.1:{port}{path}", **request)
+            except httpx.TransportError as error:
+                says = repr(error)
+            else:
+                if answer.is_success:
+                    return answer.json()
+                says = f"{answer.status_code} {answer.text}"
+            if time.monotonic() > until or says.startswith("4"):
+                raise SystemExit(f"{method} {path}: {says}")
+            time.sleep(POLL_S)
 
     def job(self, job_id: str) -> Any:
         """The job; None while the manager is away."""
@@ -112,27 +131,34 @@ def whole_fleet(folder: Path, broker: MortalBroker) -> Iterator[House]:
 
 
 @contextmanager
-def one_process(folder: Path, broker: MortalBroker, **environment: str) -> Iterator[House]:
-    """One process that answers, behind a queue of tasks that holds 1,000 (bench/manager/answering.py)."""
+def one_process(
+    folder: Path, broker: MortalBroker, database: str | None = None, managers: int = 1, **environment: str
+) -> Iterator[House]:
+    """One process that answers, behind a queue of tasks that holds 1,000 (bench/manager/answering.py), and so many
+    managers over a `database`; one over SQLite if none is named."""
     folder.mkdir(parents=True, exist_ok=True)
-    namespace, port = f"m{uuid.uuid4().hex[:6]}.", free_port()
+    namespace = f"m{uuid.uuid4().hex[:6]}."
     given = {
         "RATCHET_AMQP_URL": broker.url,
         "RATCHET_NAMESPACE": namespace,
-        "RATCHET_MANAGER_DB": f"sqlite:///{folder}/jobs.sqlite",
-        "RATCHET_MANAGER_HTTP_PORT": str(port),
+        "RATCHET_MANAGER_DB": database or f"sqlite:///{folder}/jobs.sqlite",
         "RATCHET_API_AUDIT_DIR": str(folder / "audit"),
+        "RATCHET_API_REQUESTS_PER_S": "0",
         **environment,
     }
     answering = Member("answering", "bench.manager.answering", 0, {}, folder / "answering.log", (broker.url, namespace))
-    members = {
-        "manager": Member("manager", "services.manager", port, given, folder / "manager.log"),
-        "worker": answering,
-    }
+    members = {}
+    for number in range(managers):
+        name, port = "manager" if not number else f"manager-{number}", free_port()
+        told = given | {"RATCHET_MANAGER_HTTP_PORT": str(port)}
+        members[name] = Member(name, "services.manager", port, told, folder / f"{name}.log")
+    members["worker"] = answering
     for member in members.values():
         member.start()
-    members["manager"].wait_until_ready()
     try:
+        for name, member in members.items():
+            if name != "worker":
+                member.wait_until_ready()
         yield House(members, broker)
     finally:
         for member in members.values():
@@ -208,7 +234,7 @@ def beside_direct(house: House, count: int, rounds: int) -> dict[str, Any]:
         began = time.monotonic()
         house.submit(f"paired-{number}", count)
         while (house.job(f"paired-{number}") or {}).get("state") != "done":
-            time.sleep(0.02)
+            time.sleep(WATCH_S)
         jobs.append(count / (time.monotonic() - began))
         direct.append(asyncio.run(_directly(house.fleet, number, count)))
     ratios = [job / other for job, other in zip(jobs, direct, strict=True)]
@@ -230,28 +256,77 @@ async def _directly(fleet: Fleet, number: int, count: int) -> float:
     return count / (time.monotonic() - began)
 
 
-def budgets(house: House, clients: int, count: int, budget: str) -> dict[str, Any]:
-    """Jobs of several clients at once under one tenant's budget, with a kill of the manager in between."""
+def budgets(house: House, clients: int, count: int, budget: str, kills: int) -> dict[str, Any]:
+    """Jobs of several clients at once under one tenant's budget, while managers are killed in turn."""
     house.call("PUT", "/v1/tenants/default/quota", json={"budget": budget})
     for client in range(clients):
         house.submit(f"client-{client}", count)
-    killed = False
+    killed = 0
     while True:
-        jobs = [house.job(f"client-{client}") for client in range(clients)]
-        if all(jobs):
-            spent = sum(float(job["spent"]) for job in jobs)
-            if not killed and spent > float(budget) / 2:
-                house.kill("manager")
-                killed = True
-            if all(job["state"] in ("paused", "done") and not job["released"] for job in jobs):
-                break
+        jobs = house.call("GET", "/v1/jobs", params={"limit": clients})["items"]
+        spent = sum(float(job["spent"]) for job in jobs)
+        if killed < kills and spent > float(budget) * (killed + 1) / (kills + 1):
+            house.kill(house.managers[killed % len(house.managers)])
+            killed += 1
+        house.look_after()
+        if all(job["state"] in ("paused", "done") and not job["released"] for job in jobs):
+            break
         time.sleep(POLL_S)
     use = house.call("GET", "/v1/tenants/default/quota")
+    database = house.manager.environment["RATCHET_MANAGER_DB"].replace("postgresql://", "postgresql+psycopg://")
+    with create_engine(database).connect() as connection:
+        by_transfers = rebuilt(connection)
+        live = {job.job_id: (job.reserved, job.spent) for job in connection.execute(select(job_table))}
     return {
         "clients": clients,
         "tasks": clients * count,
+        "managers": len(house.managers),
+        "database": database.partition(":")[0],
+        "kills": killed,
         "budget": budget,
         "spent": use["spent"],
         "reserved": use["reserved"],
         "overspend": max(0.0, float(use["spent"]) - float(budget)),
+        "rebuilt_equals_live": all(by_transfers.get(name, (0, 0)) == amounts for name, amounts in live.items()),
+    }
+
+
+def mixed(house: House, clients: int, seconds: float) -> dict[str, Any]:
+    """GETs, submissions of one task and of a hundred, six to three to one, by so many clients at once; beside them the
+    same calls of a bare handler, which answers each with the manager's health page."""
+    house.submit("there", 100)
+    bare = asyncio.run(_load(house.manager.port, clients, seconds / 2, bare=True))
+    found = asyncio.run(_load(house.manager.port, clients, seconds, bare=False))
+    return {"clients": clients, **found, "bare_requests_per_s": bare["requests_per_s"]}
+
+
+async def _load(port: int, clients: int, seconds: float, *, bare: bool) -> dict[str, Any]:
+    took: list[float] = []
+    refused: Counter[int] = Counter()
+    until = time.monotonic() + seconds
+
+    async def call(number: int, api: httpx.AsyncClient) -> None:
+        for turn in itertools.count(number):
+            if time.monotonic() > until:
+                return
+            began = time.monotonic()
+            kind = "get" if turn % 10 < 6 else "task" if turn % 10 < 9 else "job"
+            if bare:
+                answer = await api.get("/healthz")
+            elif kind == "get":
+                answer = await api.get("/v1/jobs/there")
+            else:
+                tasks = [{"input": f"sort: {n}"} for n in range(1 if kind == "task" else 100)]
+                answer = await api.post("/v1/jobs", json={"tasks": tasks, "samples": 1})
+            took.append(time.monotonic() - began)
+            refused[answer.status_code] += not answer.is_success
+
+    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits, trust_env=False) as api:
+        await asyncio.gather(*(call(number, api) for number in range(clients)))
+    return {
+        "requests_per_s": round(len(took) / seconds, 1),
+        "p50_ms": round(1000 * median(took), 1),
+        "p99_ms": round(1000 * sorted(took)[int(0.99 * len(took))], 1),
+        "refused": sum(refused.values()),
     }

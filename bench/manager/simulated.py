@@ -40,14 +40,17 @@ def shares(seconds: int = 600) -> dict[str, object]:
 
 
 def waits(ageing_s: float = 30.0) -> dict[str, object]:
-    """Return the longest time between two turns of a job of priority 1, beside jobs of priority 10 that never end."""
+    """Return the longest time between two turns of a job of priority 1, beside jobs of priority 10 that never end.
+
+    The bound is nine steps of ageing, and one turn of each job: that is when the low job's rank is above all others'.
+    """
     order = FairOrder(ageing_s)
     served = dict.fromkeys([f"high-{n}" for n in range(3)] + ["low"], 0.0)
     last, longest = 0.0, 0.0
     for now, name in _turns(order, served, 7200):
         if name == "low":
             longest, last = max(longest, now - last), now
-    return {"bound_s": 9 * ageing_s, "longest_s": round(longest, 1)}
+    return {"bound_s": 9 * ageing_s + TICK_S * len(served), "longest_s": round(longest, 3)}
 
 
 def _turns(order: FairOrder, served: dict[str, float], seconds: int) -> Iterator[tuple[float, str]]:

@@ -68,6 +68,7 @@ CHECKS: tuple[Check, ...] = (
     flows.addresses_can_be_reached,
     needed_flows.who_is_asked_is_reached_and_nobody_else,
     needed_flows.the_world_is_reached_by_whom_it_must,
+    needed_flows.the_manager_reaches_its_database,
     needed_flows.other_namespaces_reach_what_is_for_them,
     needed_flows.whoever_has_metrics_is_read,
     processes.the_fleet_is_whole,

@@ -154,6 +154,7 @@ def users_are_those_of_the_table(cluster: Cluster) -> Iterator[str]:
     (document,) = documents
     setup = next(one.settings for one in our_containers(cluster) if one.pods.labels.get(ROLE) == "setup")
     runner = any(isinstance(one.settings, RunnerSettings) for one in our_containers(cluster))
+    runner = runner or (setup is not None and setup.manager_url is not None)
     table = accounts(declared, setup.agents if setup else (), runner=runner)
     rights = {one.name: (one.configure, one.write, one.read) for one in table}
     topics = {(one.name, topic.exchange, topic.write, topic.read) for one in table for topic in one.topics}

@@ -22,6 +22,7 @@ from ratchet.runtime.processes import PROCESSES, DeclaredProcess
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
+from services.manager.settings import ManagerSettings
 from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings
 from services.scorer.settings import ScorerSettings
@@ -34,6 +35,7 @@ SETTINGS: Mapping[str, type[FleetSettings]] = {
     "scorer": ScorerSettings,
     "runner": RunnerSettings,
     "trainer": TrainerSettings,
+    "manager": ManagerSettings,
 }
 """The settings class of each module of services/ that processes.json names."""
 OTHER_IMAGES = {

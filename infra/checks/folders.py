@@ -130,7 +130,8 @@ def _of_runner(one: OurContainer, settings: RunnerSettings) -> Iterator[Need]:
     yield Need("rollouts", settings.runner_dir, WRITE)
     yield Need("runner token", settings.runner_api_token_file or "nowhere", READ)
     yield Need("workspaces", settings.workspace_cache, WRITE, SCRATCH)
-    yield Need("environments", settings.program_environments, READ)
+    if settings.programs:
+        yield Need("environments", settings.program_environments, READ)
 
 
 def _of_commands(cluster: Cluster, one: OurContainer, settings: FleetSettings) -> Iterator[Need]:

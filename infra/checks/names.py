@@ -64,7 +64,8 @@ def pods_start_after_what_they_need(cluster: Cluster) -> Iterator[str]:
             yield f"{pods} does not wait until its queues are declared"
         if role in ("agent", "trainer") and "small-models" in jobs and jobs["small-models"] not in after:
             yield f"{pods} does not wait until its model is made"
-        if role == "runner" and jobs.get("programs") not in after:
+        installs = cluster.settings.runner is not None and cluster.settings.runner.programs is not None
+        if role == "runner" and installs and jobs.get("programs") not in after:
             yield f"{pods} does not wait until what its programs require is installed"
 
 

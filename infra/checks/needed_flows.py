@@ -9,13 +9,14 @@ from typing import Any
 from infra.checks.broker import PORTS
 from infra.checks.cluster import ROLE, Cluster, Pods
 from infra.checks.declared import our_containers
-from infra.checks.flows import HERE, policies, sent
+from infra.checks.flows import HERE, NOT_ASKED, policies, sent
 
 ADDRESS = re.compile(r"(?:(?:amqp|https?)://(?:[^/\s@]+@)?|^)([a-z][a-z0-9.-]*):(\d+)\b")
 AMONG_BROKERS = (PORTS["epmd"], PORTS["clustering"])
 PRIVATE = {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"}
 """The cluster's own networks, and the cloud's metadata."""
 NAMESPACE = "kubernetes.io/metadata.name"
+DATABASE = "RATCHET_MANAGER_DB"
 DNS = {("TCP", 53), ("UDP", 53)}
 
 
@@ -50,7 +51,8 @@ def _addresses(cluster: Cluster, pods: Pods) -> Iterator[tuple[str, int]]:
     """All of its role: an address that one of two scorers is told is open to both."""
     for one in _same_role(cluster, pods):
         for box in one.containers:
-            values = [value for _, value in cluster.environment(one, box)]
+            told = [(name, value) for name, value in cluster.environment(one, box)]
+            values = [value for name, value in told if (one.labels.get(ROLE), name) != NOT_ASKED]
             for text in [*values, *box.get("args", [])]:
                 for part in re.split(r"[,=]", text):
                     yield from ((host, int(port)) for host, port in ADDRESS.findall(part) if host not in HERE)
@@ -64,7 +66,8 @@ def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
         asks_names = {
             (port["protocol"], port["port"]) for rule in rules if _to_names(rule) for port in rule.get("ports", [])
         }
-        world = [rule for rule in rules if any("ipBlock" in peer for peer in rule.get("to", []))]
+        databases = [rule for rule in rules if _database(rule)]
+        world = [rule for rule in rules if any("ipBlock" in peer for peer in rule["to"]) and rule not in databases]
         fetches = fetched_by(cluster, pods)
         needs_names = bool(fetches) or str(pods) in asking
         if asks_names != (DNS if needs_names else set()):
@@ -79,6 +82,31 @@ def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
                 yield f"{pods} reaches the world at {sorted(ports)}"
             if any(block["cidr"] != "0.0.0.0/0" or set(block.get("except", ())) != PRIVATE for block in blocks):
                 yield f"{pods} reaches {blocks}: the world, without the private networks {sorted(PRIVATE)}"
+
+
+def the_manager_reaches_its_database(cluster: Cluster) -> Iterator[str]:
+    """the manager alone reaches the database that the stack names, by a URL that is a Secret of the site"""
+    wanted = cluster.settings.manager and cluster.settings.manager.database
+    for pods in cluster.pods:
+        rules = [rule for policy in policies(cluster, pods) for rule in policy.get("egress", [])]
+        found = [(*place, port["port"]) for rule in rules if (place := _database(rule)) for port in rule["ports"]]
+        needs = pods.labels.get(ROLE) == "manager" and wanted
+        if found != ([(wanted.namespace, wanted.cidr, wanted.port)] if needs and wanted else []):
+            yield f"{pods} reaches databases at {found}; the stack says {wanted if needs else 'none'}"
+        told = {one["name"]: one.get("valueFrom", {}) for box in pods.containers for one in box.get("env", [])}
+        secret = told.get(DATABASE, {}).get("secretKeyRef")
+        if needs and wanted and secret != {"name": wanted.url_secret, "key": "url"}:
+            yield f"{pods} has {DATABASE} from {secret}, not from the Secret {wanted.url_secret}"
+
+
+def _database(rule: Mapping[str, Any]) -> tuple[str | None, str | None] | None:
+    """Return the namespace and the addresses that a rule leads to, if it is no rule of names or of the world."""
+    for peer in rule.get("to", []):
+        namespace = peer.get("namespaceSelector", {}).get("matchLabels", {}).get(NAMESPACE)
+        cidr = peer.get("ipBlock", {}).get("cidr")
+        if (namespace or cidr) and namespace != "kube-system" and cidr != "0.0.0.0/0":
+            return namespace, cidr
+    return None
 
 
 def _to_names(rule: Mapping[str, Any]) -> bool:
@@ -145,6 +173,10 @@ def _from_outside(cluster: Cluster, pods: Pods) -> Iterator[tuple[str, int]]:
         yield from ((name, 8700) for name in settings.client_namespaces)
         if settings.api.ingress:
             yield settings.api.ingress.controller_namespace, 8700
+    if role == "manager":
+        yield from ((name, 8780) for name in settings.client_namespaces)
+        if settings.api.ingress:
+            yield settings.api.ingress.controller_namespace, 8780
     if role == "broker":
         yield from ((name, PORTS["amqp"]) for name in settings.client_namespaces)
         if cluster.all("TriggerAuthentication"):

@@ -128,9 +128,10 @@ def environment_comes_from_somewhere(cluster: Cluster) -> Iterator[str]:
 
 
 def _made_by_the_site(cluster: Cluster) -> set[str | None]:
-    """Secrets with the keys of judges outside the cluster, by what the stack was told."""
+    """Secrets with the keys of judges outside the cluster, and the URL of the manager's database."""
     settings = cluster.settings
-    return {one.judge_key_secret for one in (settings.scorer, settings.auditor) if one}
+    databases = {settings.manager.database.url_secret} if settings.manager else set()
+    return databases | {one.judge_key_secret for one in (settings.scorer, settings.auditor) if one}
 
 
 def _missing(cluster: Cluster, who: str, source: dict[str, Any], parts: tuple[str, str]) -> Iterator[str]:

@@ -34,7 +34,7 @@ from services.trainer.settings import TrainerSettings
 IMAGE = re.compile(r"(?:.*/)?ratchet-(?P<service>[a-z]+)(?P<variant>-cuda)?:[^:]+")
 OUR_COMMAND = re.compile(r"\bratchet ([^>&|;\n]+)")
 OF_ONE_PROCESS = {"amqp_url", "declare_topology", "index_dir", "decision_keys", "drain_grace_s", "log_keep_gb"} | {
-    "program_environments", "programs", "api_hosts",
+    "program_environments", "programs", "api_hosts", "manager_url", "prices",
 }  # fmt: skip
 """Settings that processes of one fleet may differ in. All others must be the same for all, or two of them disagree."""
 VARIABLES = {"HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_TOKEN_PATH"}
@@ -168,13 +168,18 @@ def what_the_stack_asks_for_is_told(cluster: Cluster) -> Iterator[str]:
 
 
 def _same_programs(cluster: Cluster) -> Iterator[str]:
-    """Agents, orchestrator and runner must know who answers; nobody else is told."""
-    runs = any(pods.labels.get(ROLE) == "runner" for pods in cluster.pods)
+    """Agents, orchestrator and runner must know who answers, the latter two whether there is a manager."""
+    stack, roles = cluster.settings, {pods.labels.get(ROLE) for pods in cluster.pods}
+    runs = stack.runner is not None and stack.runner.programs is not None
+    if (stack.runner is not None) is not ("runner" in roles) or (stack.manager is not None) is not ("manager" in roles):
+        yield f"there are pods of {', '.join(sorted(map(str, roles)))}; the stack says otherwise of runner or manager"
     for one in fleet(cluster):
         if one.settings is None or one.pods.labels.get(ROLE) not in ("agent", "orchestrator", "runner"):
             continue
         if (one.settings.programs is not None) is not runs:
             yield f"{one} is{' not' * runs} told of programs, but there is {'a' if runs else 'no'} runner"
+        if one.pods.labels.get(ROLE) != "agent" and (one.settings.manager_url is None) is not (stack.manager is None):
+            yield f"{one} is {'not ' * bool(stack.manager)}told of a manager"
 
 
 def _agents(cluster: Cluster) -> Iterator[str]:

@@ -9,6 +9,7 @@ from infra.checks.cluster import ROLE, Cluster, Pods
 from infra.checks.declared import fleet, our_containers, process_of, topology
 from infra.checks.storage import disk_of
 from infra.render.manifests import Manifest
+from ratchet.bus.topology import work_queue
 from services.agent.settings import AgentSettings
 from services.runner.settings import RunnerSettings
 
@@ -40,15 +41,19 @@ def _consumed(cluster: Cluster, pods: Pods) -> list[str]:
     one = next((one for one in our_containers(cluster) if one.pods is pods), None)
     if one is None or one.settings is None:
         return []
+    declared, runner = topology(cluster), cluster.settings.runner
+    queues = declared.queues if declared else ()
+    registered = {work_queue(agent.id, registered=True) for agent in cluster.settings.agents}
     if isinstance(one.settings, RunnerSettings):
-        consumers = {f"agent {agent}" for agent in one.settings.runner_agents}
-    elif isinstance(one.settings, AgentSettings):
+        consumers = {f"agent {agent}" for agent in (runner.agents if runner else ())}
+        own = [queue.name for queue in queues if consumers & set(queue.consumers) and queue.name not in registered]
+        return own + [queue.name for queue in queues if queue.name in registered]
+    if isinstance(one.settings, AgentSettings):
         consumers = {f"agent {one.settings.agent_id}"}
     else:
         process = process_of(pods)
         consumers = {process[0] if process else ""}
-    declared = topology(cluster)
-    return [queue.name for queue in declared.queues if consumers & set(queue.consumers)] if declared else []
+    return [queue.name for queue in queues if consumers & set(queue.consumers) and queue.name not in registered]
 
 
 def _trigger(trigger: Mapping[str, Any]) -> Iterator[str]:

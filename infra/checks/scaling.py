@@ -9,7 +9,7 @@ from typing import Any
 from infra.checks.cluster import ROLE, Cluster
 from infra.render.manifests import Manifest
 
-NEVER_NONE = ("orchestrator", "broker", "judge", "agent", "runner")
+NEVER_NONE = ("orchestrator", "broker", "judge", "agent", "runner", "manager")
 """Roles of which one must be there. The agents: a candidate is validated by the replicas there are."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.cluster import Cluster, Pods
+from infra.checks.declared import pages
 from infra.render.manifests import Manifest
 
 
@@ -39,15 +40,19 @@ def services_reach_pods(cluster: Cluster) -> Iterator[str]:
 
 
 def the_way_in_leads_somewhere(cluster: Cluster) -> Iterator[str]:
-    """an Ingress has TLS for each of its hosts, and each of its paths leads to an open port of a Service"""
+    """an Ingress has TLS for each of its hosts, and takes all paths; the manager gets those that it serves alone"""
     wanted = cluster.settings.api.ingress
+    managers = {"/".join(page.split("/")[:3]) for page in pages("manager") - pages("orchestrator")}
+    whole = {"/": "gateway"} | (dict.fromkeys(managers, "manager") if cluster.settings.manager else {})
     if wanted and len(cluster.all("Ingress")) != 1:
         yield f"api.ingress asks for one Ingress; there are {len(cluster.all('Ingress'))}"
     for ingress in cluster.all("Ingress"):
         spec = ingress.content["spec"]
-        paths = [(p["path"], p["pathType"]) for rule in spec["rules"] for p in rule["http"]["paths"]]
-        if paths != [("/", "Prefix")] or (wanted and {rule.get("host") for rule in spec["rules"]} != {wanted.host}):
-            yield f"{ingress} takes {paths} of {[rule.get('host') for rule in spec['rules']]}: everything of its host"
+        paths = {p["path"]: p["backend"]["service"]["name"] for rule in spec["rules"] for p in rule["http"]["paths"]}
+        kinds = {p["pathType"] for rule in spec["rules"] for p in rule["http"]["paths"]}
+        hosts = {rule.get("host") for rule in spec["rules"]}
+        if paths != whole or kinds != {"Prefix"} or (wanted and hosts != {wanted.host}):
+            yield f"{ingress} takes {paths} of {sorted(map(str, hosts))}: everything of its host"
         if wanted and (spec.get("ingressClassName"), [t.get("secretName") for t in spec.get("tls", [])]) != (
             wanted.class_name,
             [wanted.tls_secret],

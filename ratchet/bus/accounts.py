@@ -21,6 +21,7 @@ from ratchet.bus.topology import (
     EXCHANGE,
     FEEDBACK,
     LISTENER,
+    MANAGER,
     RESULTS,
     REWARDS,
     ROLLOUTS_TOPIC,
@@ -75,7 +76,7 @@ def accounts(
     """All users of a fleet; with a `runner`, one for that too, and one for each of the `tenants`.
 
     `setup` declares the queues; each service has a user, each agent one of its own; `client` asks tasks and reads
-    answers; `operator` is for people: dead letters, the management pages.
+    answers; `manager` asks the tasks of jobs; `operator` is for people: dead letters, the management pages.
     """
     rules = _Rules(topology, namespace)
     agents = tuple(agents)
@@ -88,7 +89,8 @@ def accounts(
         *([rules.service("auditor")] if AUDITS in topology.names else []),
         rules.service("trainer"),
         rules.client(),
-        *(rules.tenant(tenant) for tenant in tenants),
+        rules.asking(MANAGER),
+        *(rules.asking(tenants_user(tenant)) for tenant in tenants),
         rules.operator(),
     )
 
@@ -148,11 +150,11 @@ class _Rules:
         topics = (TopicPermission(self._wire(EXCHANGE), self._one_of((TASKS, FEEDBACK)), NOTHING),)
         return Account("client", own, self._one_of((EXCHANGE,)), f"{own}|{self._one_of((RESULTS,))}", topics)
 
-    def tenant(self, tenant: str) -> Account:
+    def asking(self, name: str) -> Account:
         """Asks tasks as a client does, and reads its own answers: not the queue that has everybody's."""
         client = self.client()
         own = f"^({self._prefix}{REPLY_QUEUES}|{NAMED_BY_BROKER})"
-        return Account(tenants_user(tenant), client.configure, client.write, own, client.topics)
+        return Account(name, client.configure, client.write, own, client.topics)
 
     def operator(self) -> Account:
         """Sends dead letters back to wherever they failed, so it may write to any queue by name."""

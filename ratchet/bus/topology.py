@@ -134,6 +134,10 @@ def work_queue(agent_id: str, *, priority: int = 0, registered: bool = False) ->
     return f"work.{agent_id}.high" if priority >= HIGH_PRIORITY else f"work.{agent_id}"
 
 
+MANAGER = "manager"
+"""The manager's user of the broker, without the fleet's namespace."""
+
+
 def tenants_user(tenant: str) -> str:
     """Return the broker's user of a tenant, without the fleet's namespace."""
     return f"client-{tenant}"

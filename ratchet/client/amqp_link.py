@@ -25,6 +25,7 @@ from ratchet.bus.amqp.short_connection import broker_unreachable
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, TASKS, TRAINING
 from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
+from ratchet.logs.tenants import MARK
 from ratchet.service.errors import FleetError, RatchetError
 from ratchet.service.settings import amqp_parameters
 from schemas.messages.base import DecodeError
@@ -71,6 +72,7 @@ class AmqpLink:
                 type=message.TYPE,
                 message_id=message_id,
                 reply_to=self._reply_to if queue == TASKS else None,
+                correlation_id=_key_of(message),
                 user_id=self._parameters.credentials.username,
             )
             try:
@@ -157,3 +159,8 @@ class AmqpLink:
     def _end(self, fault: RatchetError) -> None:
         self._fleet.fail(fault)
         self._broken.set()
+
+
+def _key_of(message: Sent) -> str | None:
+    """Return the id of a task that is named by its key, with its tenant: so its Result comes under that id, too."""
+    return message.task_id if isinstance(message, Task) and message.task_id.startswith(MARK) else None

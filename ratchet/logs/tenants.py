@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 DEFAULT = "default"
 MARK = "tenant:"
-KEYED = ("task_id", "session_id")
+KEYED = ("task_id", "session_id", "job_id")
 """Fields of messages and answers that hold a key."""
 
 R = TypeVar("R", bound=BaseModel)

@@ -17,6 +17,10 @@ ProgramText = Annotated[
         "runner; its files are in `data`, its image is one that is pulled."
     ),
 ]
+ToolPolicy = Annotated[
+    dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,40}$")], Literal["allow", "deny"]],
+    Field(max_length=100),
+]
 Reason = Annotated[str, StringConstraints(max_length=1000)]
 
 
@@ -24,7 +28,7 @@ class AgentKind(Sentences):
     SIMULATION = "simulation", "Its tasks teach, and experiments count them."
     EVALUATION = "evaluation", "Its tasks teach nothing, and no experiment counts them."
     RESEARCH = "research", "As an evaluation, by the one version that it names."
-    REAL = "real", "As a simulation, within a budget; its jobs may wait for an operator's approval."
+    REAL = "real", "As a simulation, within a budget and a tool policy; its jobs may wait for an operator's approval."
 
     @property
     def is_kept_apart(self) -> bool:
@@ -48,6 +52,11 @@ class AgentRules(Record):
     )
     budget: Money | None = Field(None, description="The most that all of its jobs may cost; a real agent needs one.")
     tools: bool = Field(True, description="Whether its program may have the tools of Ratchet.")
+    tool_policy: ToolPolicy | None = Field(
+        None,
+        description="Which tools of Ratchet its program may call, by the names that `ratchet tools list` has; a tool "
+        "that is not named is allowed as it usually is. A real agent whose program has tools needs it.",
+    )
     needs_approval: bool = Field(False, description="Each of its jobs waits until an operator resumes it.")
 
 
@@ -64,6 +73,7 @@ class AgentChange(Record):
     adapter_version: AdapterVersion | None = None
     budget: Money | None = None
     tools: bool | None = None
+    tool_policy: ToolPolicy | None = None
     needs_approval: bool | None = None
 
 

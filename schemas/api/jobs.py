@@ -14,6 +14,11 @@ from schemas.messages.task import NO_BOOLEAN
 MOST_TASKS_A_CALL = 10_000
 MOST_TASKS = 1_000_000
 
+JobKey = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=100, pattern=r"^(tenant:[a-z0-9-]+/)?[A-Za-z0-9][A-Za-z0-9._-]*$"),
+]
+"""A job's id; of another tenant's, as those know it who see all tenants, with the tenant's name before it."""
 JobId = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Money = Annotated[Decimal, Field(ge=0, max_digits=15, decimal_places=6)]
 """An amount in the currency of the file of prices, down to a millionth of it."""
@@ -77,7 +82,7 @@ class MoreTasks(Record):
 
 
 class Job(Record):
-    job_id: JobId
+    job_id: JobKey
     agent_id: AgentId
     tenant: Identifier
     state: JobState

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import typer
 
 from schemas.api.approvals import Approval, Approvals
-from services.cli.fleet.api_client import ApiToken, ApiTokenFile, OrchestratorUrl, Token, ask_orchestrator
+from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import AsJson, UsageError, out, print_json, say, table
 
 Decision = Literal["approve", "reject", "edit"]
@@ -21,8 +21,8 @@ def approve(
     reject: Annotated[bool, typer.Option("--reject", help="Reject it: the program is told, and goes on.")] = False,
     edit: Annotated[str | None, typer.Option(help="What is to be taken instead.")] = None,
     text: Annotated[str, typer.Option(help="What the program is told besides.")] = "",
-    url: OrchestratorUrl = None,
-    token: ApiToken = None,
+    url: FleetUrl = None,
+    token: FleetToken = None,
     token_file: ApiTokenFile = None,
     json: AsJson = False,
 ) -> None:
@@ -30,18 +30,20 @@ def approve(
 
     Exit code 1 if it was answered before, or its time is up.
     """
-    given = Token(token, token_file)
+    client = api_client("orchestrator", url, token, token_file)
     if approval_id is None:
         if reject or edit is not None or text:
             raise UsageError("name the question: `ratchet approve` lists them")
-        _list(Approvals.model_validate(ask_orchestrator("GET", "/v1/approvals", url=url, token=given)), as_json=json)
+        with client:
+            _list(Approvals.model_validate(call_api(client, "GET", "/v1/approvals")), as_json=json)
         return
     if edit is not None and (reject or text):
         raise UsageError("--edit has its text, and is neither approval nor rejection")
     decision: Decision = "edit" if edit is not None else "reject" if reject else "approve"
     body = {"decision": decision, "text": text if edit is None else edit}
     path = f"/v1/approvals/{quote(approval_id, safe='')}"
-    answered = Approval.model_validate(ask_orchestrator("POST", path, url=url, token=given, json=body))
+    with client:
+        answered = Approval.model_validate(call_api(client, "POST", path, json=body))
     if json:
         print_json(answered.model_dump(mode="json"))
     else:

@@ -8,14 +8,14 @@ from urllib.parse import quote
 import typer
 
 from schemas.messages.result import Result
-from services.cli.fleet.api_client import ApiToken, ApiTokenFile, OrchestratorUrl, Token, ask_orchestrator
+from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import AsJson, print_json, say
 
 
 def cancel(
     task_id: Annotated[str, typer.Argument(help="The task's id, as `ratchet submit` printed it.")],
-    url: OrchestratorUrl = None,
-    token: ApiToken = None,
+    url: FleetUrl = None,
+    token: FleetToken = None,
     token_file: ApiTokenFile = None,
     json: AsJson = False,
 ) -> None:
@@ -24,7 +24,8 @@ def cancel(
     Exit code 1 if it has ended before.
     """
     path = f"/v1/tasks/{quote(task_id)}"
-    result = Result.model_validate(ask_orchestrator("DELETE", path, url=url, token=Token(token, token_file)))
+    with api_client("orchestrator", url, token, token_file) as client:
+        result = Result.model_validate(call_api(client, "DELETE", path))
     if json:
         print_json(result.model_dump(mode="json"))
     else:

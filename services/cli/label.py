@@ -10,7 +10,7 @@ import httpx
 import typer
 from rich.table import Table
 
-from services.cli.fleet.api_call import FleetToken, FleetUrl, api_client, call_api
+from services.cli.fleet.api_client import FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import AsJson, out, print_json, say, table
 
 PAIR = "better: 1 or 2, = as good · s skip · q quit"

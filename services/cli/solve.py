@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
+import httpx
 import typer
 
 from ratchet.service.errors import TimedOut
 from schemas.api.approvals import Approvals
 from schemas.api.rollouts import FleetRollouts
 from schemas.api.tasks import LoggedSample, TaskHistory
-from services.cli.fleet.api_client import ApiToken, ApiTokenFile, OrchestratorUrl, Token, ask_orchestrator
+from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import CommandError, UsageError, print_raw, say
 
 LOOK_EVERY_S = 1.0
@@ -46,8 +47,8 @@ def solve(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the answer, its patch and the result.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that it may take.")] = 600.0,
-    url: OrchestratorUrl = None,
-    token: ApiToken = None,
+    url: FleetUrl = None,
+    token: FleetToken = None,
     token_file: ApiTokenFile = None,
 ) -> None:
     """Solve a problem with the fleet's programs: shows who is at work, then code, tests, score and cost.
@@ -55,11 +56,12 @@ def solve(
     Exit code 1 if nothing came of it, 4 if it was not done in time.
     """
     task = new_problem(_problem(problem, file), language, _criteria(tests), program, agent, samples, approve, timeout)
-    api = Api(url, Token(token, token_file))
-    api.post("/v1/tasks?wait_s=0", task)
-    for line in progress(api, task["task_id"], time.monotonic() + timeout):
-        say(line)
-    history = TaskHistory.model_validate(api.get(f"/v1/tasks/{quote(task['task_id'])}"))
+    with api_client("orchestrator", url, token, token_file) as client:
+        api = Api(client)
+        api.post("/v1/tasks?wait_s=0", task)
+        for line in progress(api, task["task_id"], time.monotonic() + timeout):
+            say(line)
+        history = TaskHistory.model_validate(api.get(f"/v1/tasks/{quote(task['task_id'])}"))
     chosen = next((one for one in history.samples if one.chosen), None)
     if chosen is None:
         raise CommandError(f"task {history.task_id} is {history.state}: {history.result and history.result.reason}")
@@ -73,14 +75,14 @@ def solve(
 class Api:
     """The orchestrator's, as commands ask it."""
 
-    def __init__(self, url: str | None, token: Token) -> None:
-        self._where: dict[str, Any] = {"url": url, "token": token}
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
 
     def get(self, path: str) -> Any:
-        return ask_orchestrator("GET", path, **self._where)
+        return call_api(self._client, "GET", path)
 
     def post(self, path: str, body: Any) -> Any:
-        return ask_orchestrator("POST", path, json=body, **self._where)
+        return call_api(self._client, "POST", path, json=body)
 
 
 def _problem(text: str | None, file: Path | None) -> str:

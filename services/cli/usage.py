@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.fleet.api_call import FleetToken, ManagerUrl, api_client, call_api
+from services.cli.fleet.api_client import FleetToken, ManagerUrl, api_client, call_api
 from services.cli.terminal import AsJson, out, print_json, table
 
 

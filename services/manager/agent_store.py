@@ -13,11 +13,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, exists, func, insert, select, true, update
 
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
+from ratchet.logs.tenants import DEFAULT
 from ratchet.programs.declared import Program, faults
+from ratchet.programs.shipped import inside
 from ratchet.service.errors import NotAllowed
 from ratchet.service.prices import AgentPrices, micros, units
 from schemas.api.agents import (
@@ -72,14 +74,15 @@ class Registration(NamedTuple):
 
 
 def add(
-    connection: Connection, asked: NewAgent, model: str, owner: str | None, prices: AgentPrices | None, now: float
+    connection: Connection, asked: NewAgent, model: str, caller: Caller, prices: AgentPrices | None, now: float
 ) -> RegisteredAgent:
     """Register an agent. The same one again changes nothing. Raises Problem."""
+    owner, tenant = caller.owner if caller.own_only else None, caller.tenant
     rules = AgentRules.model_validate(asked.model_dump())
     check_rules(rules, asked.name, prices)
     known = _find(connection, asked.name)
     if known is not None and not known.retired:
-        if (known.owner, known.model, _rules(known)) != (owner, model, rules):
+        if (known.tenant, known.owner, known.model, _rules(known)) != (tenant, owner, model, rules):
             raise Problem(409, "Another agent", f"the agent {asked.name!r} is another one", "other-agent")
         return _show(connection, known, now)
     if known is not None and _open_tasks(connection, known.name):
@@ -91,6 +94,7 @@ def add(
         raise Problem(429, "Too many agents", f"a manager has at most {MOST_AGENTS:,} agents", "too-many-agents")
     values: dict[str, Any] = {
         "owner": owner,
+        "tenant": tenant,
         "model": model,
         "rules": rules.model_dump_json(),
         "budget": None if rules.budget is None else micros(rules.budget),
@@ -122,7 +126,7 @@ def change(
     values = {
         "rules": rules.model_dump_json(),
         "budget": None if rules.budget is None else micros(rules.budget),
-        "revision": row.revision + (rules.program != before.program),
+        "revision": row.revision + (_program_of(rules) != _program_of(before)),
         "changed_at": now,
     }
     connection.execute(update(agents).where(agents.c.name == name).values(values))
@@ -149,10 +153,14 @@ def check_rules(rules: AgentRules, name: str, prices: AgentPrices | None) -> Non
         raise _bad(f"program.requirements: {odd[:100]!r} is no name and version of a package")
     if program.tools and not rules.tools:
         raise _bad("program.tools: the agent says that its program has no tools (tools)")
+    if odd := next((path for path in program.data if path.startswith(f"{inside.TOOLS}/")), None):
+        raise _bad(f"program.data: {odd[:100]!r} is where the tools of Ratchet lie")
     if rules.kind is AgentKind.RESEARCH and rules.adapter_version is None:
         raise _bad("adapter_version: a research agent names the version that answers")
     if rules.kind is AgentKind.REAL and rules.budget is None:
         raise _bad("budget: a real agent has one")
+    if rules.kind is AgentKind.REAL and program.tools and rules.tool_policy is None:
+        raise _bad("tool_policy: a real agent says which tools its program may call: {} for those that are safe")
     if rules.budget is not None and prices is None:
         why = f"the manager has no prices of agent {name!r}, so it can hold no budget (RATCHET_PRICES)"
         raise Problem(422, "No prices", why, "no-prices")
@@ -170,13 +178,21 @@ def find_usable(connection: Connection, name: str, caller: Caller, now: float) -
 
 
 def is_visible(row: Row[Any], caller: Caller) -> bool:
+    """Tell whether the caller may use it. What an operator of `default` registers is for all tenants."""
+    is_for_all = row.tenant == DEFAULT and row.owner is None
+    if caller.is_bound and row.tenant != caller.tenant and not is_for_all:
+        return False
     return not caller.own_only or row.owner in (None, caller.owner)
+
+
+def _may_change(row: Row[Any], caller: Caller) -> bool:
+    return caller.may_change(row.tenant) and (not caller.own_only or row.owner == caller.owner)
 
 
 def check_visible(connection: Connection, name: str, caller: Caller, *, change: bool) -> None:
     """Raises Problem 404 for an agent that there is not, that the caller may not see, or may not `change`."""
     row = _find(connection, name)
-    if row is None or not is_visible(row, caller) or (change and caller.own_only and row.owner != caller.owner):
+    if row is None or not is_visible(row, caller) or (change and not _may_change(row, caller)):
         raise no_such_agent(name)
 
 
@@ -194,6 +210,9 @@ def page(connection: Connection, caller: Caller, after: str, limit: int, now: fl
     query = select(agents).where(agents.c.name > after).order_by(agents.c.name).limit(limit)
     if caller.own_only:
         query = query.where(agents.c.owner.is_(None) | (agents.c.owner == caller.owner))
+    if caller.is_bound:
+        is_for_all = (agents.c.tenant == DEFAULT) & agents.c.owner.is_(None)
+        query = query.where((agents.c.tenant == caller.tenant) | is_for_all)
     rows = connection.execute(query).all()
     states = _states(connection, rows, now)
     return [_show_as(row, *states[row.name]) for row in rows]
@@ -248,9 +267,18 @@ def wanted_programs(connection: Connection) -> list[AgentsProgram]:
     has_tasks = exists().where(jobs.c.agent_id == agents.c.name, jobs.c.waiting + jobs.c.released > 0)
     rows = connection.execute(select(agents).where(~agents.c.retired | has_tasks).order_by(agents.c.name))
     return [
-        AgentsProgram(name=row.name, model=row.model, revision=row.revision, program=_rules(row).program)
+        AgentsProgram(name=row.name, model=row.model, revision=row.revision, program=_program_of(_rules(row)))
         for row in rows
     ]
+
+
+def _program_of(rules: AgentRules) -> dict[str, Any]:
+    """Return its program as runners have it: with the policy that the server of Ratchet's tools reads."""
+    if not rules.program.get("tools") or rules.tool_policy is None:
+        return rules.program
+    operations = "".join(f'{name} = "{decision}"\n' for name, decision in sorted(rules.tool_policy.items()))
+    policy = {inside.TOOLS_POLICY: f"{inside.tools_files()[inside.TOOLS_POLICY]}[operations]\n{operations}"}
+    return rules.program | {"data": rules.program.get("data", {}) | policy}
 
 
 def forget_old(connection: Connection, now: float, keep_s: float) -> None:
@@ -261,38 +289,32 @@ def forget_old(connection: Connection, now: float, keep_s: float) -> None:
     connection.execute(delete(agents).where(old))
 
 
-def metrics(connection: Connection, name: str, now: float) -> AgentMetrics:
-    names = ("waiting", "released", "ok", "failed", "expired", "cancelled")
+def metrics(connection: Connection, name: str, tenant: str | None, now: float) -> AgentMetrics:
+    """Return an agent's figures, of one tenant's jobs where one is named."""
+    its = (jobs.c.agent_id == name) & (true() if tenant is None else jobs.c.tenant == tenant)
+    used = (usage.c.agent_id == name) & (true() if tenant is None else usage.c.tenant == tenant)
+    names = ("waiting", "released", "ok", "failed", "expired", "cancelled", "reserved")
     sums = [func.coalesce(func.sum(jobs.c[one]), 0).label(one) for one in names]
-    counted = connection.execute(select(*sums).where(jobs.c.agent_id == name)).one()
-    is_open = select(func.count()).where(jobs.c.agent_id == name, jobs.c.state.in_(OPEN))
-    newest = (
-        select(jobs.c.job_id)
-        .where(jobs.c.agent_id == name)
-        .order_by(jobs.c.served_at.desc())
-        .limit(5)
-        .scalar_subquery()
-    )
+    counted = connection.execute(select(*sums).where(its)).one()
+    is_open = select(func.count()).where(its, jobs.c.state.in_(OPEN))
+    newest = select(jobs.c.job_id).where(its).order_by(jobs.c.served_at.desc()).limit(5).scalar_subquery()
     mine = tasks.c.job_id.in_(newest)
     ended = select(func.count()).where(mine, tasks.c.place.isnot(None), tasks.c.ended_at > now - RATE_S)
     last = select(tasks.c.result).where(mine, tasks.c.state == "ok").order_by(tasks.c.ended_at.desc())
     answers = [Result.decode(one) for one in connection.execute(last.limit(NEWEST_SCORES)).scalars() if one]
     scores = [one.score for one in answers if one.score is not None]
-    took = connection.execute(
-        select(*(func.coalesce(func.sum(usage.c[one]), 0) for one in ("prompt_tokens", "sampled_tokens"))).where(
-            usage.c.agent_id == name
-        )
-    ).one()
+    columns = ("prompt_tokens", "sampled_tokens", "spent")
+    took = connection.execute(select(*(func.coalesce(func.sum(usage.c[one]), 0) for one in columns)).where(used)).one()
     return AgentMetrics(
         name=name,
         jobs=connection.execute(is_open).scalar_one(),
-        **{one: int(getattr(counted, one)) for one in names},
+        **{one: int(getattr(counted, one)) for one in names[:-1]},
         ended_last_minute=connection.execute(ended).scalar_one(),
         mean_score=sum(scores) / len(scores) if scores else None,
         prompt_tokens=int(took[0]),
         sampled_tokens=int(took[1]),
-        reserved=units(_sums(connection, jobs, jobs.c.reserved, name).get(name, 0)),
-        spent=units(_sums(connection, usage, usage.c.spent, name).get(name, 0)),
+        reserved=units(int(counted.reserved)),
+        spent=units(int(took[2])),
     )
 
 

@@ -10,12 +10,14 @@ from sqlalchemy import Connection
 
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
+from ratchet.logs.tenants import AgentTenants
 from ratchet.service.errors import NotFound
 from ratchet.service.prices import Prices
+from ratchet.service.settings import pairs
 from schemas.api.agents import AgentChange, AgentMetrics, AgentsPrograms, NewAgent, RegisteredAgent, RunnerReport
 from services.manager import agent_store
 from services.manager.database import Database
-from services.manager.jobs import DEFAULT_TENANT
+from services.manager.jobs import tenant_of
 from services.manager.settings import ManagerSettings
 
 T = TypeVar("T")
@@ -27,31 +29,27 @@ class Agents:
     def __init__(
         self, settings: ManagerSettings, prices: Prices | None, database: Database, wake: Callable[[], None]
     ) -> None:
+        self._settings = settings
         self._fleet = settings.agents
+        self._tenants = AgentTenants(pairs(settings.agent_tenants), settings.shared_learning)
         self._prices = {} if prices is None else prices.agents
         self._database = database
         self._wake = wake
 
     async def add(self, asked: NewAgent, caller: Caller) -> RegisteredAgent:
         """Raises NotFound for a model that the fleet does not have, Problem."""
-        if caller.tenant != DEFAULT_TENANT:
-            raise Problem(403, "Not for tenants", "agents are for the tenant `default` so far", "tenant")
-        model = asked.model or self._fleet[0]
-        if model not in self._fleet:
-            raise NotFound(
-                f"agent {model!r} is not of this fleet ({', '.join(self._fleet)}), so it has no model to use"
-            )
+        there = [agent for agent in self._fleet if self._tenants.may_use(caller.tenant, agent)]
+        model = asked.model or next(iter(there), self._fleet[0])
+        if model not in there:
+            raise NotFound(f"agent {model!r} is not of this fleet ({', '.join(there)}), so it has no model to use")
         if asked.name in self._fleet:
             raise Problem(409, "Another agent", f"{asked.name!r} is one of the fleet's own agents", "other-agent")
-        owner = caller.owner if caller.own_only else None
         prices = self._prices.get(asked.name) or self._prices.get(model)
         return await self._database.write(
-            lambda connection: agent_store.add(connection, asked, model, owner, prices, time.time())
+            lambda connection: agent_store.add(connection, asked, model, caller, prices, time.time())
         )
 
     async def page(self, caller: Caller, after: str, limit: int) -> list[RegisteredAgent]:
-        if caller.tenant != DEFAULT_TENANT:
-            return []
         return await self._database.look(
             lambda connection: agent_store.page(connection, caller, after, limit, time.time())
         )
@@ -60,7 +58,9 @@ class Agents:
         return await self._look(name, caller, lambda connection: agent_store.get(connection, name, time.time()))
 
     async def metrics(self, name: str, caller: Caller) -> AgentMetrics:
-        return await self._look(name, caller, lambda connection: agent_store.metrics(connection, name, time.time()))
+        """Return its figures: to who is bound to a tenant, those of the tenant's own jobs."""
+        tenant = tenant_of(caller, self._settings) if caller.is_bound else None
+        return await self._look(name, caller, lambda c: agent_store.metrics(c, name, tenant, time.time()))
 
     async def change(self, name: str, wanted: AgentChange, caller: Caller) -> RegisteredAgent:
         return await self._change(
@@ -81,7 +81,6 @@ class Agents:
 
     async def _look(self, name: str, caller: Caller, work: Callable[[Connection], T]) -> T:
         def check_and_work(connection: Connection) -> T:
-            _check_tenant(name, caller)
             agent_store.check_visible(connection, name, caller, change=False)
             return work(connection)
 
@@ -91,16 +90,9 @@ class Agents:
         self, name: str, caller: Caller, work: Callable[[Connection], RegisteredAgent]
     ) -> RegisteredAgent:
         def check_and_work(connection: Connection) -> RegisteredAgent:
-            _check_tenant(name, caller)
             agent_store.check_visible(connection, name, caller, change=True)
             return work(connection)
 
         changed = await self._database.write(check_and_work)
         self._wake()
         return changed
-
-
-def _check_tenant(name: str, caller: Caller) -> None:
-    """Raises Problem for a caller of another tenant than `default`, whose agents alone there are."""
-    if caller.is_bound and caller.tenant != DEFAULT_TENANT:
-        raise agent_store.no_such_agent(name)

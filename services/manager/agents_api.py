@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path, Response
 
 from ratchet.http.access.guard import CallerOf
-from ratchet.http.operation import OPERATOR, OWN_TASKS, RUNNER, VIEWER, Effect, operation
+from ratchet.http.operation import ADMIN, OPERATOR, OWN_TASKS, RUNNER, VIEWER, Effect, operation
 from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
 from ratchet.http.problem import problems
 from schemas.api.agents import AgentChange, AgentMetrics, AgentsPrograms, NewAgent, RegisteredAgent, RunnerReport
@@ -34,7 +34,7 @@ def agents_router(agents: Agents) -> APIRouter:
         return found
 
     @router.get("/agents", responses=problems(422, 503))
-    @operation(VIEWER, OWN_TASKS, OPERATOR, title="List registered agents", tool="list_registered_agents")
+    @operation(VIEWER, OWN_TASKS, OPERATOR, ADMIN, title="List registered agents", tool="list_registered_agents")
     async def list_registered_agents(
         caller: CallerOf, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[RegisteredAgent]:

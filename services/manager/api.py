@@ -13,7 +13,7 @@ from ratchet.http.problem import problems
 from schemas.api.jobs import (
     Job,
     JobDetail,
-    JobId,
+    JobKey,
     JobResult,
     JobState,
     JobSubmission,
@@ -28,7 +28,7 @@ from schemas.api.page import Page
 from services.manager.jobs import Jobs
 
 JSONL = "application/jsonl"
-TheJob = Annotated[JobId, Path(description="The job's id.")]
+TheJob = Annotated[JobKey, Path(description="The job's id.")]
 LINES: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {JSONL: {"schema": {"type": "string"}}},
@@ -50,7 +50,7 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         job, _ = await jobs.submit(asked, caller)
         return job
 
-    @router.post("/{job_id}/tasks", responses=problems(402, 404, 409, 422, 429, 503))
+    @router.post("/{job_id:path}/tasks", responses=problems(402, 404, 409, 422, 429, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Add tasks to a job")
     async def add_tasks(job_id: TheJob, given: Annotated[MoreTasks, Body()], caller: CallerOf) -> Job:
         """Add tasks to a job that was submitted with `more`. Tasks that it has by these numbers are passed over, so a
@@ -59,7 +59,7 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         return await jobs.add_tasks(job_id, given, caller)
 
     @router.get("", responses=problems(422, 503))
-    @operation(VIEWER, OWN_TASKS, OPERATOR, title="List jobs", tool="list_jobs")
+    @operation(VIEWER, OWN_TASKS, OPERATOR, ADMIN, title="List jobs", tool="list_jobs")
     async def list_jobs(
         caller: CallerOf,
         state: Annotated[JobState | None, Query(description="Only those.")] = None,
@@ -71,15 +71,7 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         found = await jobs.page(caller, state, None if place is None else str(place[0]), limit)
         return Page(items=found, next=cursor_of([found[-1].job_id]) if len(found) == limit else None)
 
-    @router.get("/{job_id}", responses=problems(404, 503))
-    @operation(VIEWER, OWN_TASKS, OPERATOR, title="Show a job", tool="get_job", resource="jobs")
-    async def get_job(job_id: TheJob, caller: CallerOf) -> JobDetail:
-        """Show how far a job is: its state and the reason for it, tasks by state, failures by reason, and the seconds
-        left at the rate of the last minute.
-        """
-        return await jobs.get(job_id, caller)
-
-    @router.get("/{job_id}/results", response_model=Page[JobResult], responses=LINES | problems(404, 422, 503))
+    @router.get("/{job_id:path}/results", response_model=Page[JobResult], responses=LINES | problems(404, 422, 503))
     @operation(VIEWER, OWN_TASKS, OPERATOR, title="Read a job's results", tool="get_job_results", hides=("jsonl",))
     async def get_results(
         job_id: TheJob,
@@ -100,13 +92,21 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         lines = "".join(f"{one.model_dump_json()}\n" for one in found)
         return Response(lines, media_type=JSONL, headers={"X-Next": following} if following else {})
 
-    @router.post("/{job_id}/pause", responses=problems(404, 409, 503))
+    @router.get("/{job_id:path}", responses=problems(404, 503))
+    @operation(VIEWER, OWN_TASKS, OPERATOR, title="Show a job", tool="get_job", resource="jobs")
+    async def get_job(job_id: TheJob, caller: CallerOf) -> JobDetail:
+        """Show how far a job is: its state and the reason for it, tasks by state, failures by reason, and the seconds
+        left at the rate of the last minute.
+        """
+        return await jobs.get(job_id, caller)
+
+    @router.post("/{job_id:path}/pause", responses=problems(404, 409, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Pause a job", tool="pause_job")
     async def pause_job(job_id: TheJob, caller: CallerOf) -> Job:
         """Release no further task of a job. What the fleet has goes on, and its results are kept."""
         return await jobs.pause(job_id, caller)
 
-    @router.post("/{job_id}/resume", responses=problems(402, 404, 409, 422, 503))
+    @router.post("/{job_id:path}/resume", responses=problems(402, 404, 409, 422, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Resume a job", tool="resume_job")
     async def resume_job(
         job_id: TheJob,
@@ -118,13 +118,13 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         """
         return await jobs.resume(job_id, budget, caller)
 
-    @router.post("/{job_id}/cancel", responses=problems(404, 503))
+    @router.post("/{job_id:path}/cancel", responses=problems(404, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.REPLACES, title="Cancel a job", tool="cancel_job")
     async def cancel_job(job_id: TheJob, caller: CallerOf) -> Job:
         """End a job: tasks that wait are not run. What the fleet has ends by itself, and its results are kept."""
         return await jobs.cancel(job_id, caller)
 
-    @router.post("/{job_id}/rerun", responses=problems(404, 409, 503))
+    @router.post("/{job_id:path}/rerun", responses=problems(404, 409, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Run failed tasks again", tool="rerun_job")
     async def rerun_job(job_id: TheJob, caller: CallerOf) -> Job:
         """Run the tasks of a job again that failed, expired or were cancelled."""
@@ -149,11 +149,11 @@ def usage_router(jobs: Jobs) -> APIRouter:
         """
         return await jobs.usage(by, limit, caller)
 
-    @router.get("/tenants/{tenant}/quota", responses=problems(422, 503))
-    @operation(VIEWER, OPERATOR, ADMIN, title="Show a quota", tool="get_quota")
-    async def get_quota(tenant: TheTenant) -> TenantUse:
+    @router.get("/tenants/{tenant}/quota", responses=problems(404, 422, 503))
+    @operation(VIEWER, OPERATOR, ADMIN, reach="own", title="Show a quota", tool="get_quota")
+    async def get_quota(tenant: TheTenant, caller: CallerOf) -> TenantUse:
         """Show the limits of a tenant's jobs, and what it has used of them. Null: no limit."""
-        return await jobs.tenant_use(tenant)
+        return await jobs.tenant_use(tenant, caller)
 
     @router.put("/tenants/{tenant}/quota", responses=problems(422, 503))
     @operation(OPERATOR, ADMIN, effect=Effect.SETS, title="Set a quota")

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -38,8 +40,20 @@ SILENT_S = 8.0
 """Seconds after its last answer from which nobody waits for it any more."""
 
 
+@dataclass(slots=True)
+class _Write:
+    """A transaction that waits, and what came of it."""
+
+    work: Callable[[Connection], Any]
+    result: Any = None
+    error: Exception | None = None
+
+
 class Database:
-    """Transactions run one after the other, in a thread of their own; `look` is for reading beside them."""
+    """Transactions run one after the other, in a thread of their own; `look` is for reading beside them.
+
+    On SQLite those that wait are committed together, for a sync of the disk takes longer than most of them.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = make_url(url)
@@ -50,6 +64,7 @@ class Database:
         self._leading: Connection | None = None
         self._answered_at = time.monotonic()
         self._writes = ThreadPoolExecutor(1, "manager-db")
+        self._waiting: deque[_Write] = deque()
         self._reads = ThreadPoolExecutor(2, "manager-db-read")
 
     @property
@@ -68,7 +83,15 @@ class Database:
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Return what `work` returns, once its transaction is on disk. Raises StorageUnavailable: nothing was done."""
         self._check_answers()
-        return await self._run(self._writes, partial(self._transaction, work))
+        if not self.is_sqlite:
+            return await self._run(self._writes, partial(self._transaction, work))
+        write = _Write(work)
+        self._waiting.append(write)
+        await self._run(self._writes, self._commit_waiting)  # that of an earlier one may have done it
+        if write.error is not None:
+            raise write.error
+        found: T = write.result
+        return found
 
     async def ping(self) -> None:
         """Return when the database has answered. Raises StorageUnavailable."""
@@ -105,6 +128,28 @@ class Database:
 
     async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    def _commit_waiting(self) -> None:
+        """Commit all that wait, each as a savepoint: one that raises is undone alone."""
+        writes = [self._waiting.popleft() for _ in range(len(self._waiting))]
+
+        def all_of_them(connection: Connection) -> None:
+            for write in writes:
+                try:
+                    with connection.begin_nested():
+                        write.result = write.work(connection)
+                except AWAY:
+                    raise
+                except Exception as error:
+                    write.error = error
+
+        if not writes:
+            return
+        try:
+            self._transaction(all_of_them)
+        except Exception as error:
+            for write in writes:
+                write.error = error
 
     def _transaction(self, work: Callable[[Connection], T]) -> T:
         assert self._engine is not None, "open() comes first"

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select,
 
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
+from ratchet.logs.tenants import DEFAULT, MARK, key_beginning, own_id
 from ratchet.service.errors import NotAllowed
 from ratchet.service.prices import AgentPrices, micros, units
 from schemas.api.jobs import (
@@ -34,6 +35,8 @@ from services.manager.submission import NewTask, read_tasks, task_id_of
 from services.manager.tables import jobs, tasks, transfers
 
 COUNTS = ("tasks", "waiting", "released", "ok", "failed", "expired", "cancelled", "places", "reserved", "spent")
+LONGEST_KEY = 100
+"""Characters of a job's id, with its tenant before it."""
 LOADING_S = 3600.0
 """Seconds until a job whose tasks stopped coming is dropped."""
 RATE_S = 60.0
@@ -48,7 +51,7 @@ def submit(
     asked: JobSubmission,
     agent_id: str,
     tenant: str,
-    owner: str | None,
+    caller: Caller,
     prices: AgentPrices | None,
     now: float,
     default_deadline: float,
@@ -56,7 +59,10 @@ def submit(
     needs_approval: bool = False,
 ) -> tuple[Job, bool]:
     """Return the job, and whether it is new. Raises Problem for one that can't be: then nothing of it is kept."""
-    job_id = asked.job_id or f"job-{uuid.uuid4().hex}"
+    job_id = caller.key_of(asked.job_id or f"job-{uuid.uuid4().hex}")
+    owner = caller.owner
+    if len(job_id) > LONGEST_KEY:
+        raise Problem(422, "Not a job", f"job_id has {len(job_id) - LONGEST_KEY} characters too many", "bad-job")
     deadline = asked.deadline.timestamp() if asked.deadline else default_deadline
     said = _digest(asked)
     if (known := find_job(connection, job_id)) is not None:
@@ -165,13 +171,15 @@ def get(connection: Connection, job_id: str, now: float) -> JobDetail:
     )
 
 
-def page(
-    connection: Connection, owner: str | None, state: JobState | None, before: str | None, limit: int
-) -> list[Job]:
-    """Return jobs, the newest first, those after the job `before`; of one `owner` where one is given."""
+def page(connection: Connection, caller: Caller, state: JobState | None, before: str | None, limit: int) -> list[Job]:
+    """Return jobs that the caller may see, the newest first, those after the job `before`."""
     query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.job_id.desc()).limit(limit)
-    if owner is not None:
-        query = query.where(jobs.c.owner == owner)
+    if caller.own_only:
+        query = query.where(jobs.c.owner == caller.owner)
+    if caller.is_bound and caller.tenant == DEFAULT:
+        query = query.where(~jobs.c.job_id.startswith(MARK))
+    elif caller.is_bound:
+        query = query.where(jobs.c.job_id.startswith(key_beginning(caller.tenant), autoescape=True))
     if state is not None:
         query = query.where(jobs.c.state == state)
     if before is not None:
@@ -336,7 +344,7 @@ def check_visible(connection: Connection, job_id: str, caller: Caller) -> None:
 
 
 def _no_such_job(job_id: str) -> Problem:
-    return Problem(404, "No such job", f"there is no job {job_id!r}; GET /v1/jobs lists them", "unknown-job")
+    return Problem(404, "No such job", f"there is no job {own_id(job_id)!r}; GET /v1/jobs lists them", "unknown-job")
 
 
 def _must_find(connection: Connection, job_id: str) -> Row[Any]:

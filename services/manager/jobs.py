@@ -11,8 +11,10 @@ from sqlalchemy import Connection
 
 from ratchet.http.access.roles import Caller, Role
 from ratchet.http.problem import Problem
+from ratchet.logs.tenants import DEFAULT, AgentTenants, own_id
 from ratchet.service.errors import NotFound
 from ratchet.service.prices import AgentPrices, Prices, micros
+from ratchet.service.settings import pairs
 from schemas.api.jobs import (
     Job,
     JobDetail,
@@ -33,7 +35,6 @@ from services.manager.submission import BAD_LINE
 T = TypeVar("T")
 
 DAY_S = 86_400.0
-DEFAULT_TENANT = "default"
 
 
 class Jobs:
@@ -47,58 +48,58 @@ class Jobs:
         self._currency = None if prices is None else prices.currency
         self._database = database
         self._wake = wake
+        self._tenants = AgentTenants(pairs(settings.agent_tenants), settings.shared_learning)
 
     async def submit(self, asked: JobSubmission, caller: Caller) -> tuple[Job, bool]:
         """Return the job, and whether it is new. Raises NotFound for an agent that there is not, Problem."""
-        if caller.tenant != DEFAULT_TENANT:
-            detail = "jobs are for the tenant `default` so far: submit tasks one by one (POST /v1/tasks)"
-            raise Problem(403, "Not for tenants", detail, "tenant")
-        agent_id = asked.agent_id or self._settings.agents[0]
-        tenant = caller.owner or DEFAULT_TENANT
+        own = [agent for agent in self._settings.agents if self._tenants.may_use(caller.tenant, agent)]
+        agent_id = asked.agent_id or next(iter(own), self._settings.agents[0])
+        tenant = tenant_of(caller, self._settings)
 
         def work(connection: Connection) -> tuple[Job, bool]:
             now = time.time()
             prices, until, registered = self._prices.get(agent_id), self._default_deadline(now), None
-            if agent_id not in self._settings.agents:
+            if agent_id not in own:
                 registered = agent_store.find_usable(connection, agent_id, caller, now)
                 if registered is None:
-                    own = ", ".join(self._settings.agents)
-                    raise NotFound(f"agent {agent_id!r} is not of this fleet ({own}), and not registered with it")
+                    there = ", ".join(own) or "none for this tenant"
+                    raise NotFound(f"agent {agent_id!r} is not of this fleet ({there}), and not registered with it")
                 prices = prices or self._prices.get(registered.model)
             needs_approval = registered is not None and registered.needs_approval
             return job_store.submit(
-                connection, asked, agent_id, tenant, caller.owner, prices, now, until, needs_approval=needs_approval
+                connection, asked, agent_id, tenant, caller, prices, now, until, needs_approval=needs_approval
             )
 
-        job = await self._database.write(work)
+        job, is_new = await self._database.write(work)
         self._wake()
-        return job
+        return caller.show(job), is_new
 
     async def add_tasks(self, job_id: str, given: MoreTasks, caller: Caller) -> Job:
         """A line that is no task ends the whole job: raises Problem."""
         try:
             return await self._change(
-                job_id, caller, lambda c, now: job_store.add_tasks(c, job_id, given, self._prices_of, now)
+                job_id, caller, lambda c, key, now: job_store.add_tasks(c, key, given, self._prices_of, now)
             )
         except Problem as problem:
             if problem.type == BAD_LINE:
-                await self._database.write(lambda connection: job_store.drop_loading(connection, job_id))
+                key = caller.key_of(job_id)
+                await self._database.write(lambda connection: job_store.drop_loading(connection, key))
             raise
 
     async def page(self, caller: Caller, state: JobState | None, before: str | None, limit: int) -> list[Job]:
-        if caller.tenant != DEFAULT_TENANT:
-            return []
-        owner = caller.owner if caller.own_only else None
-        return await self._database.look(lambda connection: job_store.page(connection, owner, state, before, limit))
+        key = None if before is None else caller.key_of(before)
+        found = await self._database.look(lambda connection: job_store.page(connection, caller, state, key, limit))
+        return [caller.show(one) for one in found]
 
     async def get(self, job_id: str, caller: Caller) -> JobDetail:
-        return await self._look(job_id, caller, lambda connection: job_store.get(connection, job_id, time.time()))
+        return caller.show(await self._look(job_id, caller, lambda c, key: job_store.get(c, key, time.time())))
 
     async def results(self, job_id: str, caller: Caller, after: int, limit: int) -> list[JobResult]:
-        return await self._look(job_id, caller, lambda connection: job_store.results(connection, job_id, after, limit))
+        found = await self._look(job_id, caller, lambda c, key: job_store.results(c, key, after, limit))
+        return [caller.show(one) for one in found]
 
     async def pause(self, job_id: str, caller: Caller) -> Job:
-        return await self._change(job_id, caller, lambda c, now: job_store.pause(c, job_id, now))
+        return await self._change(job_id, caller, job_store.pause)
 
     async def resume(self, job_id: str, budget: Decimal | None, caller: Caller) -> Job:
         """Raises Problem for a budget where the manager has no prices."""
@@ -107,15 +108,15 @@ class Jobs:
         amount = None if budget is None else micros(budget)
         may_approve = caller.role is Role.OPERATOR
         return await self._change(
-            job_id, caller, lambda c, now: job_store.resume(c, job_id, amount, now, may_approve=may_approve)
+            job_id, caller, lambda c, key, now: job_store.resume(c, key, amount, now, may_approve=may_approve)
         )
 
     async def cancel(self, job_id: str, caller: Caller) -> Job:
-        return await self._change(job_id, caller, lambda c, now: job_store.cancel(c, job_id, now))
+        return await self._change(job_id, caller, job_store.cancel)
 
     async def rerun(self, job_id: str, caller: Caller) -> Job:
         return await self._change(
-            job_id, caller, lambda c, now: job_store.rerun(c, job_id, now, self._default_deadline(now))
+            job_id, caller, lambda c, key, now: job_store.rerun(c, key, now, self._default_deadline(now))
         )
 
     async def set_quota(self, tenant: str, given: TenantQuota) -> TenantUse:
@@ -123,32 +124,39 @@ class Jobs:
         self._wake()
         return use
 
-    async def tenant_use(self, tenant: str) -> TenantUse:
+    async def tenant_use(self, tenant: str, caller: Caller) -> TenantUse:
+        """Raises Problem 404 for a tenant that is not the caller's."""
+        if caller.is_bound and tenant != tenant_of(caller, self._settings):
+            raise Problem(404, "No such tenant", f"there is no tenant {tenant!r}", "unknown-tenant")
         return await self._database.look(lambda connection: limits.tenant_use(connection, tenant, time.time()))
 
     async def usage(self, by: UsageKey, limit: int, caller: Caller) -> Usage:
-        """Return all that was used, or what a submitter used; of other tenants there is nothing yet."""
-        if caller.tenant != DEFAULT_TENANT:
-            return Usage(currency=self._currency, items=[])
-        tenant = (caller.owner or DEFAULT_TENANT) if caller.own_only else None
+        """Return all that was used, or what the caller's tenant used."""
+        tenant = tenant_of(caller, self._settings) if caller.is_bound else None
         rows = await self._database.look(lambda connection: limits.usage_by(connection, by, limit, tenant))
-        return Usage(currency=self._currency, items=rows)
+        own = [row.model_copy(update={"key": own_id(row.key)}) for row in rows] if caller.is_bound else rows
+        return Usage(currency=self._currency, items=own)
 
-    async def _look(self, job_id: str, caller: Caller, work: Callable[[Connection], T]) -> T:
+    async def _look(self, job_id: str, caller: Caller, work: Callable[[Connection, str], T]) -> T:
+        """`work` gets the key under which the job is stored."""
+        key = caller.key_of(job_id)
+
         def check_and_work(connection: Connection) -> T:
-            job_store.check_visible(connection, job_id, caller)
-            return work(connection)
+            job_store.check_visible(connection, key, caller)
+            return work(connection, key)
 
         return await self._database.look(check_and_work)
 
-    async def _change(self, job_id: str, caller: Caller, work: Callable[[Connection, float], Job]) -> Job:
+    async def _change(self, job_id: str, caller: Caller, work: Callable[[Connection, str, float], Job]) -> Job:
+        key = caller.key_of(job_id)
+
         def check_and_work(connection: Connection) -> Job:
-            job_store.check_visible(connection, job_id, caller)
-            return work(connection, time.time())
+            job_store.check_visible(connection, key, caller)
+            return work(connection, key, time.time())
 
         job = await self._database.write(check_and_work)
         self._wake()
-        return job
+        return caller.show(job)
 
     def _prices_of(self, connection: Connection, agent_id: str) -> AgentPrices | None:
         """Return what the agent's tokens cost: its own prices, or those of the model that it uses."""
@@ -157,3 +165,16 @@ class Jobs:
 
     def _default_deadline(self, now: float) -> float:
         return now + self._settings.manager_job_days * DAY_S
+
+
+def tenant_of(caller: Caller, settings: ManagerSettings) -> str:
+    """Return the tenant that a caller's jobs count to: of its token, or its own name where that has none.
+
+    Raises Problem for a name that is a tenant's.
+    """
+    if caller.tenant != DEFAULT:
+        return caller.tenant
+    if caller.owner in settings.tenants:
+        detail = f"a tenant is called {caller.owner!r}, too: have a token with another name, or with that tenant"
+        raise Problem(403, "Name of a tenant", detail, "tenant")
+    return caller.owner or DEFAULT

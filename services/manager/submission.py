@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from ratchet.http.problem import Problem
+from ratchet.logs.tenants import own_id
 from ratchet.service.prices import AgentPrices, with_limits
 from schemas.messages.base import explain
 from schemas.messages.task import Task
@@ -38,8 +39,9 @@ def task_id_of(job_id: str, n: int, attempt: int) -> str:
 
 def parse_task_id(task_id: str) -> tuple[str, int, int]:
     """Return the job, the number and the attempt. Raises ValueError for what is no task of a job."""
-    job_id, n, *attempt = task_id.split("/")
-    return job_id, int(n), int(attempt[0]) if attempt else 1
+    own = own_id(task_id)
+    job_id, n, *attempt = own.split("/")
+    return task_id.removesuffix(own) + job_id, int(n), int(attempt[0]) if attempt else 1
 
 
 def read_tasks(

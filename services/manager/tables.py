@@ -99,6 +99,7 @@ agents = Table(
     METADATA,
     Column("name", String(63), primary_key=True),
     Column("owner", String(100)),
+    Column("tenant", String(32), nullable=False, server_default="default"),
     Column("model", String(63), nullable=False),
     Column("rules", Text, nullable=False),  # AgentRules, as JSON
     Column("budget", BigInteger),

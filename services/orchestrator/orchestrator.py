@@ -42,7 +42,7 @@ from ratchet.logs.tenants import AgentTenants
 from ratchet.programs.declared import roles_by_agent
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import JournalError, RegistryError, Reject, StorageUnavailable
-from ratchet.service.settings import pairs
+from ratchet.service.settings import amqp_parameters, pairs
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
@@ -162,7 +162,12 @@ class Orchestrator:
         self._backlog = RewardBacklog(bus, seconds)
         self._own_tasks = OwnTasks()
         results = ResultSender(bus, self.ledger)
-        senders = Senders(settings.tenants, settings.namespace, is_required=settings.require_tenant)
+        senders = Senders(
+            settings.tenants,
+            settings.namespace,
+            is_required=settings.require_tenant,
+            own_user=amqp_parameters(settings.amqp_url.get_secret_value()).credentials.username,
+        )
         tenants = AgentTenants(pairs(settings.agent_tenants), settings.shared_learning)
         policy = AdmissionPolicy(
             settings.agents,

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from ratchet.service.errors import SettingsError
-from ratchet.service.settings import FleetSettings
+from ratchet.service.settings import FleetSettings, none_if_empty
 from schemas.messages.base import AgentId
 from workbench.sandbox.settings import SandboxSettings
 from workbench.workspaces.settings import WorkspaceSettings
@@ -51,6 +51,12 @@ class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
     runner_api_token_file: Path | None = Field(
         None,
         description="File with a token of the role runner, where the fleet asks for tokens; read for each call.",
+    )
+    runner_memory_mb: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
+        None,
+        ge=64,
+        description="Memory that rollouts may ask for at once (`memory_mb` of their programs' limits); that of the "
+        "machine, or of the container, if not set.",
     )
     runner_dir: Path = Field(
         Path(".ratchet/runner"), description="Folder in which finished rollouts are kept until their task is answered."

@@ -51,7 +51,7 @@ from services.runner.registered import Registered
 from services.runner.revisions import Revisions
 from services.runner.sandboxed import SandboxStart
 from services.runner.settings import RunnerSettings
-from services.runner.slots import NoTurn, Slots
+from services.runner.slots import NoTurn, Slots, memory_here_mb
 from workbench.sandbox.job import WORKSPACE, Job, SandboxError
 from workbench.sandbox.limits import MIB
 from workbench.sandbox.sandbox import Sandbox
@@ -93,7 +93,8 @@ class RunnerWorker:
         self._kept = KeptRollouts(settings.runner_dir, int(settings.runner_keep_gb * 1e9))
         self._unsaved: dict[str, dict[int, Sample]] = {}
         """Finished, and the disk did not take them yet."""
-        self._slots = Slots(settings.sandbox_runs_at_once)
+        self._memory_mb = settings.runner_memory_mb or memory_here_mb()
+        self._slots = Slots(settings.sandbox_runs_at_once, self._memory_mb)
         self._own_share = OwnShare(settings.own_share, settings.sandbox_runs_at_once)
         metrics.waiting.set_function(lambda: self._slots.waiting)
         metrics.at_work.set_function(lambda: len(self._steps_until))
@@ -155,12 +156,21 @@ class RunnerWorker:
                 process_name(),
                 self._settings.program_environments,
                 self._settings.runner_agents,
-                lambda name, program: self._try(sandbox, name, program),
+                lambda name, program: self._try_registered(sandbox, name, program),
             )
             await self._cancellations.listen(self._bus, self._models_of_registered - set(self._programs.by_agent))
             self._registered.start()
         for agent, names in self._programs.by_agent.items():
             log.info("runner-started", f"tasks of {agent} go to {', '.join(names)}: {sandbox.facts.says}")
+
+    async def _try_registered(self, sandbox: Sandbox, name: str, program: Program) -> None:
+        """Raises SettingsError for one that asks for more memory than there is here, too."""
+        if program.limits.memory_mb > self._memory_mb:
+            raise SettingsError(
+                f"program {name} asks for {program.limits.memory_mb:,} MB (limits.memory_mb), and this runner has "
+                f"{self._memory_mb:,} MB for all (RATCHET_RUNNER_MEMORY_MB)"
+            )
+        await self._try(sandbox, name, program)
 
     async def _try(self, sandbox: Sandbox, name: str, program: Program) -> None:
         """Tell whether what is to be run can be found from inside. Raises SettingsError."""
@@ -525,8 +535,9 @@ class RunnerWorker:
         self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget, steps: KeptSteps
     ) -> Sample:
         waited = time.monotonic()
+        left_s, needs_mb = time_within(self._left_s(work), None), self._program(work, name).limits.memory_mb
         try:
-            async with self._slots.of(work.priority, time_within(self._left_s(work), None), budget.spent):
+            async with self._slots.of(work.priority, left_s, budget.spent, needs_mb):
                 metrics.wait_seconds.observe(time.monotonic() - waited)
                 if (says := await self._another(work)) is not None:  # it may have changed while others had their turn
                     log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)

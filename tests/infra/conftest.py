@@ -6,7 +6,7 @@ import pytest
 
 from infra.render.manifests import Manifests, manifests
 from infra.render.recording import Recording, record, stack_configuration
-from tests.infra.seeded_mistakes import with_programs
+from tests.infra.seeded_mistakes import with_manager, with_programs
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +28,12 @@ def prod(prod_recording: Recording) -> Manifests:
 def programs() -> Manifests:
     """`prod`, with runners and a scorer that runs code."""
     return manifests(record("prod", with_programs()))
+
+
+@pytest.fixture(scope="session")
+def jobs() -> Manifests:
+    """`prod`, with a manager, and a runner for the agents that are registered with it."""
+    return manifests(record("prod", with_manager()))
 
 
 @pytest.fixture(scope="session")

@@ -538,6 +538,34 @@ MISTAKES = (
         lambda s: s.get("ConfigMap", AGENT)["data"].update(RATCHET_AGENT_VLLM_URL="http://127.0.0.1:8001"),
         "addresses_can_be_reached",
     ),
+    Mistake(
+        "the manager's database is in no Secret of the site",
+        lambda s: s.box(DEPLOYMENT, "manager")["env"][-1].update(valueFrom=None, value="postgresql://u:p@h/n"),
+        "the_manager_reaches_its_database",
+        "jobs",
+    ),
+    Mistake(
+        "the manager may not reach its database",
+        lambda s: s.spec("NetworkPolicy", "manager").update(
+            egress=[one for one in s.spec("NetworkPolicy", "manager")["egress"] if one["ports"][0]["port"] != 5432]
+        ),
+        "the_manager_reaches_its_database",
+        "jobs",
+    ),
+    Mistake(
+        "the runner of registered agents is not told where the manager is",
+        lambda s: s.get("ConfigMap", "runner")["data"].pop("RATCHET_MANAGER_URL"),
+        "settings_are_known_and_agree",
+        "jobs",
+    ),
+    Mistake(
+        "the Ingress sends jobs to the gateway",
+        lambda s: s.spec("Ingress", "gateway")["rules"][0]["http"].update(
+            paths=s.spec("Ingress", "gateway")["rules"][0]["http"]["paths"][-1:]
+        ),
+        "the_way_in_leads_somewhere",
+        "jobs",
+    ),
 )
 
 
@@ -589,10 +617,21 @@ def with_programs() -> dict[str, Any]:
     return configuration
 
 
+def with_manager() -> dict[str, Any]:
+    """Of `prod`, with a manager, and a runner for the agents that are registered with it."""
+    configuration = stack_configuration("prod")
+    configuration["ratchet:fleet"] |= {
+        "manager": {"database": {"urlSecret": "jobs-db", "namespace": "databases"}, "prices": 'currency = "EUR"'},
+        "runner": {},
+    }
+    return configuration
+
+
 def stacks() -> Iterator[tuple[str, Manifests]]:
     for name in ("dev", "prod"):
         yield name, manifests(record(name, stack_configuration(name)))
     yield "programs", manifests(record("prod", with_programs()))
+    yield "jobs", manifests(record("prod", with_manager()))
 
 
 if __name__ == "__main__":

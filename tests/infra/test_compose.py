@@ -449,6 +449,7 @@ def test_the_job_makes_the_credentials_of_every_user() -> None:
         ("verifier", "verifier"),
         ("trainer", "trainer"),
         ("trainer-gpu", "trainer"),
+        ("manager", "manager"),
         ("demo", "client"),
         ("ratchet", "client"),
         ("operator", "operator"),

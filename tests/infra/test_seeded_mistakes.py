@@ -13,8 +13,8 @@ from tests.infra.seeded_mistakes import MISTAKES, PAGE, Mistake, found_by, summa
 
 
 @pytest.fixture(scope="module")
-def verdicts(prod: Manifests, dev: Manifests, programs: Manifests) -> Mapping[str, set[str]]:
-    return found_by({"prod": prod, "dev": dev, "programs": programs})
+def verdicts(prod: Manifests, dev: Manifests, programs: Manifests, jobs: Manifests) -> Mapping[str, set[str]]:
+    return found_by({"prod": prod, "dev": dev, "programs": programs, "jobs": jobs})
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.text)

@@ -35,6 +35,9 @@ from infra.render.recording import record, stack_configuration
         (lambda fleet: fleet.update(runner={"programs": '[agents.x]\nprograms = ["shell"]'}), "'x' is no agent"),
         (lambda fleet: fleet.update(externalScorer=True, clientNamespaces=[]), "externalScorer is set"),
         (lambda fleet: fleet.update(sandbox={"isolation": "bwrap"}), "sandbox.isolation"),
+        (lambda fleet: fleet.update(runner={}), "a runner has a file of programs, or a manager"),
+        (lambda fleet: fleet.update(manager={}), "manager.database: Field required"),
+        (lambda fleet: fleet.update(manager={"database": {"urlSecret": "db"}}), "in a namespace of the cluster, or at"),
         (
             lambda fleet: fleet["trainer"]["resources"].update(gpus=0),
             "trainer.device is cuda, but trainer.resources.gpus",

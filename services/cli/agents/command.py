@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli.fleet.api_call import FleetToken, ManagerUrl, api_client, call_api
+from services.cli.fleet.api_client import FleetToken, ManagerUrl, api_client, call_api
 from services.cli.terminal import AsJson, Listing, UsageError, out, print_json, print_raw, say
 
 agents = typer.Typer()

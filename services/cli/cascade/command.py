@@ -12,7 +12,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.service.settings import FleetSettings
 from services.cli.cascade.replay import replayed_moves
 from services.cli.cascade.view import cascade_lines
-from services.cli.fleet.api_call import FleetToken, FleetUrl, api_client, call_api
+from services.cli.fleet.api_client import FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import AsJson, ExitCode, out, print_json, print_raw
 
 cascade = typer.Typer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ import jwt
 import typer
 
 from ratchet.http.access.roles import Role
+from ratchet.runtime.processes import PROCESSES
 from ratchet.service.errors import BusError
-from services.cli.fleet.folder import FleetFolder, FleetRecord
+from services.cli.fleet.folder import FROM_ELSEWHERE, FleetFolder, FleetRecord
 from services.cli.fleet.options import AGENT, FleetOptions, agent_of
 from services.cli.fleet.plan import plan_fleet
 from services.cli.terminal import CommandError, UsageError
@@ -62,11 +64,15 @@ def _local(record: FleetRecord | None) -> dict[str, str]:
     return {program.name: f"http://127.0.0.1:{program.http_port}" for program in programs if program.http_port}
 
 
-OrchestratorUrl = Annotated[
-    str | None, typer.Option(help="Where the orchestrator is; where `ratchet up` started it, if not named.")
-]
-ApiToken = Annotated[
-    str | None, typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where one is needed.")
+FleetUrl = Annotated[str | None, typer.Option(help="Where the orchestrator is; that of this folder's fleet.")]
+ManagerUrl = Annotated[str | None, typer.Option(help="Where the manager is; that of this folder's fleet.")]
+FleetToken = Annotated[
+    str | None,
+    typer.Option(
+        envvar="RATCHET_API_TOKEN",
+        show_envvar=True,
+        help="API token, where the fleet asks for one; RATCHET_API_TOKEN_FILE names a file with it.",
+    ),
 ]
 ApiTokenFile = Annotated[
     Path | None, typer.Option(envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token.")
@@ -117,22 +123,39 @@ def is_proxied(url: str) -> bool:
     return httpx.URL(url).host not in LOOPBACK
 
 
-def ask_orchestrator(method: str, path: str, *, url: str | None, token: Token, json: Any = None) -> Any:
-    """Return what a route of the orchestrator's API answers with, decoded.
+def api_client(service: str, url: str | None, token: str | None, token_file: Path | None = None) -> httpx.Client:
+    """Return a client of a service of the fleet. `url`: where it is; if None, where this folder's fleet has it.
 
-    `url`: where it is; else where `ratchet up` started it. Raises BusError where nobody answers, CommandError with the
-    API's own sentence where it refuses.
+    The token is read from a file where one is named, by `token_file` or RATCHET_API_TOKEN_FILE, and no token.
     """
-    typed = () if url is None else (f"orchestrator={url}",)
-    base = addresses_of(typed, FleetFolder.here().record()).by_name["orchestrator"]
+    named = os.environ.get("RATCHET_API_TOKEN_FILE")
+    file = token_file or (Path(named) if named and not token else None)
+    typed = () if url is None else (f"{service}={url}",)
+    base = addresses_of(typed, FleetFolder.here().record()).by_name.get(service)
+    if base is None:
+        base = f"http://127.0.0.1:{PROCESSES[service].port}"
+    return httpx.Client(base_url=base, auth=Bearer(Token(token, file)), timeout=TIMEOUT_S, trust_env=is_proxied(base))
+
+
+def call_api(client: httpx.Client, method: str, path: str, **request: Any) -> Any:
+    """Return the JSON of the answer.
+
+    Raises BusError where nobody answers, CommandError with the API's own sentence where it refuses.
+    """
     try:
-        with httpx.Client(base_url=base, auth=Bearer(token), trust_env=is_proxied(base), timeout=TIMEOUT_S) as client:
-            answer = client.request(method, path, json=json)
+        answer = client.request(method, path, **request)
+    except httpx.HTTPError as error:
+        raise BusError(
+            f"nothing answers at {client.base_url} ({error}): is the fleet up, with this service?; {FROM_ELSEWHERE}"
+        ) from None
+    try:
         content = answer.json()
-    except httpx.TransportError as error:
-        raise BusError(f"nobody answers at {base} ({error!r}): is the fleet up? ratchet up, or name --url") from None
     except ValueError:
-        raise CommandError(f"{base} answered {answer.status_code} and no JSON: is it an orchestrator?") from None
-    if answer.is_error:
-        raise CommandError(str(content.get("detail") or f"HTTP {answer.status_code}"))
-    return content
+        raise CommandError(
+            f"{method} {path} is answered with {answer.status_code} and no JSON: is {client.base_url} a service of the "
+            "fleet?"
+        ) from None
+    if answer.is_success:
+        return content
+    why = f"{content.get('title')}: {content.get('detail')}"
+    raise CommandError(f"{method} {path} is refused ({answer.status_code}): {why}")

@@ -129,8 +129,6 @@ def _manager_url(options: FleetOptions) -> str:
 
 
 def _account_of(program: Program) -> str:
-    if program.name == "manager":
-        return "client"  # it asks tasks and reads answers, as any application does
     agent_id = program.environment.get("RATCHET_AGENT_ID")
     return program.name if agent_id is None else f"agent-{agent_id}"
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ratchet.http.operation import ADMIN, OPERATOR, OWN_TASKS, VIEWER, Effect, operation
 from ratchet.http.problem import Problem
 
-PATH = re.compile(r"(jobs|agents|usage|tenants)(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+PATH = re.compile(r"(jobs|agents|usage|tenants)(/[A-Za-z0-9_-][A-Za-z0-9._:-]*)*")
 LONGEST_S = 25.0
 Given = Annotated[str | None, Query(max_length=1000)]
 

@@ -44,9 +44,9 @@ class AdmissionPolicy:
             raise Reject(f"unknown agent {task.agent_id!r}: this fleet has {there} (RATCHET_AGENTS)")
         return task.agent_id
 
-    def check_registered(self, task: Task, *, may_be_managers: bool) -> None:
+    def check_registered(self, task: Task, *, is_managers: bool) -> None:
         """Raises Reject for a task of a registered agent that the manager did not send."""
-        if task.registered_agent is not None and not (self.has_manager and may_be_managers):
+        if task.registered_agent is not None and not (self.has_manager and is_managers):
             raise Reject(
                 "registered_agent is the manager's to set (RATCHET_MANAGER_URL): submit a job of the agent with "
                 "`ratchet jobs submit`"

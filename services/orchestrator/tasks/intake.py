@@ -84,9 +84,10 @@ class Intake:
     async def handle(self, delivery: Delivery) -> None:
         origin = Origin(delivery.reply_to, delivery.correlation_id)
         try:
-            task, tenant = self._decode_task(delivery), self._senders.tenant_of(delivery)
+            task, is_managers = self._decode_task(delivery), self._senders.is_manager(delivery)
+            tenant = tenant_of(task.task_id) if is_managers else self._senders.tenant_of(delivery)
             task = with_keys(task, tenant)
-            self._policy.check_registered(task, may_be_managers=tenant == DEFAULT)
+            self._policy.check_registered(task, is_managers=is_managers)
             await self._check(task, len(delivery.body), tenant)
         except Reject as refusal:
             metrics.tasks_refused.inc()
@@ -122,7 +123,7 @@ class Intake:
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
-        self._policy.check_registered(task, may_be_managers=False)
+        self._policy.check_registered(task, is_managers=False)
         await self._check(task, len(task.encode()), tenant)
         known = await self._find_or_admit(task, Origin(owner=owner))
         if known is None:

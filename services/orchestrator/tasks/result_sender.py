@@ -31,25 +31,31 @@ class ResultSender:
     async def send(self, task_id: str, result: bytes, origin: Origin) -> None:
         """Send it to `results`, to the origin, and to those who waited. Returns when all are confirmed.
 
-        Those of tenants other than `default` don't go to `results`, which others read.
+        Those of tenants other than `default` don't go to `results`, which others read. They have their own ids, unless
+        who asked knows the task by its key (its correlation_id is the key), as the manager does.
 
         Raises BusError where the broker did not take it, ReplyFailed, StorageUnavailable where it is not known
         who waited, and whatever an origin makes the bus raise.
         """
         message_id = derived_id(task_id, "result")
+        own = result
         waiters = self._ledger.index.waiters(task_id)
         if tenant_of(task_id) == DEFAULT:
             publish = self._bus.publish(
                 RESULTS, result, type=Result.TYPE, message_id=message_id, correlation_id=origin.correlation_id
             )
         else:
-            result = with_own_ids(Result.decode(result)).encode()
+            own = with_own_ids(Result.decode(result)).encode()
             publish = asyncio.sleep(0)
         if origin.reply_to is None and not waiters:
             await publish
             return
         origins = {origin, *(Origin(*waiter) for waiter in waiters)}
-        replies = [self._reply(result, message_id, other) for other in origins if other.reply_to is not None]
+        replies = [
+            self._reply(result if other.correlation_id == task_id else own, message_id, other)
+            for other in origins
+            if other.reply_to is not None
+        ]
         published, *replied = await asyncio.gather(publish, *replies, return_exceptions=True)
         if isinstance(published, BaseException):
             raise published

@@ -1,7 +1,8 @@
 """Tells whose a message is that came over the broker: the tenant of the broker's user that published it.
 
 RabbitMQ checks the property `user_id`: it is the user that published, or the broker refuses. A message without it may
-be anybody's, and counts to the tenant `default`; where tenants are required it is refused. Pure.
+be anybody's, and counts to the tenant `default`; where tenants are required it is refused. The manager sends tasks of
+all tenants, each under its key. Pure.
 """
 
 from __future__ import annotations
@@ -10,17 +11,27 @@ from collections.abc import Collection
 
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.retry_policy import SENT_BY
-from ratchet.bus.topology import tenants_user
+from ratchet.bus.topology import MANAGER, tenants_user
 from ratchet.logs.tenants import DEFAULT
 from ratchet.service.errors import Reject
 
 
 class Senders:
-    """Knows the broker's users of the tenants."""
+    """Knows the broker's users of the tenants, and the manager's.
 
-    def __init__(self, tenants: Collection[str], namespace: str, *, is_required: bool) -> None:
+    `own_user`: the one that this process logs in as. Where the fleet has one user for all, it is the manager's, too.
+    """
+
+    def __init__(
+        self, tenants: Collection[str], namespace: str, *, is_required: bool, own_user: str | None = None
+    ) -> None:
         self._by_user = {namespace + tenants_user(tenant): tenant for tenant in tenants}
+        self._managers = {namespace + MANAGER, own_user} - {None}
         self._is_required = is_required
+
+    def is_manager(self, delivery: Delivery) -> bool:
+        """Tell whether the manager published it. It may name any tenant, and the agents registered with it."""
+        return delivery.user_id in self._managers
 
     def tenant_of(self, delivery: Delivery) -> str:
         """Return the tenant whose message it is.

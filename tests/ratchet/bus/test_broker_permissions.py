@@ -44,6 +44,7 @@ PUBLISHES = {
     "trainer": {"adapters", "dead-letters"},
     "client": {"tasks", "feedback"},
     "client-acme": {"tasks", "feedback"},
+    "manager": {"tasks", "feedback"},
     "operator": {"training"},
 }  # fmt: skip
 READS = {
@@ -54,6 +55,7 @@ READS = {
     "trainer": {"training"},
     "client": {"results"},
     "client-acme": set[str](),
+    "manager": set[str](),
     "operator": {"dead-letters", "unroutable"},
 }
 BROADCASTS = {"orchestrator": {"events.small", "events.other", "cancelled.small", "cancelled.other"}}
@@ -220,7 +222,9 @@ def test_a_tenant_can_name_no_other_user_as_the_publisher_and_nobody_else_can_na
             connection.close()
 
     publish_as("client-acme", "client-acme")
-    for account, user_id in (("client-acme", "client"), ("client", "client-acme"), ("operator", "client-acme")):
+    for account, user_id in (
+        ("client-acme", "client"), ("client", "client-acme"), ("operator", "client-acme"), ("client", "manager"),
+    ):  # fmt: skip
         with pytest.raises(ChannelClosedByBroker):
             publish_as(account, user_id)
 

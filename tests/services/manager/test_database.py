@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr, ValidationError
+from sqlalchemy import Connection, insert, select
 
 from ratchet.service.errors import SettingsError
 from services.manager.database import Database
 from services.manager.settings import ManagerSettings
+from services.manager.tables import quotas
 from tests.services.manager.managed import managed
-from tests.waiting import until
+from tests.waiting import settled, until
 
 
 async def open_database(path: Path) -> None:
@@ -44,6 +49,37 @@ async def test_a_schema_that_it_can_not_use_is_refused(tmp_path: Path, statement
     connection.close()
     with pytest.raises(SettingsError, match=says):
         await open_database(tmp_path / "jobs.sqlite")
+
+
+async def test_writes_that_wait_are_committed_together_and_one_that_fails_is_undone_alone(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/jobs.sqlite")
+    await database.open()
+    try:
+        hold, began = threading.Event(), threading.Event()
+        first = asyncio.create_task(database.write(lambda _: (began.set(), hold.wait(60))))
+        await until(began.is_set)
+
+        def put(tenant: str, fails: bool) -> Callable[[Connection], str]:
+            def work(connection: Connection) -> str:
+                connection.execute(insert(quotas).values(tenant=tenant, weight=1))
+                if fails:
+                    raise KeyError(tenant)
+                return tenant
+
+            return work
+
+        others = [asyncio.create_task(database.write(put(f"t{n}", n == 1))) for n in range(3)]
+        await settled()
+        hold.set()
+        await first
+
+        assert await others[0] == "t0" and await others[2] == "t2"
+        with pytest.raises(KeyError, match="t1"):
+            await others[1]
+        there = await database.look(lambda connection: connection.execute(select(quotas.c.tenant)).scalars().all())
+        assert sorted(there) == ["t0", "t2"]
+    finally:
+        await database.close()
 
 
 async def test_while_the_database_is_away_it_answers_503_and_is_not_ready(tmp_path: Path) -> None:

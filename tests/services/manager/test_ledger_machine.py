@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sqlalchemy import create_engine, select
 from sqlalchemy.pool import StaticPool
 
+from ratchet.http.access.roles import LOCAL
 from ratchet.http.problem import Problem
 from ratchet.service.errors import NotAllowed
 from ratchet.service.prices import MICRO, AgentPrices
@@ -45,7 +46,7 @@ class Ledger(RuleBasedStateMachine):
         asked = JobSubmission(job_id=job_id, tasks=["x"] * tasks, budget=amount)
         until = self.now + DAY_S
         try:
-            job_store.submit(self.connection, asked, "small", tenant, None, self.prices["small"], self.now, until)
+            job_store.submit(self.connection, asked, "small", tenant, LOCAL, self.prices["small"], self.now, until)
         except Problem as problem:
             assert problem.status in (402, 409)
 

@@ -1,27 +1,127 @@
-"""Jobs are the tenant `default`'s so far: other tenants have none, and see none."""
+"""Jobs and agents of tenants: each has its own, under its own ids, and what others have is as if it were not there."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from ratchet.http.access.roles import Role
+from schemas.messages.task import Task
+from services.manager.submission import parse_task_id
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
-from tests.services.manager.managed import managed
+from tests.services.manager.managed import Managed, managed
+from tests.services.manager.test_agents import register
+
+TENANTS: dict[str, Any] = {"tenants": ("acme", "globex"), "agent_tenants": "coder=globex"}
 
 
-async def test_a_job_is_as_if_it_were_not_there_to_another_tenant(tmp_path: Path) -> None:
-    mint = Mint(tmp_path / "keys")
-    async with managed(tmp_path, api_public_keys=mint.keys.jwks, api_hosts=("127.0.0.1",)) as house:
-        house.api.headers.update(bearer(mint.good(Role.SUBMITTER, "ann")))
-        job = await house.submit()
+def as_one_of(house: Managed, mint: Mint, role: Role, name: str, tenant: str | None) -> None:
+    house.api.headers.update(bearer(mint.good(role, name, tenant)))
 
-        for role in (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR):
-            house.api.headers.update(bearer(mint.good(role, "ann", "acme")))
-            await house.get(f"/v1/jobs/{job['job_id']}", 404)
-            await house.get(f"/v1/jobs/{job['job_id']}/results", 404)
+
+@pytest.fixture
+def mint(tmp_path: Path) -> Mint:
+    return Mint(tmp_path / "keys")
+
+
+def settings(mint: Mint) -> dict[str, Any]:
+    return TENANTS | {"api_public_keys": mint.keys.jwks, "api_hosts": ("127.0.0.1",)}
+
+
+async def test_a_job_is_as_if_it_were_not_there_to_another_tenant(tmp_path: Path, mint: Mint) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        as_one_of(house, mint, Role.SUBMITTER, "ann", "globex")
+        job = await house.submit(job_id="mine")
+
+        for tenant, role in [("acme", Role.VIEWER), ("acme", Role.SUBMITTER), ("acme", Role.OPERATOR)]:
+            as_one_of(house, mint, role, "ann", tenant)
+            for job_id in ("mine", "tenant:globex/mine"):
+                await house.get(f"/v1/jobs/{job_id}", 404)
+                await house.get(f"/v1/jobs/{job_id}/results", 404)
             assert (await house.get("/v1/jobs"))["items"] == []
+            assert (await house.get("/v1/usage"))["items"] == []
         for act in ("pause", "resume", "cancel", "rerun"):
             await house.post(f"/v1/jobs/{job['job_id']}/{act}", 404)
-        refused = await house.post("/v1/jobs", 403, json={"tasks": [{"input": "x"}]})
+        as_one_of(house, mint, Role.VIEWER, "v", "acme")
+        await house.get("/v1/tenants/globex/quota", 404)
+        assert (await house.get("/v1/tenants/acme/quota"))["is_open"] == 0
 
-    assert "tenant `default`" in refused["detail"]
+
+async def test_one_id_in_two_tenants_is_two_jobs_and_each_is_answered_by_its_own_ids(
+    tmp_path: Path, mint: Mint
+) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        for tenant in ("acme", None):
+            as_one_of(house, mint, Role.SUBMITTER, "ann", tenant)
+            job = await house.submit(1, job_id="monday")
+            assert (job["job_id"], job["tenant"]) == ("monday", tenant or "ann")
+        assert sorted(await house.released(2)) == ["monday/0", "tenant:acme/monday/0"]
+        for task_id in list(house.fleet.open):
+            house.fleet.answer(task_id, response=task_id)
+
+        for tenant, key in (("acme", "tenant:acme/monday/0"), (None, "monday/0")):
+            as_one_of(house, mint, Role.SUBMITTER, "ann", tenant)
+            await house.wait_for("monday", state="done")
+            (one,) = (await house.get("/v1/jobs/monday/results"))["items"]
+            assert (one["task_id"], one["result"]["task_id"]) == ("monday/0", "monday/0")
+            assert one["result"]["response"] == key
+
+        # and who sees all tenants knows both by their keys
+        as_one_of(house, mint, Role.ADMIN, "root", None)
+        assert {one["job_id"] for one in (await house.get("/v1/jobs"))["items"]} == {"monday", "tenant:acme/monday"}
+        as_one_of(house, mint, Role.OPERATOR, "op", None)
+        assert (await house.get("/v1/jobs/tenant:acme/monday"))["tenant"] == "acme"
+        (one,) = (await house.get("/v1/jobs/tenant:acme/monday/results"))["items"]
+        assert one["task_id"] == "tenant:acme/monday/0"
+        await house.post("/v1/jobs/tenant:acme/monday/rerun")
+
+
+async def test_a_job_for_an_agent_of_another_tenant_is_a_404(tmp_path: Path, mint: Mint) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        as_one_of(house, mint, Role.SUBMITTER, "ann", "globex")
+        await register(house, "ours")
+        await register(house, "coders", model="coder")
+        as_one_of(house, mint, Role.OPERATOR, "op", None)
+        await register(house, "for-all")
+        ready = [{"name": name, "revision": 1, "state": "ready"} for name in ("ours", "coders", "for-all")]
+        await house.post("/v1/runner-reports", json={"runner": "r-1", "agents": ready})
+
+        as_one_of(house, mint, Role.SUBMITTER, "ann", "acme")
+        for agent in ("ours", "coder", "coders", "nobody"):
+            refused = await house.post("/v1/jobs", 404, json={"agent_id": agent, "tasks": ["x"]})
+            assert "not of this fleet (small)" in refused["detail"]
+        for path in ("/v1/agents/ours", "/v1/agents/ours/metrics"):
+            await house.get(path, 404)
+        assert (await house.api.patch("/v1/agents/ours", json={"kind": "evaluation"})).status_code == 404
+        assert (await house.api.delete("/v1/agents/ours")).status_code == 404
+        assert (await house.api.delete("/v1/agents/for-all")).status_code == 404
+        assert [one["name"] for one in (await house.get("/v1/agents"))["items"]] == ["for-all"]
+        await register(house, "mine", 404, model="coder")
+
+        # and one for all is used by each tenant, whose figures alone it is shown
+        await house.submit(2, agent_id="for-all", job_id="j")
+        await house.released(2)
+        task: Task = house.fleet.open["tenant:acme/j/0"]
+        assert (task.agent_id, task.registered_agent) == ("small", "for-all")
+        assert (await house.get("/v1/agents/for-all/metrics"))["released"] == 2
+        as_one_of(house, mint, Role.SUBMITTER, "bob", "globex")
+        assert (await house.get("/v1/agents/for-all/metrics"))["released"] == 0
+
+
+async def test_who_is_called_as_a_tenant_does_not_use_up_that_tenants_quota(tmp_path: Path, mint: Mint) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        as_one_of(house, mint, Role.SUBMITTER, "acme", None)
+
+        refused = await house.post("/v1/jobs", 403, json={"tasks": ["x"]})
+
+    assert "a tenant is called 'acme', too" in refused["detail"]
+
+
+@pytest.mark.parametrize("job", ["j", "tenant:acme/j"])
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_the_id_of_a_task_says_whose_job_it_is_of(job: str, attempt: int) -> None:
+    task_id = f"{job}/7" if attempt == 1 else f"{job}/7/{attempt}"
+
+    assert parse_task_id(task_id) == (job, 7, attempt)

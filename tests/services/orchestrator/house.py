@@ -11,6 +11,7 @@ from typing import Any
 
 from ratchet.adapters.draw_secrets import DRAW_KEY
 from ratchet.bus.memory import MemoryBus
+from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import REWARDS, TASKS, topology_of
 from ratchet.files.append_file import AppendFile
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
@@ -72,6 +73,11 @@ class House:
 
     async def submit(self, task: Task, **how: Any) -> None:
         await self.send(TASKS, task.encode(), **how)
+
+    async def submit_as(self, user_id: str, task: Task, correlation_id: str | None = None) -> None:
+        """As the broker's user, whom RabbitMQ has checked."""
+        sent = Delivery(TASKS, task.encode(), reply_to=REPLIES, correlation_id=correlation_id, user_id=user_id)
+        await self.orchestrator._intake.handle(sent)
 
     async def work(self, count: int = 1, *, agent: str = "small", high: bool = False) -> list[Work]:
         queue = f"work.{agent}.high" if high else f"work.{agent}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ratchet.bus.topology import work_queue
+from ratchet.bus.topology import MANAGER, work_queue
 from ratchet.logs.lessons import teaches_nothing
 from schemas import Task
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
@@ -29,7 +29,7 @@ async def test_no_task_of_an_evaluation_agent_is_in_a_training_or_in_an_experime
         # when an evaluation agent answers many tasks
         for number in range(COUNT):
             task = Task(task_id=f"e/{number}", input=f"x {number}", registered_agent="bot", kept_apart=True)
-            await house.submit(task)
+            await house.submit_as(MANAGER, task)
         await until(lambda: len(house.bus.deliveries_published("results")) >= house.submitted + COUNT)
 
         # then no experiment counts one of them, and all have the primary's answer

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ratchet.adapters.registry import RegistryStore
+from ratchet.bus.topology import MANAGER
 from ratchet.service.errors import Reject
 from schemas import Task
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
+from tests.services.orchestrator.api.calling import answering
 from tests.services.orchestrator.house import MINUTES, answered, house, scored
 from tests.waiting import settled
 
@@ -218,7 +221,7 @@ def test_work_goes_to_queues_of_the_askers_only(queue: str) -> None:
 
 async def test_a_task_of_a_registered_agent_waits_in_a_queue_of_its_own(tmp_path: Path) -> None:
     async with house(tmp_path, manager_url="http://127.0.0.1:8780") as fleet:
-        await fleet.submit(Task(task_id="t1", input="x", registered_agent="bot", kept_apart=True))
+        await fleet.submit_as(MANAGER, Task(task_id="t1", input="x", registered_agent="bot", kept_apart=True))
 
         (work,) = await fleet.work(agent="small.programs")
         await fleet.reward(scored(answered(work, "a", "b"), 0.0, 1.0))
@@ -235,3 +238,27 @@ async def test_only_a_manager_sends_tasks_of_registered_agents(tmp_path: Path) -
         (why,) = await fleet.dead_letters()
 
         assert "RATCHET_MANAGER_URL" in why
+    async with house(tmp_path / "other", manager_url="http://127.0.0.1:8780", tenants=("acme",)) as fleet:
+        for user in ("client", "client-acme", "managers"):
+            with pytest.raises(Reject, match="registered_agent"):
+                await fleet.submit_as(user, Task(task_id="t1", input="x", registered_agent="bot"))
+        assert fleet.assigned() == []
+
+
+async def test_a_fleet_with_one_user_of_the_broker_for_all_takes_that_as_its_managers(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"manager_url": "http://127.0.0.1:8780", "amqp_url": "amqp://own:secret@127.0.0.1/"}
+    async with house(tmp_path, **given) as fleet:
+        await fleet.submit_as("own", Task(task_id="t1", input="x", registered_agent="bot"))
+
+        assert [line["task_id"] for line in fleet.assigned()] == ["t1"]
+
+
+async def test_the_manager_sends_tasks_of_every_tenant_and_is_answered_by_their_keys(tmp_path: Path) -> None:
+    async with house(tmp_path, tenants=("acme",)) as fleet, answering(fleet):
+        await fleet.submit_as(MANAGER, Task(task_id="tenant:acme/j/0", input="x"), correlation_id="tenant:acme/j/0")
+        await fleet.submit_as(MANAGER, Task(task_id="j/0", input="x"))
+        results = await fleet.results(2)
+
+        assert sorted(one.task_id for one in results) == ["j/0", "tenant:acme/j/0"]
+        with pytest.raises(Reject, match="may not begin with"):
+            await fleet.submit_as("client", Task(task_id="tenant:acme/j/1", input="x"))
