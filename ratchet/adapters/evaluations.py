@@ -141,10 +141,15 @@ def write_evaluation(adapters_dir: Path, evaluation: Evaluation, picture: str) -
 
 
 def evaluations_of(adapters_dir: Path, agent_id: str, version: str) -> list[Evaluation]:
-    """Those it took part in, the newest last; a damaged one is left out. Raises StorageUnavailable."""
+    """Those it took part in by itself, the newest last; not what programs did with it. Raises as `all_evaluations`."""
+    found = all_evaluations(adapters_dir, agent_id)
+    return [one for one in found if version in {part.version for part in one.versions if part.program is None}]
+
+
+def all_evaluations(adapters_dir: Path, agent_id: str) -> list[Evaluation]:
+    """An agent's evaluations, the newest last; a damaged one is left out. Raises StorageUnavailable."""
     found = []
     for path in _records(evaluations_folder(adapters_dir, agent_id)):
         with suppress(DecodeError, OSError), disk_errors(path):
             found.append(Evaluation.decode(path.read_bytes()))
-    ours = [one for one in found if version in {part.version for part in one.versions}]
-    return sorted(ours, key=lambda one: one.at)
+    return sorted(found, key=lambda one: one.at)

@@ -114,6 +114,15 @@ class CallsRow(msgspec.Struct):
     roles: dict[str, RoleUsageRow] = {}
 
 
+class UsageRow(CallsRow):
+    """The cost of a rollout."""
+
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    breaks: dict[str, int] = {}
+    seconds: float | None = None
+
+
 class ScoredAnswerRow(ScoreRow):
     """An interaction: whether two answers of a group are the same, and what the user's was chosen by."""
 
@@ -150,6 +159,8 @@ class EvaluatedRow(AnswerRow):
     adapter_sha256: str | None = None
     score_status: str | None = None
     scorer: ScorerRow | None = None
+    prompt_ids: list[int] | None = None
+    usage: UsageRow | None = None
 
 
 class WorkRow(msgspec.Struct):
@@ -270,16 +281,6 @@ class DemonstrationRow(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw()
     prompt_ids: list[int] | None = None
     reference: str | None = None
-
-
-class UsageRow(msgspec.Struct):
-    """The cost of a rollout."""
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    sampled_tokens: int = 0
-    breaks: dict[str, int] = {}
-    seconds: float | None = None
 
 
 class ProgramRow(msgspec.Struct):

@@ -1,4 +1,7 @@
-"""Evaluation: how versions of an adapter answered a set of tasks that no training sees. One file an evaluation."""
+"""Evaluation: how versions of an adapter, or programs with one, answered a set of tasks that no training sees.
+
+One file an evaluation, with every contestant of it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Record, Sha256, Timestamp
+from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Record, Sha256, Timestamp, absent
 
 SCHEMA = "evaluation.v1"
+
+
+def name_contestant(version: str, program: str | None) -> str:
+    """Return what people are shown, such as `tool-agent v1.0.3`."""
+    return version if program is None else f"{program} {version}"
 
 
 class EvaluationSet(Record):
@@ -57,21 +65,58 @@ class FamilyResult(Record):
 
 
 class VersionResult(Record):
-    """One version held against the baseline."""
+    """One contestant held against the baseline."""
 
     version: AdapterVersion
+    program: Identifier | None = Field(None, exclude_if=absent)
     results: tuple[FamilyResult, ...]
+
+    @property
+    def contestant(self) -> str:
+        return name_contestant(self.version, self.program)
+
+
+class PassAt(Record):
+    """The chance that at least one of `k` answers to a task is right; without bias, over tasks with `k` or more."""
+
+    k: int = Field(ge=1)
+    rate: Interval
+
+
+class Solved(Record):
+    """The tasks that a contestant solved, and what that took. `language` and `level` None: of all."""
+
+    language: str | None = None
+    level: str | None = None
+    tasks: int = Field(ge=0, description="With an answer that has a score, or left unanswered, which solves nothing.")
+    answers: int = Field(ge=0)
+    right: int = Field(ge=0, description="Answers with full marks, or with what the task says passes.")
+    pass_at: tuple[PassAt, ...]
+    tokens_per_solved: float | None = Field(
+        None, description="Tokens read and sampled for all answers, by right one; null without any, or where unknown."
+    )
+    seconds_per_solved: float | None = None
+    cost_per_solved: float | None = Field(None, description="At the prices that were given; null without.")
 
 
 class EvaluatedVersion(Record):
-    """`leaked`: tasks whose input lies in a window it, or one it was made from, was trained on. They count nowhere."""
+    """A contestant: a version, or a program with that version's model. `leaked`: tasks whose input lies in a window
+    that the version, or one it was made from, was trained on. They count nowhere."""
 
     version: AdapterVersion
+    program: Identifier | None = Field(None, exclude_if=absent)
     sha256: Sha256 | None = None
     leaked: int = Field(0, ge=0)
     unchecked: int = Field(0, ge=0, description="Bytes of its windows that are no longer in the log.")
     unanswered: int = Field(0, ge=0, description="Tasks that ended without an answer, or did not end.")
     unscored: int = Field(0, ge=0, description="Answers without a score, by a failure of ours.")
+    solved: tuple[Solved, ...] = Field(
+        (), exclude_if=lambda solved: not solved, description="Of all tasks, then by language, then by level."
+    )
+
+    @property
+    def contestant(self) -> str:
+        return name_contestant(self.version, self.program)
 
 
 class Evaluation(Message):

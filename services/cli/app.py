@@ -51,7 +51,8 @@ COMMANDS = {
     ),
     "try": "Try your own tasks: hold a part out, measure the model, train once on the rest, measure again.",
     "eval": (
-        "Hold versions against each other on tasks that no training sees: paired intervals, by family, single and best."
+        "Hold versions or programs against each other on tasks that no training sees: paired intervals by family, "
+        "pass@k by language and level, what a solved task took."
     ),
     "verify": (
         "Try a task's hidden cases on its reference, on nothing and on cheats. Exit code 1 if they can be fooled."

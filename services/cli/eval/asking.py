@@ -1,4 +1,4 @@
-"""The set asked of the running fleet, once by each version, and its answers read off the log.
+"""The set asked of the running fleet, once of each contestant, and its answers read off the log.
 
 A task of an evaluation is logged like any other and counted by nothing: no training, no experiment, no statistics.
 Nobody gets a Result of it, so the log is followed; only one that the fleet refuses is answered, as it has no line.
@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from ratchet.bus.topology import HIGH_PRIORITY
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import EVALUATION_TASKS, INTERACTIONS
@@ -27,6 +29,7 @@ from ratchet.service.errors import TimedOut
 from schemas.messages.base import Metadata
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.records.evaluation import name_contestant
 from services.cli.eval.task_set import SetTask
 from services.cli.terminal import CommandError
 
@@ -44,6 +47,17 @@ class Fleet(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Contestant:
+    """A version by itself, or a program whose model has that version."""
+
+    version: str
+    program: str | None = None
+
+    def __str__(self) -> str:
+        return name_contestant(self.version, self.program)
+
+
+@dataclass(frozen=True, slots=True)
 class Asking:
     """`name`: of the evaluation. `stall_s`: how long nothing may come."""
 
@@ -52,13 +66,18 @@ class Asking:
     samples: int
     stall_s: float
 
-    def task(self, one: SetTask, version: str, number: int) -> Task:
-        """Return the task as that version is asked; what is right travels to the scorer alone."""
+    def task_id(self, contestant: Contestant, number: int) -> str:
+        of = "/".join(filter(None, (contestant.version, contestant.program)))
+        return f"{EVALUATION_TASKS}{self.name}/{of}/{number}"
+
+    def task(self, one: SetTask, contestant: Contestant, number: int) -> Task:
+        """Return the task as that contestant is asked; what is right travels to the scorer alone."""
         return one.task.model_copy(
             update={
-                "task_id": f"{EVALUATION_TASKS}{self.name}/{version}/{number}",
+                "task_id": self.task_id(contestant, number),
                 "agent_id": self.agent_id,
-                "adapter_version": version,
+                "adapter_version": contestant.version,
+                "programs": (contestant.program,) if contestant.program is not None else one.task.programs,
                 "evaluation": self.name,
                 "samples": self.samples,
                 "session_id": None,
@@ -115,12 +134,20 @@ def answers(
 
 def scored_anew(scorer: str, groups: Mapping[str, tuple[Task, Sequence[EvaluatedRow]]]) -> tuple[str, dict[str, Any]]:
     """Another scorer's identity, and its scores of each group by task id, as SampleScore. Raises as `score_apart`."""
-    asked = {
-        task_id: (task, [{"text": row.response or "", "finish_reason": row.finish_reason} for row in rows])
-        for task_id, (task, rows) in groups.items()
-    }
+    asked = {task_id: (task, [_answer(row) for row in rows]) for task_id, (task, rows) in groups.items()}
     identity, scores = score_apart(scorer, asked)
     return f"{identity['id']} {identity['revision']}", scores
+
+
+def _answer(row: EvaluatedRow) -> dict[str, Any]:
+    usage = row.usage and {"sampled_tokens": row.usage.sampled_tokens, "seconds": row.usage.seconds}
+    artifact = row.artifact and msgspec.to_builtins(row.artifact)
+    return {
+        "text": row.response or "",
+        "finish_reason": row.finish_reason,
+        "artifact": artifact,
+        "usage": usage,
+    }
 
 
 def score_apart(
@@ -138,6 +165,7 @@ def score_apart(
             "reference": task.reference,
             "criteria": task.criteria,
             "task_type": task.task_type,
+            "workspace": task.workspace and task.workspace.model_dump(mode="json"),
         }
         for task_id, (task, given) in answers.items()
     ]

@@ -1,4 +1,4 @@
-"""`ratchet eval`: hold versions of an adapter against each other on tasks that no training sees."""
+"""`ratchet eval`: hold versions of an adapter, and programs, against each other on tasks that no training sees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,19 +21,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ratchet.adapters.evaluations import register_set, registered_sets, write_evaluation
 from ratchet.adapters.registry import RegistryStore
 from ratchet.client import Fleet
-from ratchet.experiments.gain import Answered
-from ratchet.logs.names import EVALUATION_TASKS
 from ratchet.logs.rows import EvaluatedRow
 from ratchet.service.errors import one_line
 from ratchet.service.settings import FleetSettings
 from schemas.messages.result import Result
-from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION
-from schemas.records.evaluation import EvaluatedVersion, Evaluation
 from schemas.records.registry import AgentAdapters
-from services.cli.eval.asking import Asking, answers, scored_anew
-from services.cli.eval.results import results, worth
-from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, read_set, since_when, windows_of
+from services.cli.eval.asking import Asking, Contestant, answers, scored_anew
+from services.cli.eval.results import Asked, Group, evaluate, worth
+from services.cli.eval.solved import Price, Spent
+from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, named_set, since_when, windows_of
 from services.cli.eval.view import picture, render_evaluation
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, say
@@ -42,10 +38,17 @@ from services.cli.train.run import trainer_environment
 
 
 def eval(  # noqa: A001  (the command's name)
-    set_: Annotated[Path, typer.Option("--set", help="The tasks: JSON lines with `input`; see docs/evaluation.md.")],
+    set_: Annotated[
+        str,
+        typer.Option("--set", help="The tasks: a file of JSON lines, or `coding`; see docs/evaluation.md."),
+    ],
     version: Annotated[
         list[str] | None,
         typer.Option(help="Repeatable; the first is what the others are held against. v1.0.0 and the primary."),
+    ] = None,
+    program: Annotated[
+        list[str] | None,
+        typer.Option(help="Repeatable: programs of the agent, with the primary's model or each --version's."),
     ] = None,
     agent: Annotated[str | None, typer.Option(help="The fleet's first agent, if not given.")] = None,
     samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=64, help="Answers to each task.")] = 8,
@@ -53,10 +56,14 @@ def eval(  # noqa: A001  (the command's name)
         str | None,
         typer.Option(help="Another scorer than the fleet's, such as verifier:exact: what answers are worth."),
     ] = None,
+    price: Annotated[
+        str | None, typer.Option(help="Of a million tokens, prompt and sampled, such as 0.15/0.60: what a task cost.")
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds in which something must come.")] = 600.0,
     json: AsJson = False,
 ) -> None:
-    """Hold versions against each other on tasks that no training sees: paired intervals, by family, single and best.
+    """Hold versions or programs against each other on tasks that no training sees: paired intervals, by family, single
+    and best; pass@k by language and level; tokens, seconds and cost of a solved task.
 
     The set is registered first: from then on no training takes a sample with one of its inputs. What a version was
     already trained on is found in the log, said, and counts nowhere. Exit code 1 where a task was left unanswered.
@@ -64,18 +71,20 @@ def eval(  # noqa: A001  (the command's name)
     access, settings = FleetAccess.here(), FleetSettings.read()
     chosen = agent or access.agents[0]
     adapters = RegistryStore(settings.adapters_dir).read().agent(chosen)
-    versions = _versions(version or [], adapters)
-    tasks, now = read_set(set_), datetime.now(UTC)
+    contestants = _contestants(version or [], program or [], adapters)
+    prices = _price(price)
+    tasks, now = named_set(set_), datetime.now(UTC)
     if tasks.twice:
         say(f"{tasks.twice} lines of {set_} ask what another asks, and are left out")
     register_set(settings.adapters_dir, chosen, tasks.registration(now))
-    leaks = _leaks(access.logs_dir, settings.adapters_dir, adapters, chosen, versions, tasks)
+    leaks = _leaks(access.logs_dir, settings.adapters_dir, adapters, chosen, contestants, tasks)
     counted = TaskSet(tasks.name, tuple(one for one in tasks.tasks if not _has_leaked(leaks, one.sha256)))
     if not counted.tasks:
         raise UsageError("each of these tasks lies in a window that a version was trained on: take others")
-    asking = Asking(f"{set_.stem[:60]}-{now:%Y%m%dT%H%M%S}", chosen, samples, timeout)
-    lines = _ask(access, asking, counted, versions)
-    evaluation = _evaluate(asking, tasks, counted, adapters, leaks, _worths(lines, scorer), now)
+    asking = Asking(f"{Path(set_).stem[:60]}-{now:%Y%m%dT%H%M%S}", chosen, samples, timeout)
+    lines = _ask(access, asking, counted, contestants)
+    name, groups = _groups(lines, scorer)
+    evaluation = evaluate(asking, tasks, groups, name, adapters, leaks, prices, now)
     path = write_evaluation(settings.adapters_dir, evaluation, picture(evaluation))
     if json:
         print_json(evaluation.model_dump(mode="json") | {"path": str(path)})
@@ -88,24 +97,39 @@ def eval(  # noqa: A001  (the command's name)
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _versions(named: Sequence[str], adapters: AgentAdapters) -> list[str]:
-    """Raises UsageError for fewer than two, or one that agents have not loaded."""
-    versions = list(dict.fromkeys(named or [BASE_VERSION, adapters.primary]))
-    if len(versions) == 1 and named and versions != [BASE_VERSION]:
-        versions.insert(0, BASE_VERSION)
-    if len(versions) < 2:
-        raise UsageError("there is one version to be held against nothing: name two with --version")
+def _contestants(versions: Sequence[str], programs: Sequence[str], adapters: AgentAdapters) -> list[Contestant]:
+    """Raises UsageError for one version that has no other to be held against, or one that agents have not loaded."""
+    named = list(dict.fromkeys(versions or ([adapters.primary] if programs else [BASE_VERSION, adapters.primary])))
+    if not programs and len(named) == 1 and versions and named != [BASE_VERSION]:
+        named.insert(0, BASE_VERSION)
+    if not programs and len(named) < 2:
+        raise UsageError("there is one version to be held against nothing: name two with --version, or a --program")
     offered = adapters.in_traffic | {BASE_VERSION}
-    if gone := [one for one in versions if one not in offered]:
+    if gone := [one for one in named if one not in offered]:
         raise UsageError(
             f"{', '.join(gone)}: not loaded by the fleet, which answers with {', '.join(sorted(offered))} now"
         )
-    return versions
+    return [Contestant(one, program) for one in named for program in dict.fromkeys(programs) or (None,)]
+
+
+def _price(text: str | None) -> Price | None:
+    try:
+        return None if text is None else Price.read(text)
+    except ValueError:
+        raise UsageError(
+            f"--price {text}: write 0.15/0.60, for a million prompt tokens and a million sampled"
+        ) from None
 
 
 def _leaks(
-    logs_dir: Path, adapters_dir: Path, adapters: AgentAdapters, agent: str, versions: Sequence[str], tasks: TaskSet
+    logs_dir: Path,
+    adapters_dir: Path,
+    adapters: AgentAdapters,
+    agent: str,
+    contestants: Sequence[Contestant],
+    tasks: TaskSet,
 ) -> dict[str, Leaks]:
+    versions = dict.fromkeys(one.version for one in contestants)
     windows = {one: list(windows_of(adapters_dir, adapters, agent, one)) for one in versions}
     first = since_when(registered_sets(adapters_dir, agent), [one.sha256 for one in tasks.tasks])
     return find_leaks(logs_dir, agent, windows, first)
@@ -115,35 +139,14 @@ def _has_leaked(leaks: Mapping[str, Leaks], sha256: str) -> bool:
     return any(sha256 in one.inputs for one in leaks.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One task, asked of one version."""
-
-    version: str
-    sha256: str
-    family: str | None
-    task: Task
-
-
-@dataclass(frozen=True, slots=True)
-class Worths:
-    """`groups`: by task asked, of each sample the fleet's score and what it is worth; None without an answer."""
-
-    scorer: str
-    groups: Sequence[tuple[Asked, Sequence[tuple[float | None, float | None]] | None]]
-
-
 def _ask(
-    access: FleetAccess, asking: Asking, tasks: TaskSet, versions: Sequence[str]
+    access: FleetAccess, asking: Asking, tasks: TaskSet, contestants: Sequence[Contestant]
 ) -> list[tuple[Asked, list[EvaluatedRow]]]:
-    """Task by task of all versions, so that whatever changes meanwhile meets all alike."""
+    """Task by task of all contestants, so that whatever changes meanwhile meets all alike."""
     asked = {
-        f"{EVALUATION_TASKS}{asking.name}/{version}/{number}": (
-            Asked(version, one.sha256, one.family, one.task),
-            partial(asking.task, one, version, number),
-        )
+        asking.task_id(contestant, number): (Asked(contestant, one), partial(asking.task, one, contestant, number))
         for number, one in enumerate(tasks.tasks)
-        for version in versions
+        for contestant in contestants
     }
     columns = (TextColumn("answered"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     said = set[str | None]()
@@ -169,7 +172,8 @@ def _ask(
     return [(about, found[task_id]) for task_id, (about, _) in asked.items()]
 
 
-def _worths(lines: Sequence[tuple[Asked, list[EvaluatedRow]]], scorer: str | None) -> Worths:
+def _groups(lines: Sequence[tuple[Asked, list[EvaluatedRow]]], scorer: str | None) -> tuple[str, list[Group]]:
+    """Return whose scores they are, and the answers with them."""
     answered = {str(n): (about, rows) for n, (about, rows) in enumerate(lines) if rows and rows[0].sample is not None}
     if scorer is None:
         scores = {n: [worth(row.score, row.score_status) for row in rows] for n, (_, rows) in answered.items()}
@@ -178,53 +182,17 @@ def _worths(lines: Sequence[tuple[Asked, list[EvaluatedRow]]], scorer: str | Non
         }
         name = ", ".join(sorted(known)) or "nobody"
     else:
-        name, given = scored_anew(scorer, {n: (about.task, rows) for n, (about, rows) in answered.items()})
+        name, given = scored_anew(scorer, {n: (about.one.task, rows) for n, (about, rows) in answered.items()})
         scores = {n: [worth(one["score"], one["status"]) for one in of] for n, of in given.items()}
     groups = [
-        (about, list(zip((row.score for row in rows), scores[str(n)], strict=True)) if str(n) in answered else None)
+        Group(
+            about,
+            list(zip((row.score for row in rows), scores[str(n)], strict=True)) if str(n) in answered else None,
+            [Spent.of(row) for row in rows if row.sample is not None],
+        )
         for n, (about, rows) in enumerate(lines)
     ]
-    return Worths(name, groups)
-
-
-def _evaluate(
-    asking: Asking,
-    tasks: TaskSet,
-    counted: TaskSet,
-    adapters: AgentAdapters,
-    leaks: Mapping[str, Leaks],
-    worths: Worths,
-    at: datetime,
-) -> Evaluation:
-    by_version: dict[str, dict[str, list[Answered]]] = {version: {} for version in leaks}
-    for about, group in worths.groups:
-        scored = [(score, value) for score, value in group or () if value is not None]
-        if scored:
-            by_version[about.version][about.sha256] = scored
-    return Evaluation(
-        name=asking.name,
-        agent_id=asking.agent_id,
-        at=at,
-        set=tasks.record,
-        scorer=worths.scorer,
-        versions=tuple(
-            EvaluatedVersion(
-                version=version,
-                sha256=adapters.versions[version].sha256,
-                leaked=len(found.inputs),
-                unchecked=found.unchecked,
-                unanswered=sum(group is None for about, group in worths.groups if about.version == version),
-                unscored=sum(
-                    value is None
-                    for about, group in worths.groups
-                    if about.version == version
-                    for _, value in group or ()
-                ),
-            )
-            for version, found in leaks.items()
-        ),
-        results=tuple(results(by_version, {one.sha256: one.family for one in counted.tasks})),
-    )
+    return name, groups
 
 
 MOST_S = 180.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from schemas.records.registry import AgentAdapters
+from services.cli.eval.suites import suite_tasks, suites
 from services.cli.submit.command import read_tasks
 from services.cli.terminal import UsageError
 
@@ -34,6 +36,8 @@ class SetTask:
     family: str | None
     sha256: str
     """Digest of its input."""
+    language: str | None = None
+    level: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,16 @@ class TaskSet:
         return RegisteredSet(set=self.record, registered_at=at, inputs=tuple(sorted(one.sha256 for one in self.tasks)))
 
 
+def named_set(name: str) -> TaskSet:
+    """Read a set that comes with Ratchet, or a file. Raises UsageError, naming the line."""
+    if name in suites() and not Path(name).exists():
+        return _parse_set(name, [json.dumps(one) for one in suite_tasks(name)])
+    return read_set(Path(name))
+
+
 def read_set(file: Path) -> TaskSet:
-    """A line is a Task as JSON, of which only `input` must be there, with a `family` if it has one; or a text.
+    """A line is a Task as JSON, of which only `input` must be there, with a `family`, a `language` and a `level` if it
+    has them; or a text.
 
     Raises UsageError, naming the line.
     """
@@ -61,19 +73,33 @@ def read_set(file: Path) -> TaskSet:
         text = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} can't be read: {error}") from None
+    return _parse_set(file.name, text)
+
+
+def _parse_set(name: str, text: Sequence[str]) -> TaskSet:
     lines, found = [line for line in text if line.strip()], dict[str, SetTask]()
     for line, task in zip(lines, read_tasks(text, {}), strict=True):  # which names lines as an editor does
         sha256 = input_sha256(task.input)
-        found.setdefault(sha256, SetTask(task, _family(line) or task.task_type, sha256))
+        about = _parse_labels(line)
+        family, language = about["family"] or task.task_type, about["language"] or _language_of_cases(task)
+        found.setdefault(sha256, SetTask(task, family, sha256, language, about["level"]))
     if not found:
-        raise UsageError(f'{file} holds no task. A line is one, such as {{"input": "sort: gbaec"}}')
-    return TaskSet(file.name, tuple(found.values()), len(lines) - len(found))
+        raise UsageError(f'{name} holds no task. A line is one, such as {{"input": "sort: gbaec"}}')
+    return TaskSet(name, tuple(found.values()), len(lines) - len(found))
 
 
-def _family(line: str) -> str | None:
+def _parse_labels(line: str) -> dict[str, str | None]:
+    """Return what a line says of its task beside the Task's own fields."""
     read = json.loads(line)
-    family = read.get("family") if isinstance(read, dict) else None
-    return str(family) if family is not None else None
+    given = read if isinstance(read, dict) else {}
+    return {name: None if given.get(name) is None else str(given[name]) for name in ("family", "language", "level")}
+
+
+def _language_of_cases(task: Task) -> str | None:
+    """The language that hidden cases name; None of other criteria."""
+    with suppress(ValueError, TypeError, KeyError, AttributeError):
+        return str(json.loads(task.criteria or "")["tests"].get("language", "python"))
+    return None
 
 
 @dataclass(frozen=True, slots=True)

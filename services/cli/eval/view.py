@@ -19,17 +19,50 @@ WIDTH, LEFT, RIGHT, ROW = 760, 260, 140, 26
 
 
 def render_evaluation(evaluation: Evaluation) -> Group:
-    baseline = evaluation.versions[0].version
+    baseline = evaluation.versions[0].contestant
     head = Text(f"{evaluation.set.name}: {evaluation.set.tasks} tasks, scored by {evaluation.scorer}", style="bold")
     return Group(
-        head, *_remarks(evaluation), *(_table(evaluation, baseline, n) for n in range(len(evaluation.results)))
+        head,
+        *_remarks(evaluation),
+        *(_table(evaluation, baseline, n) for n in range(len(evaluation.results))),
+        *([_solved_table(evaluation)] if _shows_solved(evaluation) else []),
     )
+
+
+def _shows_solved(evaluation: Evaluation) -> bool:
+    """Tell whether right and wrong are of interest: of programs, and of sets whose tasks have a language or a level."""
+    return any(one.program or len(one.solved) > 1 for one in evaluation.versions)
+
+
+def _solved_table(evaluation: Evaluation) -> Table:
+    """All tasks of each contestant, then each language and level."""
+    ks = [one.k for one in evaluation.versions[0].solved[0].pass_at]
+    shown_ks = sorted({ks[0], ks[-1]})
+    heads = ("tokens", "seconds", "cost") if _has_cost(evaluation) else ("tokens", "seconds")
+    shown = table("", "tasks", "", *(f"pass@{k}" for k in shown_ks), *(f"{of}/solved" for of in heads), left=3)
+    for contestant in evaluation.versions:
+        for number, one in enumerate(contestant.solved):
+            rates = [format_interval(part.rate) for part in one.pass_at if part.k in shown_ks]
+            took = [_per_solved(one.tokens_per_solved, "{:,.0f}"), _per_solved(one.seconds_per_solved, "{:,.1f}")]
+            if len(heads) > len(took):
+                took.append(_per_solved(one.cost_per_solved, "{:.4f}"))
+            kind = one.language or one.level or "all"
+            shown.add_row("" if number else Text(contestant.contestant), kind, str(one.tasks), *rates, *took)
+    return shown
+
+
+def _has_cost(evaluation: Evaluation) -> bool:
+    return any(one.cost_per_solved is not None for of in evaluation.versions for one in of.solved)
+
+
+def _per_solved(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)
 
 
 def _table(evaluation: Evaluation, baseline: str, number: int) -> Table:
     result = evaluation.results[number]
     span = _span(evaluation)
-    shown = table("family", "answers", "tasks", baseline, result.version, "difference", "", left=2)
+    shown = table("family", "answers", "tasks", baseline, result.contestant, "difference", "", left=2)
     for column in shown.columns:
         column.no_wrap = True
     for name, kind, found in _rows(evaluation, number):
@@ -51,16 +84,18 @@ def _rows(evaluation: Evaluation, number: int) -> Iterator[tuple[str, str, Compa
 def _remarks(evaluation: Evaluation) -> Iterator[Text]:
     for one in evaluation.versions:
         if one.leaked:
-            yield Text(f"{one.version} was trained on {one.leaked} of these tasks: they count nowhere", style="yellow")
+            yield Text(
+                f"{one.contestant} was trained on {one.leaked} of these tasks: they count nowhere", style="yellow"
+            )
         if one.unchecked:
             yield Text(
-                f"{one.unchecked:,} bytes that {one.version} was trained on are no longer in the log: not checked",
+                f"{one.unchecked:,} bytes that {one.contestant} was trained on are no longer in the log: not checked",
                 style="yellow",
             )
         if one.unanswered:
-            yield Text(f"{one.version} left {one.unanswered} tasks unanswered", style="red")
+            yield Text(f"{one.contestant} left {one.unanswered} tasks unanswered", style="red")
         if one.unscored:
-            yield Text(f"{one.unscored} answers of {one.version} got no score, by a failure of ours", style="yellow")
+            yield Text(f"{one.unscored} answers of {one.contestant} got no score, by a failure of ours", style="yellow")
 
 
 def drawn_interval(found: Interval, span: float) -> str:
@@ -85,7 +120,7 @@ def _span(evaluation: Evaluation) -> float:
 def picture(evaluation: Evaluation) -> str:
     """The differences with their 95 % intervals as SVG, which opens anywhere; without scripts, without fonts."""
     rows = [
-        (f"{evaluation.results[n].version}  {name}, {kind}", found.difference)
+        (f"{evaluation.results[n].contestant}  {name}, {kind}", found.difference)
         for n in range(len(evaluation.results))
         for name, kind, found in _rows(evaluation, n)
     ]
@@ -93,7 +128,7 @@ def picture(evaluation: Evaluation) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
         f'font-size="13" role="img"><rect width="100%" height="100%" fill="#fff"/>',
-        _text(12, 20, f"{evaluation.set.name}: gain over {evaluation.versions[0].version}, 95 % intervals"),
+        _text(12, 20, f"{evaluation.set.name}: gain over {evaluation.versions[0].contestant}, 95 % intervals"),
         _line(_x(0.0, span), _x(0.0, span), ROW, height - ROW, "#999"),
     ]
     for number, (name, found) in enumerate(rows):

@@ -25,7 +25,7 @@ from ratchet.service.settings import FleetSettings
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from schemas.messages.work import BASE_VERSION
-from services.cli.eval.asking import Asking, answers, score_apart
+from services.cli.eval.asking import Asking, Contestant, answers, score_apart
 from services.cli.eval.results import worth
 from services.cli.eval.task_set import SetTask, TaskSet, read_set
 from services.cli.fleet.folder import FleetAccess
@@ -201,7 +201,7 @@ class _Asking:
 
     def measure(self, version: str, what: str) -> dict[str, list[float]]:
         """Return by task the worth of each answer. Raises TimedOut, BusError, JournalError."""
-        make = [partial(self._asking.task, one, version, n) for n, one in enumerate(self._trial.held_out)]
+        make = [partial(self._asking.task, one, Contestant(version), n) for n, one in enumerate(self._trial.held_out)]
         by_id = {made().task_id: made for made in make}
         with self._advancing(what, len(make)) as advance, self._client() as fleet:
             found = answers(fleet, self._access.logs_dir, by_id, self._timeout_s, advance, lambda _: None)

@@ -13,12 +13,15 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from schemas.messages.task import Task
+from services.cli.eval.suites import suite_tasks, suites
 from services.cli.terminal import AsJson, ExitCode, UsageError, out, print_json
 from services.cli.verify.trial import Trial, Tried, try_out
 
 
 def verify(
-    task: Annotated[Path, typer.Argument(metavar="TASK.json", help="A Task, with hidden cases as its criteria.")],
+    task: Annotated[
+        Path | None, typer.Argument(metavar="[TASK.json]", help="A Task, with hidden cases as its criteria.")
+    ] = None,
     answer: Annotated[
         Path | None,
         typer.Argument(metavar="[ANSWER]", help="A program or a patch of your own to be scored, too; - for stdin."),
@@ -27,9 +30,19 @@ def verify(
         str,
         typer.Option(help="Who scores, as in RATCHET_SCORER; parts that score cost (tokens, time) are left out."),
     ] = "tests",
+    suite: Annotated[
+        str | None,
+        typer.Option("--set", help="Each task of a set that comes with Ratchet, such as coding, or coding/odd-socks."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Try a task's hidden cases on its reference, on nothing and on cheats. Exit code 1 if they can be fooled."""
+    if (task is None) == (suite is None):
+        raise UsageError("give either a task or --set")
+    if suite is not None:
+        verify_suite(suite, scorer)
+        return
+    assert task is not None
     trial = try_out(read_task(task), _text(answer) if answer else None, scorer)
     if json:
         tried = [asdict(one) for one in trial.tried]
@@ -44,6 +57,31 @@ def verify(
     else:
         _print(trial)
     if trial.faults:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def verify_suite(name: str, scorer: str) -> None:
+    """Verify the tasks of a suite whose ids begin with the name; those of a language that is missing here are named.
+
+    Raises UsageError for a suite that is not there, Exit 1 where one is unsound.
+    """
+    whole = name.partition("/")[0]
+    chosen = [one for one in suite_tasks(whole) if f"{one['task_id']}/".startswith(f"{name}/")]
+    if not chosen:
+        raise UsageError(f"there is no set {name!r}: there are {', '.join(suites())}, and each problem of them")
+    unsound = untried = 0
+    for one in chosen:
+        trial = try_out(Task.model_validate(one), None, scorer)
+        if all(tried.score is None for tried in trial.tried):
+            untried += 1
+            out.print(f"– {one['task_id']}  not tried: {trial.tried[0].reason}", markup=False)
+            continue
+        unsound += bool(trial.faults)
+        cheats = sum(tried.kind == "cheat" for tried in trial.tried)
+        told = "; ".join(trial.faults) or f"sound: the reference earns 1, {cheats} cheats and nothing earn 0"
+        out.print(Text.assemble(("✘", "red") if trial.faults else ("✔", "green"), f" {one['task_id']}  {told}"))
+    out.print(f"{len(chosen)} tasks, {unsound} of them unsound, {untried} not tried", markup=False)
+    if unsound:
         raise typer.Exit(ExitCode.FAILED)
 
 

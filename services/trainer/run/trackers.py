@@ -153,6 +153,7 @@ def track_evaluation(settings: TrainerSettings, evaluation: Evaluation) -> list[
     runs = [
         (_run_of(settings, evaluation.agent_id, agent, one.version), figures(evaluation, one))
         for one in evaluation.results
+        if one.program is None  # a program's outcome is no figure of one adapter's training
     ]
     return [
         fault

@@ -31,7 +31,7 @@ from schemas.messages.work import Arm
 from schemas.records.adapter_card import DataRange, DataWindow
 from schemas.records.evaluation import EvaluatedVersion, Evaluation, Interval
 from schemas.records.registry import AdapterEntry, AgentAdapters
-from services.cli.eval.asking import Asking, answers
+from services.cli.eval.asking import Asking, Contestant, answers
 from services.cli.eval.results import results, worth
 from services.cli.eval.task_set import Window, find_leaks, read_set, since_when, windows_of
 from services.cli.eval.view import drawn_interval, picture, render_evaluation
@@ -212,7 +212,7 @@ class Fleet:
 def asked_of(folder: Path) -> dict[str, Callable[[], Task]]:
     asking = Asking("set-1", "small", 2, 5.0)
     return {
-        f"evaluation/set-1/{version}/{n}": partial(asking.task, one, version, n)
+        f"evaluation/set-1/{version}/{n}": partial(asking.task, one, Contestant(version), n)
         for n, one in enumerate(read_set(asked_set(folder)).tasks)
         for version in ("v1.0.0", "v1.0.1")
     }
@@ -291,7 +291,7 @@ def evaluation() -> Evaluation:
         set={"name": "held_out.jsonl", "sha256": "0" * 64, "tasks": 21},  # type: ignore[arg-type]
         scorer="verifier:exact 1",
         versions=(EvaluatedVersion(version="v1.0.0", leaked=1), EvaluatedVersion(version="v1.0.1", unanswered=1)),
-        results=tuple(results({"v1.0.0": before, "v1.0.1": after}, inputs)),
+        results=tuple(results({Contestant("v1.0.0"): before, Contestant("v1.0.1"): after}, inputs)),
     )
 
 
