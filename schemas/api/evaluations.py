@@ -1,4 +1,4 @@
-"""What evaluations have found, as a leaderboard: a program or a version on a set of tasks."""
+"""Standings of a leaderboard of evaluations: a program or a version on a set of tasks."""
 
 from __future__ import annotations
 
