@@ -13,7 +13,8 @@ A program that asks several models has roles, each of which is an agent of the f
     programs = ["pair"]
     roles = { generator = "small", reviewer = "critic" }
 
-The first role is the agent itself, whose tasks these are. A program names a role as the model of a call.
+The first role is the agent itself, whose tasks these are. A program names a role as the model of a call. With
+`trained = ["generator"]` beside them no training is asked for the others.
 
 A program that is not in the file is looked for among the entry points `ratchet.programs`: each is a function without
 arguments that returns the declaration, a `Program` or a mapping of its fields. Nothing is started here, and nothing
@@ -245,6 +246,7 @@ def _as_value_error(check: Any, path: str) -> None:
 class _Agent(_Declared):
     programs: tuple[Identifier, ...] = Field(min_length=1)
     roles: dict[Identifier, AgentId] = Field(default_factory=dict)
+    trained: tuple[Identifier, ...] | None = Field(None, min_length=1)
 
 
 class _File(_Declared):
@@ -256,6 +258,8 @@ class _File(_Declared):
         """Check that each agent has one team at most: its experiments are judged by that team's outcome."""
         played: dict[str, str] = {}
         for name, agent in self.agents.items():
+            if strange := [role for role in agent.trained or () if role not in agent.roles]:
+                raise ValueError(f"agents.{name}.trained: {strange[0]} is none of its roles")
             if not agent.roles:
                 continue
             first, *others = agent.roles.values()
@@ -305,6 +309,18 @@ def roles_by_agent(file: Path | None, agents: tuple[str, ...]) -> dict[str, dict
     program."""
     read = _read(file, agents).agents if file else {}
     return {name: dict(agent.roles) for name, agent in read.items() if agent.roles}
+
+
+def untrained_agents(file: Path | None, agents: tuple[str, ...]) -> frozenset[str]:
+    """Return the agents whose roles no training is asked for (`trained` names the others). Raises SettingsError."""
+    read = _read(file, agents).agents.values() if file else ()
+    return frozenset(
+        player
+        for agent in read
+        if agent.trained is not None
+        for role, player in agent.roles.items()
+        if role not in agent.trained
+    )
 
 
 def read_programs(file: Path | None, agents: tuple[str, ...], environments: Path = DEFAULT_ENVIRONMENTS) -> Programs:

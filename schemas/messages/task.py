@@ -146,6 +146,12 @@ class Task(Message):
     evaluation: Identifier | None = Field(
         None, description="Of an evaluation of that name: logged, counted by no training or experiment; no Result."
     )
+    role_versions: dict[Identifier, AdapterVersion] | None = Field(
+        None,
+        exclude_if=absent,
+        description="With `evaluation`, of an agent whose programs have roles: which version plays each; the primary "
+        "where none is named.",
+    )
     tools: Annotated[tuple[Tool, ...], Field(min_length=1, max_length=128)] | None = Field(
         None,
         exclude_if=absent,

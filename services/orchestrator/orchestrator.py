@@ -39,7 +39,7 @@ from ratchet.logs.names import AUDITS, LABELS, SEALS, is_own
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.tenants import AgentTenants
-from ratchet.programs.declared import roles_by_agent
+from ratchet.programs.declared import roles_by_agent, untrained_agents
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import JournalError, RegistryError, Reject, StorageUnavailable
 from ratchet.service.settings import amqp_parameters, pairs
@@ -95,6 +95,7 @@ from services.orchestrator.tasks.settler import Settler
 from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import ResultWaiters, TaskService
 from services.orchestrator.training.scheduler import TrainingScheduler
+from services.orchestrator.training.trigger import TrainingPolicy
 
 log = Log("orchestrator")
 
@@ -180,6 +181,7 @@ class Orchestrator:
             has_manager=settings.manager_url is not None,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
+        self._untrained = untrained_agents(settings.programs, settings.agents)
         for agent, roles in roles_by_agent(settings.programs, settings.agents).items():
             arms[agent].lead({role: arms[played_by] for role, played_by in roles.items()})
         self._samples = {agent: AdaptiveSamples(one, settings.adaptive) for agent, one in arms.items()}
@@ -354,9 +356,8 @@ class Orchestrator:
             programs_answer=lambda: bool(self._api.rollouts.declared_programs(arms.first.agent_id)),
             seconds=monotonic,
         )
-        training = TrainingScheduler(
-            arms.agent_id, self._bus, self.ledger, settings.training, now, self._deadlines.even
-        )
+        policy = TrainingPolicy(0, 0.0) if arms.agent_id in self._untrained else settings.training
+        training = TrainingScheduler(arms.agent_id, self._bus, self.ledger, policy, now, self._deadlines.even)
         return Promoter(
             arms,
             announcer,

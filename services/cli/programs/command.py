@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from ratchet.adapters.agent_view import programs_standing
 from ratchet.adapters.operator_service import OperatorService, chosen_agents, require_known
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.programs import ProgramBook
-from ratchet.programs.declared import Program, declared_programs
+from ratchet.programs.declared import Program, declared_programs, roles_by_agent
 from ratchet.programs.environments import Environments
 from ratchet.programs.images.installing import NotInstalled
 from ratchet.programs.installing import install as install_all
@@ -21,9 +22,11 @@ from ratchet.service.settings import FleetSettings
 from schemas.records.decision import TryProgram
 from schemas.records.registry import Registry
 from services.cli.adapters.here import Agent, Reason, operator_service_here
+from services.cli.eval.asking import Asking
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.service_http import answer_at
 from services.cli.programs.comparison import NONE_YET, comparison, render_standing
+from services.cli.programs.swap import ask_fleet, compare_vectors, logged_tasks, render_swap, swap_of, tasks_of
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
 
 programs = typer.Typer()
@@ -112,6 +115,37 @@ def standing(
         return
     for one in found:
         out.print(render_standing(one))
+
+
+@programs.command()
+def swap(
+    agent: Annotated[str | None, typer.Option(help="The agent of the team's first role; the fleet's first.")] = None,
+    tasks: Annotated[int, typer.Option(min=2, help="Logged prompts that are asked again.")] = 64,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=64, help="Rollouts for each of them.")] = 2,
+    timeout: Annotated[float, typer.Option(help="Seconds in which something must come.")] = 600.0,
+    json: AsJson = False,
+) -> None:
+    """Ask a team's new versions beside the old ones of their partners, and the other way round.
+
+    Each vector of versions answers the newest logged prompts, as an evaluation: nobody learns from it or counts it. A
+    large loss by a swap says that the roles have adapted to each other.
+    """
+    access, settings = FleetAccess.here(), FleetSettings.read()
+    chosen = agent or access.agents[0]
+    roles = roles_by_agent(settings.programs, settings.agents).get(chosen)
+    if roles is None:
+        raise UsageError(f"the programs of agent {chosen} have no roles: see `roles` in the file of programs")
+    found = swap_of(RegistryStore.from_settings(settings).read(), roles)
+    logged = logged_tasks(access.logs_dir, chosen, tasks)
+    if not logged:
+        raise UsageError(f"the log has no task of agent {chosen} to ask again")
+    asking = Asking(f"swap-{datetime.now(UTC):%Y%m%dT%H%M%S}", chosen, samples, timeout)
+    asked = tasks_of(found, logged, asking)
+    told = compare_vectors(found, asked, ask_fleet(access, asked, timeout))
+    if json:
+        print_json(told.as_record())
+    else:
+        out.print(render_swap(told))
 
 
 @programs.command("try")

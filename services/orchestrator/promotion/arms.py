@@ -97,7 +97,16 @@ class Arms:
         return task.adapter_version is None or task.adapter_version in self.offered
 
     def check(self, task: Task) -> None:
-        """Raises Reject for a version that is not offered."""
+        """Raises Reject for a version that is not offered, and for one of a role that is not there."""
+        for role, version in (task.role_versions or {}).items():
+            if task.evaluation is None:
+                raise Reject(
+                    "role_versions goes with `evaluation`: the versions of a team are chosen for no user's task"
+                )
+            if (player := self.team.get(role)) is None:
+                raise Reject(f"the programs of agent {self.agent_id!r} have no role {role!r}")
+            if version not in player.offered:
+                raise Reject(f"role {role!r} is not played by {version} now: name one of {', '.join(player.offered)}")
         if not self.offers(task):
             raise Reject(
                 f"agent {self.agent_id!r} does not answer with {task.adapter_version} now, but with "
@@ -112,7 +121,10 @@ class Arms:
     def _draw_arm(self, task: Task, sequence: int) -> Arm:
         if task.evaluation is not None:
             of = f"{VALIDATION}{self.agent_id}{EVALUATION}{task.evaluation}"[:LONGEST_ID]
-            return self.arm(task.adapter_version or self.adapters.primary, sequence, experiment_id=of)
+            roles = {role: self.team[role].role_version(one) for role, one in (task.role_versions or {}).items()}
+            own = next((one.adapter_version for one in roles.values() if one.agent_id == self.agent_id), None)
+            arm = self.arm(own or task.adapter_version or self.adapters.primary, sequence, experiment_id=of)
+            return arm.model_copy(update={"roles": (arm.roles or {}) | roles}) if roles else arm
         if task.adapter_version is not None:
             return self.arm(task.adapter_version, sequence)
         if task.kept_apart or not self.judged_here:

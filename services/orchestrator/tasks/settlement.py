@@ -30,6 +30,7 @@ NOT_LOGGED = frozenset(
         "priority",
         "deadline",
         "evaluation",
+        "role_versions",
         "work_to",
         "needs_token_texts",
         "workspace",
@@ -39,7 +40,7 @@ NOT_LOGGED = frozenset(
     }
 )
 """Fields of a Task that no line repeats: `sampling` has what came of the first six, the Work's own line the others,
-the arm the evaluation, and each sample the texts, its artifact and its program."""
+the arm the evaluation and its versions, and each sample the texts, its artifact and its program."""
 CANCELLED = "its task had been cancelled"
 OF_ANSWERS = frozenset({"reference", "criteria"})
 """The fields that a task without an answer was not judged by."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.programs.declared import Program, agents_with_programs, read_programs, roles_by_agent
+from ratchet.programs.declared import Program, agents_with_programs, read_programs, roles_by_agent, untrained_agents
 from ratchet.programs.shipped.declared import shell
 from ratchet.service.errors import SettingsError
 from tests.programs import REPOSITORY
@@ -64,12 +64,22 @@ def test_each_role_of_an_agents_programs_is_an_agent_of_the_fleet(file: Path) ->
     assert read_programs(file, ("small", "critic")).agents == {"small", "critic"}
 
 
+@pytest.mark.parametrize(("more", "untrained"), [("", set()), ('\ntrained = ["writer"]', {"critic"})])
+def test_one_role_alone_may_be_trained(file: Path, more: str, untrained: set[str]) -> None:
+    roles = '\nroles = { writer = "small", mender = "critic" }'
+    file.write_text(WHOLE.replace('["mine"]', f'["mine"]{roles}{more}'))
+
+    assert untrained_agents(file, ("small", "critic")) == untrained
+    assert untrained_agents(None, ("small",)) == frozenset()
+
+
 @pytest.mark.parametrize(
     ("roles", "sentence"),
     [
         ('{ writer = "critic", mender = "small" }', "the first role is the agent small itself, not critic"),
         ('{ writer = "small", a = "critic", b = "critic" }', "agent critic has a role in agents.small already"),
         ('{ writer = "small", mender = "other" }', "agent other has programs already"),
+        ('{ writer = "small" }\ntrained = ["mender"]', "agents.small.trained: mender is none of its roles"),
         ('{ writer = "small", mender = "nobody" }', "agents.nobody: not one of the fleet's agents"),
     ],
 )

@@ -12,12 +12,15 @@ from ratchet.adapters.operator_service import OperatorService
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
 from ratchet.experiments.records import experiments
+from ratchet.logs.rows import EvaluatedRow
 from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task, Work
 from schemas.messages.base import Metadata
 from schemas.messages.response import Segment
 from schemas.records.decision import Conclude, Promote, RollBack
 from schemas.records.registry import AgentAdapters
+from services.cli.eval.asking import Asking
 from services.cli.experiment.replay_check import check
+from services.cli.programs.swap import CO_ADAPTED, compare_vectors, logged_tasks, swap_of, tasks_of
 from tests.ratchet.adapters.making_adapters import published
 from tests.services.orchestrator.house import answered, scored
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse
@@ -31,8 +34,8 @@ BASE = "v1.0.0"
 class TeamHouse(LearningHouse):
     """`means`: of a team's answers, by the versions of writer and mender. Both agents report what they have loaded."""
 
-    def __init__(self, folder: Path, means: dict[tuple[str, str], float], **settings: Any) -> None:
-        declared = programs_file(folder, f'roles = {{ writer = "{AGENT}", mender = "{PARTNER}" }}\n')
+    def __init__(self, folder: Path, means: dict[tuple[str, str], float], more: str = "", **settings: Any) -> None:
+        declared = programs_file(folder, f'roles = {{ writer = "{AGENT}", mender = "{PARTNER}" }}\n{more}')
         super().__init__(folder, {}, programs=declared, **(QUICK | settings))
         self.means = means
         self.told: dict[str, AdapterEvent] = {}
@@ -233,3 +236,40 @@ async def test_the_role_that_was_changed_last_is_watched(tmp_path: Path) -> None
 
         await until(lambda: house.of(AGENT).watch is None)
         assert house.of(PARTNER).watch is not None and house.of(PARTNER).watch.partners == {"writer": "v1.0.1"}
+
+
+async def test_no_training_is_asked_for_a_role_that_is_not_to_be_trained(tmp_path: Path) -> None:
+    async with team_house(tmp_path, {}, more='trained = ["writer"]\n', train_after_groups=5) as house:
+        wanted = {agent: house.orchestrator._promoters[agent].training.wanted for agent in (AGENT, PARTNER)}
+
+    assert wanted == {AGENT: 5, PARTNER: 0}
+
+
+async def test_each_vector_of_a_swap_test_is_answered_by_the_versions_that_it_names(tmp_path: Path) -> None:
+    means = {(BASE, BASE): 0.2, ("v1.0.1", BASE): 0.5, ("v1.0.1", "v1.0.1"): 0.8}
+    async with team_house(tmp_path, means) as house:
+        for agent in (AGENT, PARTNER):
+            version = await house.trains(agent)
+            await house.becomes(agent, version, "canary")
+            await house.traffic(stop_when=lambda agent=agent: house.of(agent).primary != BASE)
+        for number in range(20):
+            await house.submit(Task(task_id=f"user-{number}", input=f"sort {number}"))
+        await until(lambda: sum(line.task_id.startswith("user-") for line in house.logged()) == 40)
+
+        swap = swap_of(house.store.read(), {"writer": AGENT, "mender": PARTNER})
+        asking = Asking("swap-1", AGENT, 2, 600.0)
+        asked = tasks_of(swap, logged_tasks(house.folder, AGENT, 20), asking)
+        for one in asked.values():
+            await house.submit(one.make())
+        await until(lambda: {line.task_id for line in house.logged()} >= asked.keys())
+
+        lines: dict[str, list[EvaluatedRow]] = {task_id: [] for task_id in asked}
+        played: dict[str, set[tuple[str, ...]]] = {name: set() for name in swap.vectors}
+        for line in house.logged():
+            if line.task_id in asked and line.arm.roles is not None:
+                lines[line.task_id].append(EvaluatedRow(line.task_id, score=line.score))
+                versions = tuple(one.adapter_version for one in line.arm.roles.values())
+                played[asked[line.task_id].name].add(versions)
+        assert played == {name: {tuple(vector.values())} for name, vector in swap.vectors.items()}
+        assert len(played) == 4
+        assert compare_vectors(swap, asked, lines).sentence == CO_ADAPTED

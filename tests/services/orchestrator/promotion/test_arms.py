@@ -56,6 +56,47 @@ def test_a_task_of_an_evaluation_is_the_fleets_own(named: str | None, answers: s
     assert is_own(arm.experiment_id) and not is_rescoring(arm.experiment_id)
 
 
+def pair() -> Arms:
+    """A writer, whose versions are those of `arms`, and a mender that has but the base model."""
+    first, mender = arms(), Arms("critic")
+    first.lead({"writer": first, "mender": mender})
+    return first
+
+
+@pytest.mark.parametrize(
+    ("named", "played"),
+    [
+        ({}, ("v1.0.2", "v1.0.0")),
+        ({"writer": "v1.0.1"}, ("v1.0.1", "v1.0.0")),
+        ({"writer": "v1.0.0", "mender": "v1.0.0"}, ("v1.0.0", "v1.0.0")),
+    ],
+)
+def test_an_evaluation_chooses_the_version_that_plays_each_role(named: dict[str, str], played: tuple[str, str]) -> None:
+    task = Task(task_id="t1", input="x", evaluation="swap", role_versions=named)
+    found = pair()
+    found.check(task)
+
+    arm = found.arm_for(task, 7)
+
+    assert arm.roles is not None and tuple(one.adapter_version for one in arm.roles.values()) == played
+    assert (arm.adapter_version, list(arm.roles), is_own(arm.experiment_id)) == (played[0], ["writer", "mender"], True)
+
+
+@pytest.mark.parametrize(
+    ("named", "evaluation", "said"),
+    [
+        ({"writer": "v1.0.1"}, None, "goes with `evaluation`"),
+        ({"judge": "v1.0.1"}, "swap", "no role 'judge'"),
+        ({"mender": "v1.0.1"}, "swap", "role 'mender' is not played by v1.0.1 now"),
+    ],
+)
+def test_versions_of_roles_that_nobody_plays_are_refused(
+    named: dict[str, str], evaluation: str | None, said: str
+) -> None:
+    with pytest.raises(Reject, match=said):
+        pair().check(Task(task_id="t1", input="x", evaluation=evaluation, role_versions=named))
+
+
 def test_a_task_that_is_kept_apart_is_in_no_experiment() -> None:
     found = watched(canary=True)
     drawn_arms = [found.arm_for(Task(task_id=f"t{n}", input=str(n), kept_apart=True), n) for n in range(200)]

@@ -249,6 +249,7 @@ def test_what_a_line_says_of_its_task_is_what_the_task_says() -> None:
         "registered_agent": "bot",
         "kept_apart": True,
         "approval": "before-finish",
+        "role_versions": {"writer": "v1.0.1"},
         "workspace": Workspace(files={}),
     }
     more |= {"select": "first-passing", "pass_score": 0.75, "stop": ("\n",), "format": AnswerFormat(type="json_object")}
