@@ -23,7 +23,7 @@ def leaderboard(evaluations: Iterable[Evaluation]) -> list[Standing]:
         boards[one.agent_id, one.set.sha256, one.scorer] = board  # the newest last
         for of, score in _scores(one):
             board[of.contestant] = (one, of, score)
-    return [standing for board in reversed(boards.values()) for standing in _ranked(list(board.values()))]
+    return [standing for board in reversed(boards.values()) for standing in _rank_all(list(board.values()))]
 
 
 def _scores(evaluation: Evaluation) -> Iterator[tuple[EvaluatedVersion, Interval]]:
@@ -39,7 +39,7 @@ def _scores(evaluation: Evaluation) -> Iterator[tuple[EvaluatedVersion, Interval
             yield of, of.solved[0].pass_at[0].rate
 
 
-def _ranked(found: list[tuple[Evaluation, EvaluatedVersion, Interval]]) -> list[Standing]:
+def _rank_all(found: list[tuple[Evaluation, EvaluatedVersion, Interval]]) -> list[Standing]:
     ranks = [1 + sum(other.low > score.high for *_, other in found) for *_, score in found]
     standings = [
         Standing(
