@@ -96,7 +96,7 @@ class Solved(Record):
         None, description="Tokens read and sampled for all answers, by right one; null without any, or where unknown."
     )
     seconds_per_solved: float | None = None
-    cost_per_solved: float | None = Field(None, description="At the prices that were given; null without.")
+    cost_per_solved: float | None = Field(None, description="At the agent's prices; null where they are not known.")
 
 
 class EvaluatedVersion(Record):

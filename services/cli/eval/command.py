@@ -23,13 +23,14 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.client import Fleet
 from ratchet.logs.rows import EvaluatedRow
 from ratchet.service.errors import one_line
+from ratchet.service.prices import Prices
 from ratchet.service.settings import FleetSettings
 from schemas.messages.result import Result
 from schemas.messages.work import BASE_VERSION
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.asking import Asking, Contestant, answers, scored_anew
 from services.cli.eval.results import Asked, Group, evaluate, worth
-from services.cli.eval.solved import Price, Spent
+from services.cli.eval.solved import Spent
 from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, named_set, since_when, windows_of
 from services.cli.eval.view import picture, render_evaluation
 from services.cli.fleet.folder import FleetAccess
@@ -56,8 +57,8 @@ def eval(  # noqa: A001  (the command's name)
         str | None,
         typer.Option(help="Another scorer than the fleet's, such as verifier:exact: what answers are worth."),
     ] = None,
-    price: Annotated[
-        str | None, typer.Option(help="Of a million tokens, prompt and sampled, such as 0.15/0.60: what a task cost.")
+    prices: Annotated[
+        Path | None, typer.Option(help="The file of prices, for what a solved task cost.", envvar="RATCHET_PRICES")
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds in which something must come.")] = 600.0,
     json: AsJson = False,
@@ -72,7 +73,7 @@ def eval(  # noqa: A001  (the command's name)
     chosen = agent or access.agents[0]
     adapters = RegistryStore(settings.adapters_dir).read().agent(chosen)
     contestants = _contestants(version or [], program or [], adapters)
-    prices = _price(price)
+    price = Prices.read(prices).agents.get(chosen) if prices is not None else None
     tasks, now = named_set(set_), datetime.now(UTC)
     if tasks.twice:
         say(f"{tasks.twice} lines of {set_} ask what another asks, and are left out")
@@ -84,7 +85,7 @@ def eval(  # noqa: A001  (the command's name)
     asking = Asking(f"{Path(set_).stem[:60]}-{now:%Y%m%dT%H%M%S}", chosen, samples, timeout)
     lines = _ask(access, asking, counted, contestants)
     name, groups = _groups(lines, scorer)
-    evaluation = evaluate(asking, tasks, groups, name, adapters, leaks, prices, now)
+    evaluation = evaluate(asking, tasks, groups, name, adapters, leaks, price, now)
     path = write_evaluation(settings.adapters_dir, evaluation, picture(evaluation))
     if json:
         print_json(evaluation.model_dump(mode="json") | {"path": str(path)})
@@ -110,15 +111,6 @@ def _contestants(versions: Sequence[str], programs: Sequence[str], adapters: Age
             f"{', '.join(gone)}: not loaded by the fleet, which answers with {', '.join(sorted(offered))} now"
         )
     return [Contestant(one, program) for one in named for program in dict.fromkeys(programs) or (None,)]
-
-
-def _price(text: str | None) -> Price | None:
-    try:
-        return None if text is None else Price.read(text)
-    except ValueError:
-        raise UsageError(
-            f"--price {text}: write 0.15/0.60, for a million prompt tokens and a million sampled"
-        ) from None
 
 
 def _leaks(

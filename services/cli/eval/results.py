@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from ratchet.experiments.gain import Answered, Gain, gain, served_gain
+from ratchet.service.prices import AgentPrices
 from schemas.records.evaluation import Comparison, EvaluatedVersion, Evaluation, FamilyResult, VersionResult
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.asking import Asking, Contestant
-from services.cli.eval.solved import Price, Spent, Tried, count_solved
+from services.cli.eval.solved import Spent, Tried, count_solved
 from services.cli.eval.task_set import Leaks, SetTask, TaskSet
 
 WORST = 0.0
@@ -111,7 +112,7 @@ def evaluate(
     scorer: str,
     adapters: AgentAdapters,
     leaks: Mapping[str, Leaks],
-    price: Price | None,
+    price: AgentPrices | None,
     at: datetime,
 ) -> Evaluation:
     """Put together what is written: `groups` in the order in which contestants were named, task by task."""

@@ -17,9 +17,9 @@ from statistics import fmean
 
 from ratchet.experiments.served import Z95
 from ratchet.logs.rows import EvaluatedRow
+from ratchet.service.prices import MICRO, AgentPrices
+from schemas.messages.result import TaskUsage
 from schemas.records.evaluation import Interval, PassAt, Solved
-
-MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,6 @@ class Spent:
             None if row.completion_ids is None else len(row.completion_ids),
             row.latencies.get("generate_s"),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """The price of a million tokens."""
-
-    prompt: float
-    sampled: float
-
-    @classmethod
-    def read(cls, text: str) -> Price:
-        """Raises ValueError for what is not two numbers, such as 0.15/0.60."""
-        prompt, sampled = map(float, text.split("/"))
-        if not (0.0 <= prompt < float("inf") and 0.0 <= sampled < float("inf")):
-            raise ValueError(f"{text} is no price")
-        return cls(prompt, sampled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +68,7 @@ def wilson(mean: float, tasks: int) -> Interval:
     return Interval(mean=mean, low=max(0.0, middle - half), high=min(1.0, middle + half), tasks=tasks)
 
 
-def count_solved(tried: Sequence[Tried], samples: int, price: Price | None = None) -> tuple[Solved, ...]:
+def count_solved(tried: Sequence[Tried], samples: int, price: AgentPrices | None = None) -> tuple[Solved, ...]:
     """Count all tasks, then those of each language, then of each level, where there is more than one of them."""
     languages, levels = ({one.language for one in tried}, {one.level for one in tried})
     chosen: list[tuple[str | None, str | None, Sequence[Tried]]] = [(None, None, tried)]
@@ -103,7 +87,7 @@ def _order_of(level: str) -> tuple[int, str]:
 
 
 def _count(
-    language: str | None, level: str | None, tried: Sequence[Tried], samples: int, price: Price | None
+    language: str | None, level: str | None, tried: Sequence[Tried], samples: int, price: AgentPrices | None
 ) -> Solved:
     right = sum(sum(one.right) for one in tried)
     spent = [one for task in tried for one in task.spent]
@@ -111,7 +95,7 @@ def _count(
     tokens = None if read is None or written is None else read + written
     cost = None
     if price is not None and read is not None and written is not None:
-        cost = (read * price.prompt + written * price.sampled) / MILLION
+        cost = float(price.of(TaskUsage(prompt_tokens=int(read), sampled_tokens=int(written)))) / MICRO
     return Solved(
         language=language,
         level=level,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from decimal import Decimal
 from itertools import combinations
 from pathlib import Path
 
@@ -11,15 +12,17 @@ import pytest
 
 from ratchet.adapters.evaluations import all_evaluations, evaluations_of, write_evaluation
 from ratchet.experiments.served import Z95
+from ratchet.service.prices import AgentPrices
 from schemas.records.evaluation import Evaluation, Solved
 from schemas.records.registry import AdapterEntry, AgentAdapters
 from services.cli.eval.asking import Asking, Contestant
 from services.cli.eval.results import Asked, Group, evaluate
-from services.cli.eval.solved import Price, Spent, Tried, count_solved, pass_at, wilson
+from services.cli.eval.solved import Spent, Tried, count_solved, pass_at, wilson
 from services.cli.eval.task_set import Leaks, TaskSet, read_set
 from services.cli.eval.view import picture, render_evaluation
 from tests.ratchet.adapters.making_adapters import NOON
 
+PRICES = AgentPrices(prompt=Decimal(1), sampled=Decimal(10), samples=1, max_tokens=1)
 ASKING = Asking("set-1", "small", 2, 5.0)
 
 
@@ -45,7 +48,7 @@ def evaluation(tasks: TaskSet, scores: dict[Contestant, list[list[float | None] 
         for of, given in ((of, some[number]) for of, some in scores.items())
     ]
     adapters = AgentAdapters(versions={"v1.0.0": AdapterEntry(version="v1.0.0", state="stable")})
-    return evaluate(ASKING, tasks, groups, "tests 1", adapters, {"v1.0.0": Leaks()}, Price(1.0, 10.0), NOON)
+    return evaluate(ASKING, tasks, groups, "tests 1", adapters, {"v1.0.0": Leaks()}, PRICES, NOON)
 
 
 @pytest.mark.parametrize("answers", range(1, 8))
@@ -134,9 +137,3 @@ def test_a_program_is_asked_with_a_version_and_with_its_name_in_the_tasks_id(tmp
     assert asked.task_id == "evaluation/set-1/v1.0.1/tool-agent/7"
     assert ASKING.task(one, Contestant("v1.0.1"), 7).programs is None
     assert asked.deadline is not None and asked.deadline - asked.metadata.timestamp <= timedelta(seconds=6)
-
-
-@pytest.mark.parametrize("text", ["3", "a/b", "-1/2", "1/2/3", "nan/1"])
-def test_what_is_no_price_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        Price.read(text)
