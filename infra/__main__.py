@@ -20,6 +20,7 @@ from infra.runner import installer, runner, runner_token
 from infra.scaler_access import scaler_access
 from infra.scheduling import scheduling
 from infra.settings import StackSettings
+from infra.shards import as_shard, shard
 from infra.toolbox import toolbox
 from infra.workload import Workload
 
@@ -33,7 +34,8 @@ rabbitmq = Workload(broker.rabbitmq(settings, accounts), foundation)
 queues = Workload(fleet.queues(settings, accounts), foundation, after=[rabbitmq])
 models = [Workload(fleet.small_models(settings), foundation)] if settings.make_small_models else []
 judge = [Workload(vllm.judge(settings.judge, settings), foundation)] if settings.judge else []
-orchestrator = Workload(fleet.orchestrator(settings, accounts, keys), foundation, after=[queues])
+leader = as_shard(fleet.orchestrator(settings, accounts, keys), 0, settings)
+orchestrator = Workload(leader, foundation, after=[queues])
 gateway = Workload(fleet.gateway(settings), foundation, after=[orchestrator])
 scorer = (
     [] if settings.external_scorer else [Workload(fleet.scorer(settings, accounts, keys), foundation, after=[queues])]
@@ -59,6 +61,10 @@ manager = (
 trainer = Workload(fleet.trainer(settings, accounts, keys), foundation, after=[queues, *models])
 operator = Workload(toolbox(settings, accounts), foundation, after=[queues])
 
+for number in range(1, settings.shards):
+    shard(number, settings, foundation, accounts, keys, broker=rabbitmq, models=models)
+    pulumi.export(f"client_amqp_url_{number}", accounts.of_shard(number).amqp_url(broker.CLIENT))
+
 if settings.backups:
     Workload(backups(settings.backups, settings), foundation)
 
@@ -67,6 +73,7 @@ monitoring(foundation)
 
 pulumi.export("namespace", foundation.namespace)
 pulumi.export("amqp", pulumi.Output.concat("amqp://", rabbitmq.address, ":5672/"))
+pulumi.export("queue_namespace", settings.queue_namespace)
 pulumi.export("client_amqp_url", accounts.amqp_url(broker.CLIENT))
 if settings.external_scorer:
     pulumi.export("scorer_amqp_url", accounts.amqp_url(broker.SCORER))

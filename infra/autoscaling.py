@@ -53,13 +53,14 @@ def scale(process: Process, foundation: Foundation, opts: pulumi.ResourceOptions
 
 
 def triggers(backlog: Backlog) -> list[dict[str, Any]]:
+    """Return a trigger for each queue, by its name on the broker."""
     return [
         {
             "type": "rabbitmq",
             "metadata": {
                 "protocol": "http",
                 "mode": "QueueLength",
-                "queueName": queue,
+                "queueName": backlog.prefix + queue,
                 "value": str(backlog.per_replica),
             },
             "authenticationRef": {"name": BROKER_ACCESS},

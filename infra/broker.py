@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pulumi
@@ -18,7 +19,7 @@ from pulumi_random import RandomPassword
 from infra import probes
 from infra.network import AMQP, BROKER_METRICS, CLUSTERING, EPMD, MANAGEMENT
 from infra.process import Files, Kind, Mount, OwnDisk, Port, Process, Program, Role, Scale, Scratch
-from infra.settings import StackSettings
+from infra.settings import StackSettings, of_shard
 from ratchet.bus.accounts import NOTHING, Account, accounts
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 
@@ -38,15 +39,25 @@ CLIENT, OPERATOR, SCALER, SCORER, SETUP = "client", "operator", "keda", "scorer"
 class Accounts:
     """A password for each user, and the URLs made of them."""
 
-    def __init__(self, settings: StackSettings, namespace: pulumi.Output[str]) -> None:
-        self._users = users(settings)
+    def __init__(self, settings: StackSettings, namespace: pulumi.Output[str], shard: str = "") -> None:
+        """`shard` ends the names of the passwords of one of several fleets."""
+        self._users = users(settings, scaler=not shard)
+        self._prefix = settings.queue_namespace
         keepers = {"rotation": settings.broker.rotation}
         self._passwords = {
-            user.name: RandomPassword(f"broker-{user.name}", length=32, special=False, keepers=keepers).result
+            user.name: RandomPassword(f"broker-{user.name}{shard}", length=32, special=False, keepers=keepers).result
             for user in self._users
         }
         self._host = pulumi.Output.concat(NAME, ".", namespace, ".svc.cluster.local")
-        self.cookie = RandomPassword("broker-cookie", length=48, special=False).result
+        numbers = range(1, 1 if shard else settings.shards)
+        self._shards = {number: Accounts(of_shard(settings, number), namespace, f"-{number}") for number in numbers}
+
+    @cached_property
+    def cookie(self) -> pulumi.Output[str]:
+        return RandomPassword("broker-cookie", length=48, special=False).result
+
+    def of_shard(self, number: int) -> Accounts:
+        return self._shards[number]
 
     def password(self, user: str) -> pulumi.Output[str]:
         return pulumi.Output.secret(self._passwords[user])
@@ -58,16 +69,18 @@ class Accounts:
         return self._url("http", user, MANAGEMENT)
 
     def _url(self, scheme: str, user: str, port: int) -> pulumi.Output[str]:
-        return pulumi.Output.concat(scheme, "://", user, ":", self.password(user), "@", self._host, f":{port}/")
+        named = f"{scheme}://{self._prefix}{user}:"
+        return pulumi.Output.concat(named, self.password(user), "@", self._host, f":{port}/")
 
     def definitions(self) -> pulumi.Output[str]:
         """What the broker imports at each start: users and permissions. A new password takes a restart."""
         everybody = self._users
         passwords = pulumi.Output.all(*(self.password(user.name) for user in everybody))
-        return passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True))))
+        own = passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True)), self._prefix))
+        return pulumi.Output.all(own, *(one.definitions() for one in self._shards.values())).apply(together)
 
 
-def users(settings: StackSettings) -> tuple[Account, ...]:
+def users(settings: StackSettings, *, scaler: bool = True) -> tuple[Account, ...]:
     """Those of the fleet's own table, and one for KEDA, which sees the depths of queues and does nothing else."""
     agents = tuple(agent.id for agent in settings.agents)
     queues = fleet_topology(
@@ -77,9 +90,9 @@ def users(settings: StackSettings) -> tuple[Account, ...]:
         programs=settings.runner is not None or settings.manager is not None,
         manager=settings.manager is not None,
     )
-    scaler = Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",))
+    keda = (Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",)),) if scaler else ()
     has_runner = settings.runner is not None or settings.manager is not None
-    return (*accounts(queues, agents, runner=has_runner), scaler)
+    return (*accounts(queues, agents, settings.queue_namespace, runner=has_runner), *keda)
 
 
 def salt_of(user: str, password: str) -> bytes:
@@ -92,12 +105,13 @@ def password_hash(password: str, salt: bytes) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def definitions(passwords: Mapping[Account, str]) -> str:
+def definitions(passwords: Mapping[Account, str], prefix: str = "") -> str:
+    """Return users and permissions as the broker imports them; `prefix` is the namespace of their names there."""
     document: dict[str, Any] = {
         "vhosts": [{"name": VHOST}],
         "users": [
             {
-                "name": user.name,
+                "name": prefix + user.name,
                 "password_hash": password_hash(password, salt_of(user.name, password)),
                 "hashing_algorithm": "rabbit_password_hashing_sha256",
                 "tags": list(user.tags),
@@ -105,16 +119,37 @@ def definitions(passwords: Mapping[Account, str]) -> str:
             for user, password in passwords.items()
         ],
         "permissions": [
-            {"user": user.name, "vhost": VHOST, "configure": user.configure, "write": user.write, "read": user.read}
+            {
+                "user": prefix + user.name,
+                "vhost": VHOST,
+                "configure": user.configure,
+                "write": user.write,
+                "read": user.read,
+            }
             for user in passwords
         ],
         "topic_permissions": [
-            {"user": user.name, "vhost": VHOST, "exchange": topic.exchange, "write": topic.write, "read": topic.read}
+            {
+                "user": prefix + user.name,
+                "vhost": VHOST,
+                "exchange": topic.exchange,
+                "write": topic.write,
+                "read": topic.read,
+            }
             for user in passwords
             for topic in user.topics
         ],
     }
     return json.dumps(document, indent=1)
+
+
+def together(documents: Sequence[str]) -> str:
+    """Join the definitions of several fleets, which share the virtual host."""
+    first, *others = (json.loads(document) for document in documents)
+    for other in others:
+        for part in ("users", "permissions", "topic_permissions"):
+            first[part] += other[part]
+    return json.dumps(first, indent=1)
 
 
 def rabbitmq(settings: StackSettings, accounts: Accounts) -> Process:

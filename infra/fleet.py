@@ -64,6 +64,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
         keys,
         {
             "RATCHET_INDEX_DIR": INDEX_AT,
+            **({"RATCHET_LEASE": "orchestrator"} if settings.api_server else {}),
             "RATCHET_TRAIN_AFTER_GROUPS": str(settings.orchestrator.train_after_groups),
             "RATCHET_LOG_KEEP_GB": f"{_log_keep_gb(settings):g}",
             "RATCHET_DECISION_KEYS": DECISION_KEYS_AT,
@@ -79,7 +80,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
         surge=False,
         spread_strictly=settings.storage.access_mode == "ReadWriteMany",
     )
-    return replace(process, files=files)
+    return replace(process, files=files, leads_by_lease=settings.api_server is not None)
 
 
 def gateway(settings: StackSettings) -> Process:
@@ -141,7 +142,7 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts, keys: ApiK
             scale=Scale(
                 wanted.min_replicas,
                 wanted.max_replicas,
-                Backlog(work_queues(wanted.id), wanted.tasks_per_replica),
+                Backlog(work_queues(wanted.id), wanted.tasks_per_replica, settings.queue_namespace),
                 by_cpu=not on_gpu,
             ),
             drain_s=wanted.generation_timeout_s + DRAIN_S,
@@ -222,7 +223,7 @@ def _scoring(
         scale=Scale(
             wanted.min_replicas,
             wanted.max_replicas,
-            Backlog((queue,), wanted.responses_per_replica),
+            Backlog((queue,), wanted.responses_per_replica, settings.queue_namespace),
             by_cpu=True,
         ),
         drain_s=120,
@@ -311,7 +312,9 @@ def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proce
         environment
         | ({"RATCHET_TRAINER_ONCE": "true"} if by_request else {"RATCHET_TRAINER_RUNS_AT_ONCE": str(wanted.max_jobs)}),
         kind=Kind.JOB_PER_MESSAGE if by_request else Kind.SERVICE,
-        scale=Scale(0, wanted.max_jobs, Backlog(("training",), 1)) if by_request else Scale(1, 1),
+        scale=Scale(0, wanted.max_jobs, Backlog(("training",), 1, settings.queue_namespace))
+        if by_request
+        else Scale(1, 1),
         surge=False,
         drain_s=180,
         deadline_s=wanted.deadline_s if by_request else None,
@@ -330,7 +333,8 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
             resources=Resources(cpu="100m", memory="256Mi"),
             args=("broker", "setup", "--timeout", "300"),
         ),
-        environment={"RATCHET_AGENTS": agent_ids(settings)}
+        environment=namespace_of_queues(settings)
+        | {"RATCHET_AGENTS": agent_ids(settings)}
         | _shapes_of_queues(settings)
         | told_of_programs(settings)
         | manager_url(settings),
@@ -365,17 +369,21 @@ def small_models(settings: StackSettings) -> Process:
 
 def _log_keep_gb(settings: StackSettings) -> float:
     wanted = settings.orchestrator.log_keep_gb
-    return gigabytes(settings.storage.logs) * CLAIM_SHARE if wanted is None else wanted
+    return gigabytes(settings.storage.logs) * CLAIM_SHARE / settings.shards if wanted is None else wanted
 
 
 def _shapes_of_queues(settings: StackSettings) -> dict[str, str]:
     """Return what the queues of a fleet depend on, besides its agents: who scores, and the disk they share."""
-    disk_gb = math.floor(gigabytes(settings.broker.storage) * 100) / 100
+    disk_gb = math.floor(gigabytes(settings.broker.storage) / settings.shards * 100) / 100
     return (
         {"RATCHET_BROKER_DISK_GB": f"{disk_gb:g}"}
         | ({"RATCHET_AUDITOR": settings.auditor.strategy} if settings.auditor else {})
         | ({"RATCHET_EXTERNAL_SCORER": "true"} if settings.external_scorer else {})
     )
+
+
+def namespace_of_queues(settings: StackSettings) -> dict[str, str]:
+    return {"RATCHET_NAMESPACE": settings.queue_namespace} if settings.queue_namespace else {}
 
 
 def work_queues(agent: str) -> tuple[str, str]:
@@ -408,6 +416,7 @@ def fleet_process(
     shared = {
         f"RATCHET_{main.name.upper()}_HTTP_PORT": str(port.number),
         "RATCHET_AGENTS": agent_ids(settings),
+        **namespace_of_queues(settings),
         **_shapes_of_queues(settings),
         "RATCHET_DECLARE_TOPOLOGY": "false",
         "RATCHET_HTTP_HOST": "0.0.0.0",

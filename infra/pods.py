@@ -72,7 +72,7 @@ def pod(
         metadata=ObjectMetaArgs(labels=labels, annotations={"ratchet/configuration": content_hash}),
         spec=PodSpecArgs(
             service_account_name=process.name,
-            automount_service_account_token=False,
+            automount_service_account_token=process.leads_by_lease,
             enable_service_links=False,
             priority_class_name=priority_of(process, settings),
             security_context=PodSecurityContextArgs(

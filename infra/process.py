@@ -163,6 +163,8 @@ class Backlog:
 
     queues: tuple[str, ...]
     per_replica: int
+    prefix: str = ""
+    """The queues' namespace on the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,8 @@ class Process:
     spread_strictly: bool = False
     sandboxes: bool = False
     """It starts sandboxes: its pod lets it, and is otherwise closed (settings.Sandbox)."""
+    leads_by_lease: bool = False
+    """A Lease of Kubernetes, called as it is, says which of its pods leads."""
     database: Database | None = None
     port_outside: int | None = None
     """A port outside the cluster that it asks something at."""

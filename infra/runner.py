@@ -95,7 +95,12 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
             "RATCHET_SANDBOX_RUNS_AT_ONCE": str(wanted.runs_at_once),
         }
         | ({} if settings.external_scorer else {"RATCHET_RUNNER_SCORER_URL": f"http://scorer:{SCORER_API}"}),
-        scale=Scale(wanted.min_replicas, wanted.max_replicas, Backlog(queues, wanted.tasks_per_replica), by_cpu=True),
+        scale=Scale(
+            wanted.min_replicas,
+            wanted.max_replicas,
+            Backlog(queues, wanted.tasks_per_replica, settings.queue_namespace),
+            by_cpu=True,
+        ),
         drain_s=wanted.drain_s,
     )
     return replace(process, files=program_files(settings), sandboxes=True)

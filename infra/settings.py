@@ -331,6 +331,15 @@ class Api(_Model):
     resources: Resources = Resources(cpu="100m", memory="128Mi")
 
 
+class ApiServer(_Model):
+    """The API server of Kubernetes as pods reach it: a Lease there says which orchestrator leads."""
+
+    cidrs: tuple[str, ...] = Field(
+        min_length=1, description="Its addresses, such as 10.0.0.5/32: `kubectl get endpointslices -n default`."
+    )
+    port: int = Field(6443, ge=1, le=65535)
+
+
 class Quota(_Model):
     """The most that the namespace may ask for, all pods together. CPU has no limit here, so none is set on limits."""
 
@@ -426,7 +435,7 @@ def _queues(settings: StackSettings) -> Iterator[str]:
 
 def _disks(settings: StackSettings) -> Iterator[str]:
     keep, room = settings.orchestrator.log_keep_gb, gigabytes(settings.storage.logs)
-    if keep is not None and (keep == 0 or keep > room):
+    if keep is not None and (keep == 0 or keep * settings.shards > room):
         yield f"orchestrator.logKeepGb is {keep:g}, but storage.logs has {room:g} GB: the disk would fill; name less"
     if settings.storage.access_mode == "ReadWriteOnce" and settings.broker.nodes > 1:
         yield (
@@ -435,8 +444,30 @@ def _disks(settings: StackSettings) -> Iterator[str]:
         )
 
 
+def _shards(settings: StackSettings) -> Iterator[str]:
+    there = {
+        "a runner": settings.runner,
+        "an auditor": settings.auditor,
+        "an external scorer": settings.external_scorer,
+        "backups": settings.backups,
+        "a manager": settings.manager,
+    }
+    if settings.shards > 1 and (strange := [name for name, given in there.items() if given]):
+        yield f"shards is {settings.shards}, and several fleets can't have {strange[0]} yet: leave out one of the two"
+    if settings.shards > 1 and any(re.search(r"-\d+$", agent.id) for agent in settings.agents):
+        yield "the id of an agent ends with a number, as the names of shards do: give it another"
+
+
 class StackSettings(_Model):
     namespace: str = "ratchet"
+    queue_namespace: str = Field(
+        "",
+        pattern=r"^[a-z0-9.-]{0,40}$",
+        description="Prefix of every queue, exchange and user on the broker: RATCHET_NAMESPACE of all, clients too.",
+    )
+    shards: int = Field(
+        1, ge=1, le=16, description="Fleets on the broker that decide as one (docs/scale.md); each has its own agents."
+    )
     images: Images
     autoscaling: Autoscaling = Autoscaling.KEDA
     keda_namespace: str = "keda"
@@ -472,13 +503,17 @@ class StackSettings(_Model):
     trainer: Trainer = Trainer()
     orchestrator: Orchestrator = Orchestrator()
     api: Api = Api()
+    api_server: ApiServer | None = Field(
+        None,
+        description="Orchestrators lead by a Lease of Kubernetes; without it, by the file on the logs' claim.",
+    )
     monitoring: Monitoring | None = None
     scheduling: Scheduling = Scheduling()
     backups: Backups | None = None
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        if faults := [*_judges(self), *_gpus(self), *_models(self), *_disks(self), *_queues(self)]:
+        if faults := [*_judges(self), *_gpus(self), *_models(self), *_disks(self), *_queues(self), *_shards(self)]:
             raise ValueError(faults[0])
         if self.hub_token_secret and not self.hub_access:
             raise ValueError("hubTokenSecret is given, but hubAccess is not: the hub could not be reached")
@@ -504,3 +539,9 @@ class StackSettings(_Model):
             faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'fleet'}: {e['msg']}" for e in error.errors())
             stack = pulumi.get_stack()
             raise pulumi.RunError(f"ratchet:fleet in Pulumi.{stack}.yaml can't be used: {faults}") from None
+
+
+def of_shard(settings: StackSettings, number: int) -> StackSettings:
+    """Return the settings of one of several fleets on the broker: the first has the queues without a number."""
+    prefix = f"{settings.queue_namespace}{number}." if number else settings.queue_namespace
+    return settings.model_copy(update={"queue_namespace": prefix})

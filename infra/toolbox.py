@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from infra import probes
 from infra.broker import OPERATOR, Accounts
-from infra.fleet import ADAPTERS_AT, AUDIT_AT, DECISION_KEYS_AT, LOGS_AT, agent_ids, image_name
+from infra.fleet import ADAPTERS_AT, AUDIT_AT, DECISION_KEYS_AT, LOGS_AT, agent_ids, image_name, namespace_of_queues
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS
 from infra.process import Claim, Mount, Process, Program, Role, Scale
 from infra.settings import Resources, StackSettings
@@ -34,7 +34,8 @@ def toolbox(settings: StackSettings, accounts: Accounts) -> Process:
             liveness=well,
             readiness=well,
         ),
-        environment={
+        environment=namespace_of_queues(settings)
+        | {
             "RATCHET_AGENTS": agent_ids(settings),
             "RATCHET_LOGS_DIR": LOGS_AT,
             "RATCHET_ADAPTERS_DIR": ADAPTERS_AT,

@@ -19,6 +19,7 @@ from pulumi_kubernetes.policy.v1 import PodDisruptionBudget, PodDisruptionBudget
 from infra import autoscaling, network
 from infra.controllers import control
 from infra.foundation import FLEET, NO_WAIT, PART_OF, Foundation
+from infra.leases import api_egress, lease_rights
 from infra.pods import pod
 from infra.process import Kind, Process
 
@@ -74,13 +75,14 @@ class Workload(pulumi.ComponentResource):
             Secret(f"{name}-secret", metadata=metadata, string_data=dict(data), opts=self._opts)
 
     def _identify(self) -> None:
-        """An account without a token: nothing in the fleet talks to the Kubernetes API."""
+        """An account without a token; the pods of a process that leads by a Lease ask for theirs."""
         ServiceAccount(
             f"{self._process.name}-account",
             metadata=self._foundation.metadata(self._process.name, labels=self.labels),
             automount_service_account_token=False,
             opts=self._opts,
         )
+        lease_rights(self._process, self._foundation, self.labels, self._opts)
 
     def _connect(self) -> None:
         """A Service for what has ports; it is not waited for, since none may run behind it just now."""
@@ -96,7 +98,7 @@ class Workload(pulumi.ComponentResource):
                 pod_selector=LabelSelectorArgs(match_labels=self.labels),
                 policy_types=["Ingress", "Egress"],
                 ingress=network.ingress(process, foundation.settings),
-                egress=network.egress(process, foundation.settings),
+                egress=network.egress(process, foundation.settings) + api_egress(process, foundation.settings),
             ),
             opts=self._opts,
         )

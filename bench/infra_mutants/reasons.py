@@ -8,7 +8,7 @@ from bench.infra_mutants.trying import Tried
 
 REASONS: tuple[tuple[str, str], ...] = (
     (r"annotations\.ratchet/configuration$", "the hash follows what it is made of"),
-    (r"metadata\.labels\.", "a label that no selector, monitor or check asks for"),
+    (r"metadata\.labels(\.|$)", "a label that no selector, monitor or check asks for"),
     (r"^ConfigMap/\S+ data\.RATCHET_", "left out, and the service's own default is the value that the stack asks for"),
     (r"resources\.(requests|limits)\.(cpu|memory)$", "how much is enough is measured, and not checked"),
     (r"(sizeLimit|requests\.storage)$", "how much is enough is measured, and not checked"),
@@ -20,6 +20,9 @@ REASONS: tuple[tuple[str, str], ...] = (
         "how much a replica can take is measured, and not checked",
     ),
     (r"\.(volumes|volumeMounts)\.\d+\.", "a name, by which all who use it know it"),
+    (r"^PriorityClass/\S+ value$", "the order of the classes counts alone, and is checked"),
+    (r"^ResourceQuota/", "a name that nothing refers to; what it limits is checked"),
+    (r"\.ports\.\d+\.protocol$", "TCP, which is Kubernetes' own default"),
     (r"^PersistentVolumeClaim/", "a name, by which all who use it know it"),
     (r"(containers|initContainers)\.\d+\.name$", "a name that nothing refers to"),
     (r"^output ", "a text that a person reads"),

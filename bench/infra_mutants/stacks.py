@@ -16,6 +16,7 @@ def configurations() -> dict[str, dict[str, Any]]:
     """Return the stacks by name: `everything` on GPUs with KEDA, `dev` without, `elsewhere` with what these lack."""
     everything, dev, elsewhere = (stack_configuration(name) for name in ("prod", "dev", "prod"))
     everything["ratchet:fleet"] |= {
+        "queueNamespace": "blue.",
         "runner": {"programs": PROGRAMS, "folder": "agents-of-the-site", "packageAccess": True},
         "workspaceUrls": ["https://github.com/our-team/"],
         "hubTokenSecret": "hugging-face",
@@ -32,6 +33,7 @@ def configurations() -> dict[str, dict[str, Any]]:
     everything["ratchet:fleet"]["trainer"] |= {"fsdp": True, "resources": {"cpu": "8", "memory": "64Gi", "gpus": 2}}
     everything["ratchet:fleet"]["api"]["revoked"] = [{"tokenId": "a", "expiresAt": 1}]
     dev["ratchet:fleet"]["scorer"]["strategy"] = "likelihood"
+    dev["ratchet:fleet"] |= {"shards": 2, "apiServer": {"cidrs": ["10.0.0.5/32"]}}
     dev["ratchet:fleet"]["monitoring"] = {"runbooks": "https://docs.example.com/operations/"}
     elsewhere["ratchet:fleet"] |= {
         "externalScorer": True,

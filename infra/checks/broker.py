@@ -11,6 +11,7 @@ from typing import Any
 
 from infra.checks.cluster import ROLE, Cluster, Pods
 from infra.checks.declared import our_containers, topology
+from infra.checks.fleets import name_in_fleet, number_of, prefix_of
 from ratchet.bus.accounts import accounts
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS
 from services.runner.settings import RunnerSettings
@@ -155,13 +156,15 @@ def users_are_those_of_the_table(cluster: Cluster) -> Iterator[str]:
     setup = next(one.settings for one in our_containers(cluster) if one.pods.labels.get(ROLE) == "setup")
     runner = any(isinstance(one.settings, RunnerSettings) for one in our_containers(cluster))
     runner = runner or (setup is not None and setup.manager_url is not None)
-    table = accounts(declared, setup.agents if setup else (), runner=runner)
-    rights = {one.name: (one.configure, one.write, one.read) for one in table}
-    topics = {(one.name, topic.exchange, topic.write, topic.read) for one in table for topic in one.topics}
-    tags = {one.name: list(one.tags) for one in table} | {"keda": ["monitoring"]}
+    stack, agents = cluster.settings, setup.agents if setup else ()
+    prefixes = [prefix_of(number, stack) for number in range(stack.shards)]
+    table = {p + one.name: one for p in prefixes for one in accounts(declared, agents, p, runner=runner)}
+    rights = {name: (one.configure, one.write, one.read) for name, one in table.items()}
+    topics = {(name, topic.exchange, topic.write, topic.read) for name, one in table.items() for topic in one.topics}
+    tags = {name: list(one.tags) for name, one in table.items()} | {f"{prefixes[0]}keda": ["monitoring"]}
     vhosts = [vhost["name"] for vhost in document["vhosts"]]
     given = {p["user"]: (p["configure"], p["write"], p["read"]) for p in document["permissions"]}
-    if given != rights | {"keda": ("^$", "^$", "^$")} or vhosts != ["/"]:
+    if given != rights | {f"{prefixes[0]}keda": ("^$", "^$", "^$")} or vhosts != ["/"]:
         yield f"the rights of {', '.join(sorted(n for n in given if given[n] != rights.get(n)))} are not the table's"
     if {(t["user"], t["exchange"], t["write"], t["read"]) for t in document["topic_permissions"]} != topics:
         yield "the broker's topic permissions are not those of the fleet's table"
@@ -176,7 +179,9 @@ def _log_in(cluster: Cluster, users: Mapping[str, Mapping[str, Any]]) -> Iterato
     for one in our_containers(cluster):
         url = re.fullmatch(r"amqp://([^:]+):([^@]+)@([a-z.-]+):5672/", one.variables.get("RATCHET_AMQP_URL", ""))
         role = str(one.pods.labels.get(ROLE))
-        wanted = role if role in ("setup", "operator") else one.pods.owner.name
+        name = name_in_fleet(one.pods, cluster.settings)
+        prefix = prefix_of(number_of(one.pods, cluster.settings), cluster.settings)
+        wanted = prefix + (role if role in ("setup", "operator") else name)
         if role in ("gateway", "tokens", "models", "installer", "backup"):
             if "RATCHET_AMQP_URL" in one.variables:
                 yield f"{one} has a way into the broker, and nothing to do there"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from infra.checks.cluster import ROLE, Cluster
 from infra.checks.declared import process_of
+from infra.checks.fleets import number_of
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
@@ -60,7 +61,8 @@ def pods_start_after_what_they_need(cluster: Cluster) -> Iterator[str]:
         role, after = pods.labels.get(ROLE), pods.owner.resource.waits_for
         if role == "setup" and not brokers <= after:
             yield f"{pods} does not wait for the broker"
-        if process_of(pods) and jobs.get("queues") not in after:
+        number = number_of(pods, cluster.settings)
+        if process_of(pods) and jobs.get(f"queues-{number}" if number else "queues") not in after:
             yield f"{pods} does not wait until its queues are declared"
         if role in ("agent", "trainer") and "small-models" in jobs and jobs["small-models"] not in after:
             yield f"{pods} does not wait until its model is made"

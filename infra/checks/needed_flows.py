@@ -67,7 +67,8 @@ def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
             (port["protocol"], port["port"]) for rule in rules if _to_names(rule) for port in rule.get("ports", [])
         }
         databases = [rule for rule in rules if _database(rule)]
-        world = [rule for rule in rules if any("ipBlock" in peer for peer in rule["to"]) and rule not in databases]
+        outside = [rule for rule in rules if any("ipBlock" in peer for peer in rule["to"])]
+        world = [rule for rule in outside if rule not in databases and not _is_api_server(cluster, rule)]
         fetches = fetched_by(cluster, pods)
         needs_names = bool(fetches) or str(pods) in asking
         if asks_names != (DNS if needs_names else set()):
@@ -84,11 +85,19 @@ def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
                 yield f"{pods} reaches {blocks}: the world, without the private networks {sorted(PRIVATE)}"
 
 
+def _is_api_server(cluster: Cluster, rule: Mapping[str, Any]) -> bool:
+    """True for the rule that infra/checks/leases.py looks at."""
+    server = cluster.settings.api_server
+    blocks = [peer.get("ipBlock", {}).get("cidr") for peer in rule.get("to", [])]
+    return server is not None and blocks == list(server.cidrs)
+
+
 def the_manager_reaches_its_database(cluster: Cluster) -> Iterator[str]:
     """the manager alone reaches the database that the stack names, by a URL that is a Secret of the site"""
     wanted = cluster.settings.manager and cluster.settings.manager.database
     for pods in cluster.pods:
-        rules = [rule for policy in policies(cluster, pods) for rule in policy.get("egress", [])]
+        every = [rule for policy in policies(cluster, pods) for rule in policy.get("egress", [])]
+        rules = [rule for rule in every if not _is_api_server(cluster, rule)]
         found = [(*place, port["port"]) for rule in rules if (place := _database(rule)) for port in rule["ports"]]
         needs = pods.labels.get(ROLE) == "manager" and wanted
         if found != ([(wanted.namespace, wanted.cidr, wanted.port)] if needs and wanted else []):

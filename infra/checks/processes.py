@@ -25,6 +25,7 @@ from infra.checks.declared import (
     settings_class,
     topology,
 )
+from infra.checks.fleets import name_in_fleet, number_of, prefix_of
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.orchestrator.settings import OrchestratorSettings
@@ -37,6 +38,8 @@ OF_ONE_PROCESS = {"amqp_url", "declare_topology", "index_dir", "decision_keys", 
     "program_environments", "programs", "api_hosts", "manager_url", "prices",
 }  # fmt: skip
 """Settings that processes of one fleet may differ in. All others must be the same for all, or two of them disagree."""
+OF_ONE_FLEET = {"namespace", "logs_dir"}
+"""Settings that several fleets on one broker differ in."""
 VARIABLES = {"HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_TOKEN_PATH"}
 """Variables that a process of ours has beside its settings."""
 ALWAYS = ("orchestrator", "agent", "trainer", "broker", "gateway", "operator", "setup")
@@ -131,8 +134,10 @@ def settings_are_known_and_agree(cluster: Cluster) -> Iterator[str]:
         yield from (f"{one}: {fault}" for fault in one.faults)
     values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for one in fleet(cluster):
+        number = number_of(one.pods, cluster.settings)
         for name in FleetSettings.model_fields.keys() - OF_ONE_PROCESS:
-            values[name][repr(getattr(one.settings, name, None))].append(one.pods.owner.name)
+            of = f"{name} of fleet {number}" if number and name in OF_ONE_FLEET else name
+            values[of][repr(getattr(one.settings, name, None))].append(one.pods.owner.name)
     for name, by_value in sorted(values.items()):
         if len(by_value) > 1:
             told_by = "; ".join(f"{value} for {', '.join(names)}" for value, names in sorted(by_value.items()))
@@ -145,6 +150,10 @@ def what_the_stack_asks_for_is_told(cluster: Cluster) -> Iterator[str]:
     """what the stack's configuration says of a process is what the process is told"""
     stack = cluster.settings
     agents = {one.id: one for one in stack.agents}
+    for one in our_containers(cluster):
+        prefix, wanted = one.variables.get("RATCHET_NAMESPACE", ""), prefix_of(number_of(one.pods, stack), stack)
+        if "RATCHET_AMQP_URL" in one.variables and prefix != wanted:
+            yield f"{one} is told RATCHET_NAMESPACE={prefix!r}; the stack says {wanted!r}"
     for one in fleet(cluster):
         asked: dict[str, object] = {"adapter_max_rank": stack.adapter_max_rank, "log_level": stack.log_level}
         match one.settings:
@@ -183,13 +192,17 @@ def _same_programs(cluster: Cluster) -> Iterator[str]:
 
 
 def _agents(cluster: Cluster) -> Iterator[str]:
-    found = sorted(one.variables.get("RATCHET_AGENT_ID", "small") for one in fleet(cluster) if _is_agent(one))
-    for one in our_containers(cluster):
-        agents = one.variables.get("RATCHET_AGENTS")
-        if agents is not None and sorted(agents.split(",")) != found:
-            yield f"{one} is told of the agents {agents}; there are {', '.join(found)}"
+    stack = cluster.settings
+    found = defaultdict[int, list[str]](list)
     for one in fleet(cluster):
-        if _is_agent(one) and one.pods.owner.name != "agent-" + one.variables.get("RATCHET_AGENT_ID", ""):
+        if _is_agent(one):
+            found[number_of(one.pods, stack)].append(one.variables.get("RATCHET_AGENT_ID", "small"))
+    for one in our_containers(cluster):
+        agents, there = one.variables.get("RATCHET_AGENTS"), found[number_of(one.pods, stack)]
+        if agents is not None and sorted(agents.split(",")) != sorted(there):
+            yield f"{one} is told of the agents {agents}; there are {', '.join(sorted(there))}"
+    for one in fleet(cluster):
+        if _is_agent(one) and name_in_fleet(one.pods, stack) != "agent-" + one.variables.get("RATCHET_AGENT_ID", ""):
             yield f"{one} is told that it is the agent {one.variables.get('RATCHET_AGENT_ID')}"
 
 

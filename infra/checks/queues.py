@@ -42,18 +42,19 @@ def _consumed(cluster: Cluster, pods: Pods) -> list[str]:
     if one is None or one.settings is None:
         return []
     declared, runner = topology(cluster), cluster.settings.runner
-    queues = declared.queues if declared else ()
+    queues, prefix = declared.queues if declared else (), one.settings.namespace
     registered = {work_queue(agent.id, registered=True) for agent in cluster.settings.agents}
     if isinstance(one.settings, RunnerSettings):
         consumers = {f"agent {agent}" for agent in (runner.agents if runner else ())}
         own = [queue.name for queue in queues if consumers & set(queue.consumers) and queue.name not in registered]
-        return own + [queue.name for queue in queues if queue.name in registered]
+        return [prefix + name for name in own + [queue.name for queue in queues if queue.name in registered]]
     if isinstance(one.settings, AgentSettings):
         consumers = {f"agent {one.settings.agent_id}"}
     else:
         process = process_of(pods)
         consumers = {process[0] if process else ""}
-    return [queue.name for queue in queues if consumers & set(queue.consumers) and queue.name not in registered]
+    mine = [queue for queue in queues if consumers & set(queue.consumers) and queue.name not in registered]
+    return [prefix + queue.name for queue in mine]
 
 
 def _trigger(trigger: Mapping[str, Any]) -> Iterator[str]:
@@ -97,7 +98,7 @@ def keda_asks_the_management_interface(cluster: Cluster) -> Iterator[str]:
         for one in given:
             secret = cluster.get("Secret", one["name"])
             url = str((secret.content.get("stringData") or {}).get(one["key"], "")) if secret else ""
-            if not url.startswith("http://keda:") or f":{MANAGEMENT}/" not in url:
+            if not url.startswith(f"http://{cluster.settings.queue_namespace}keda:") or f":{MANAGEMENT}/" not in url:
                 yield f"{authentication}: the address in {one['name']} is not that of user keda at port {MANAGEMENT}"
 
 
@@ -107,6 +108,6 @@ def queues_fit_the_brokers_disk(cluster: Cluster) -> Iterator[str]:
     declaring = {"setup", *(one.pods.labels.get(ROLE) for one in fleet(cluster))}
     for one in our_containers(cluster):
         if one.settings is not None and one.pods.labels.get(ROLE) in declaring:
-            bound = one.settings.broker_disk_gb * 1e9
+            bound = one.settings.broker_disk_gb * 1e9 * cluster.settings.shards
             if disks and not 0.9 * float(min(disks)) <= bound <= float(min(disks)):
                 yield f"{one} takes the broker's disk to have {bound:g} bytes; it has {min(disks)}"

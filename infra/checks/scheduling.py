@@ -29,8 +29,10 @@ def what_serves_goes_first(cluster: Cluster) -> Iterator[str]:
     values = [classes.get(f"{cluster.settings.namespace}-{level}", {}).get("value", 0) for level in ORDER]
     if not 0 < values[0] < values[1] < values[2] < 10**9:
         yield f"the priorities {dict(zip(ORDER, values, strict=True))} are not in this order"
-    if classes.get(f"{cluster.settings.namespace}-training", {}).get("preemptionPolicy") != "Never":
-        yield "a training may drive out others"
+    for level in ORDER:
+        policy = classes.get(f"{cluster.settings.namespace}-{level}", {}).get("preemptionPolicy")
+        if policy != (wanted := "Never" if level == "training" else "PreemptLowerPriority"):
+            yield f"the preemption of {level} is {policy}; it must be {wanted}"
 
 
 def trainings_wait_in_the_queue(cluster: Cluster) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from infra.checks.cluster import SITE, Cluster, Pods
+from infra.checks.cluster import ROLE, SITE, Cluster, Pods
 from infra.checks.pods import quantity
 
 ONE_NODE = "ratchet/one-node"
@@ -21,6 +21,22 @@ def disk_of(pods: Pods) -> Decimal | None:
     """Bytes of the disk that each replica has; None where it has none."""
     disks = pods.owner.content["spec"].get("volumeClaimTemplates", [])
     return quantity(disks[0]["spec"]["resources"]["requests"]["storage"]) if disks else None
+
+
+def backups_are_encrypted_and_pruned(cluster: Cluster) -> Iterator[str]:
+    """a backup is encrypted with the key as the site's Secret has it, and all but the newest few are removed"""
+    wanted = cluster.settings.backups
+    for pods in cluster.pods:
+        if pods.labels.get(ROLE) == "backup" and wanted:
+            (box,) = pods.spec["containers"]
+            command = " ".join(box.get("command", []))
+            keys = [mount.path for mount in pods.mounts(box) if mount.kind == "site-secret"]
+            if wanted.key_secret and not any(f"--key-file {path}/key " in command for path in keys):
+                yield f"{pods} does not encrypt with `key` of Secret {wanted.key_secret}"
+            kept = [mount.path for mount in pods.mounts(box) if mount.kind == "site-claim"]
+            pruned = [f"; ls -1t {path}/fleet-*.ratchet | tail -n +{wanted.keep + 1} | xargs -r rm --" for path in kept]
+            if not any(one in command for one in pruned):
+                yield f"{pods} does not keep the newest {wanted.keep}"
 
 
 def the_broker_has_room(cluster: Cluster) -> Iterator[str]:

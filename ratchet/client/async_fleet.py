@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from pydantic import ValidationError
 
+from ratchet.client.shards import ShardedLink
 from ratchet.service.errors import FleetError, RatchetError, TimedOut
 from schemas.messages.base import Message, explain
 from schemas.messages.feedback import Feedback
@@ -60,7 +61,8 @@ class AsyncFleet:
 
     `url`: amqp(s):// of the broker, with the fleet's `namespace` where it has one, or http(s):// of the orchestrator,
     with the API's `token` where it asks for one. `most_open`: how many tasks of a batch are open at once. `stall_s`:
-    TimedOut is raised where nothing came for so long. `replies`: whether tasks ask for their Result.
+    TimedOut is raised where nothing came for so long. `replies`: whether tasks ask for their Result. `shards`: the
+    broker's URLs of several fleets by namespace, among which tasks are divided, in place of `url` and `namespace`.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class AsyncFleet:
         most_open: int | None = None,
         stall_s: float | None = None,
         replies: bool = True,
+        shards: Mapping[str, str] | None = None,
     ) -> None:
         over_http = url.startswith(("http://", "https://"))
         self.progress = Progress()
@@ -92,7 +95,10 @@ class AsyncFleet:
         else:
             from ratchet.client.amqp_link import AmqpLink
 
-            self._link = AmqpLink(url, namespace, self)
+            if shards:
+                self._link = ShardedLink(shards, lambda one: AmqpLink(shards[one], one, self))
+            else:
+                self._link = AmqpLink(url, namespace, self)
 
     async def __aenter__(self) -> Self:
         return self

@@ -15,7 +15,8 @@ from pydantic import JsonValue
 from ratchet.experiments.assignment import assign, candidate_share
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, ended_tasks, enrolment_of
-from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS
+from ratchet.experiments.pooled import position_of, replay_pooled
+from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS, POOLED
 from ratchet.logs.reader import read
 from ratchet.logs.rows import ArmedRow
 from ratchet.logs.segments import refuse_removed
@@ -55,8 +56,11 @@ def replayed_together(
 
     The log of interactions is read no further than to the last of their verdicts. Raises as `plan_of`; JournalError.
     """
-    asked = list(experiments)
-    state = {running.experiment_id: Experiment(plan_of(running), secret_of(running)) for running in asked}
+    everything = list(experiments)
+    known = {running.experiment_id: Experiment(plan_of(running), secret_of(running)) for running in everything}
+    replay_pooled(everything, known, logs_dir)
+    asked = [running for running in everything if position_of(running, POOLED) is None]
+    state = {running.experiment_id: known[running.experiment_id] for running in asked}
     for work in _lines_of(Work, state, logs_dir, ASSIGNMENTS, _position(asked, ASSIGNMENTS)):
         state[str(work.arm.experiment_id)].enrol(enrolment_of(work))
     audited = [one for one in asked if (plan := state[one.experiment_id].plan).audit or plan.served]
@@ -67,7 +71,7 @@ def replayed_together(
         _lines_of(Interaction, state, logs_dir, INTERACTIONS, _position(asked, INTERACTIONS))
     ):
         state[str(arm.experiment_id)].observe(arm.sequence, outcome)
-    return state
+    return known
 
 
 def draw_again(running: RunningExperiment, secret: str, logs_dir: Path) -> tuple[int, str | None]:

@@ -37,6 +37,9 @@ from ratchet.logs.names import LEADERS_LOGS
 from ratchet.logs.reader import active_tail
 from ratchet.logs.rows import EpochRow
 from ratchet.service.errors import LeadershipLost, StorageUnavailable
+from ratchet.service.telemetry import Log
+
+log = Log("leadership")
 
 LEASE_S = 10.0
 """Without a sign of life from the leader for so long, a standby takes over."""
@@ -92,6 +95,18 @@ class Unfenced:
 UNFENCED = Unfenced()
 
 
+class Arbiter(Protocol):
+    """Says beside the folder who may lead, as a Lease of Kubernetes does (ratchet/logs/kubernetes_lease.py)."""
+
+    def try_acquire(self) -> bool:
+        """True once this process may lead. Raises StorageUnavailable while nobody can say."""
+
+    def renew(self) -> bool:
+        """A sign of life; False where another may lead. Raises StorageUnavailable."""
+
+    def release(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The statement of a leader about itself."""
@@ -137,14 +152,21 @@ class Leadership:
         seconds: Callable[[], float] = time.monotonic,
         boot: str | None = None,
         on_lost: Callable[[str], None] = lambda _: None,
+        arbiter: Arbiter | None = None,
     ) -> None:
-        """`on_lost` is told why, in whatever thread found out; a service ends its process there, before a step more."""
+        """`on_lost` is told why, in whatever thread found out; a service ends its process there, before a step more.
+
+        With an `arbiter` it is that which says when another may take over; while it can't be asked, the folder does.
+        """
         self.folder = folder
         self.lock = FolderLock(folder)
         self.lease_s = lease_s
         self._seconds = seconds
         self._boot = this_boot() if boot is None else boot
         self._on_lost = on_lost
+        self._arbiter = arbiter
+        self._has_arbiter = True
+        """True if the arbiter answered when it was asked last."""
         self._fd: int | None = None
         self._file = (0, 0)
         self._count = self._state_at = 0
@@ -170,11 +192,14 @@ class Leadership:
         """
         if self._fd is not None:
             return True
+        allowed = self._ask_arbiter(lambda one: one.try_acquire())
+        if allowed is False:
+            return False
         try:
             free = self.lock.try_acquire(sign=False)
             try:
                 known = self._look()
-                return (free or self._has_expired(known)) and self._claim(known, free)
+                return (free or allowed or self._has_expired(known)) and self._claim(known, free)
             finally:
                 self.lock.release()
         except OSError as error:
@@ -199,6 +224,10 @@ class Leadership:
     def renew(self) -> None:
         """A sign of life, on disk when this returns. Raises as `check`."""
         self.check()
+        if (
+            self._ask_arbiter(lambda one: one.renew()) is False
+        ):  # by a file alone, or another wrote it: the folder says who leads
+            self._ask_arbiter(lambda one: one.try_acquire())
         self._count += 1
         self._say("renewed")
 
@@ -208,8 +237,24 @@ class Leadership:
             return
         with suppress(StorageUnavailable):
             self._say("released")
+        if self._arbiter is not None:
+            self._arbiter.release()
         fd, self._fd = self._fd, None
         os.close(fd)
+
+    def _ask_arbiter(self, question: Callable[[Arbiter], bool]) -> bool | None:
+        """Return the answer; None where there is no arbiter, or it can't be asked now."""
+        if self._arbiter is None:
+            return None
+        try:
+            answer = question(self._arbiter)
+        except StorageUnavailable as error:
+            if self._has_arbiter:
+                log.warning("no-arbiter", f"the folder says who leads, for now: {error}")
+            self._has_arbiter = False
+            return None
+        self._has_arbiter = True
+        return answer
 
     # --- becoming the leader ---------------------------------------------------------------------------------------
 

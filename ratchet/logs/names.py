@@ -18,8 +18,10 @@ APPROVALS = "approvals"
 """Questions of rollouts to people, and their answers; no training and no experiment reads it."""
 PROMISES = "promises"
 """Promises, which no other log has: who else waits for a task, and Responses kept for an external scorer."""
+POOLED = "pooled_evidence"
+"""The evidence that experiments count of several fleets, in the order in which it counts (experiments/pooled.py)."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
-LEADERS_LOGS = (*TASK_LOGS, FEEDBACK, AUDITS, LABELS, APPROVALS, PROMISES)
+LEADERS_LOGS = (*TASK_LOGS, FEEDBACK, AUDITS, LABELS, APPROVALS, PROMISES, POOLED)
 """Those that the folder's leader writes, and nobody else: its epoch stands in every line."""
 
 TASK_INDEX = "index.sqlite"

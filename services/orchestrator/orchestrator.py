@@ -33,7 +33,7 @@ from ratchet.bus.topology import (
 )
 from ratchet.files.append_file import AppendFile
 from ratchet.http.work import Threads
-from ratchet.logs.leadership import RENEWALS, Leadership
+from ratchet.logs.leadership import RENEWALS, Arbiter, Leadership
 from ratchet.logs.names import APPROVALS as APPROVAL_LOG
 from ratchet.logs.names import AUDITS, LABELS, SEALS, is_own
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
@@ -75,6 +75,7 @@ from services.orchestrator.observation.overview import LOOK_EVERY_S
 from services.orchestrator.promotion.anchors import Anchors
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms, names_its_own
+from services.orchestrator.promotion.evidence_pool import EvidencePool, FleetLogs
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.promoter import Promoter
@@ -106,6 +107,7 @@ COMMIT_EVERY_S = 0.5
 SWEEP_EVERY_S = 1.0
 TELL_EVERY_S = 0.25
 TURN_EVERY_S = 0.25
+POOL_EVERY_S = 0.25
 WATCH_EVERY_S = 0.5
 NEWS_EVERY_S = 0.25
 AUDIT_EVERY_S = 0.25
@@ -122,6 +124,14 @@ DEADLINES = "deadlines"
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+def _arbiter(settings: OrchestratorSettings) -> Arbiter | None:
+    if not settings.lease:
+        return None
+    from ratchet.logs.kubernetes_lease import KubernetesLease
+
+    return KubernetesLease.of_pod(settings.lease, lease_s=settings.lease_s)
 
 
 class Orchestrator:
@@ -148,8 +158,10 @@ class Orchestrator:
         self._bus = bus
         self._clock = clock
         self._seconds = seconds
-        self._leadership = Leadership(settings.logs_dir, lease_s=settings.lease_s, seconds=seconds, on_lost=on_lost)
-        seals = settings.adapters_dir / SEALS
+        self._leadership = Leadership(
+            settings.logs_dir, lease_s=settings.lease_s, seconds=seconds, on_lost=on_lost, arbiter=_arbiter(settings)
+        )
+        seals = settings.adapters_dir / SEALS / (str(settings.fleet) if settings.fleet else "")
         self.ledger = Ledger(
             settings.logs_dir,
             segment_bytes=settings.segment_bytes,
@@ -181,6 +193,8 @@ class Orchestrator:
             has_manager=settings.manager_url is not None,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
+        for one in arms.values():
+            one.fleet = settings.fleet
         self._untrained = untrained_agents(settings.programs, settings.agents)
         for agent, roles in roles_by_agent(settings.programs, settings.agents).items():
             arms[agent].lead({role: arms[played_by] for role, played_by in roles.items()})
@@ -285,6 +299,15 @@ class Orchestrator:
             tenants=tenants,
         )
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
+        self._pool = EvidencePool(
+            settings.pool or settings.logs_dir,
+            [FleetLogs(number, folder) for number, folder in enumerate((settings.logs_dir, *settings.pooled_logs))]
+            if settings.pooled_logs
+            else [],
+            self._promoters,
+            segment_bytes=settings.segment_bytes,
+            fence=self._leadership,
+        )
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
         self._api = OrchestratorApi(
             settings,
@@ -373,6 +396,7 @@ class Orchestrator:
             clock=now,
             seconds=monotonic,
             told=lambda: self._api.rollouts.declared_programs(arms.agent_id),
+            pooled=lambda: self._pool.positions,
         )
 
     async def _read_logged(self, task_id: str) -> tuple[Work, Sequence[Interaction]] | None:
@@ -444,6 +468,8 @@ class Orchestrator:
         await asyncio.to_thread(self._take_up_registry)
         for promoter in self._promoters.values():
             await promoter.start()
+        if self._settings.fleet is not None:
+            await self._pool.start()
         await self._audits.start()
         await self._cascades.start()
         for anchors in self._anchors.values():
@@ -477,7 +503,10 @@ class Orchestrator:
         start("overview", self._api.overview.look, LOOK_EVERY_S)
         for name, promoter in self._promoters.items():
             start(f"adapters-{name}", promoter.turn, TURN_EVERY_S)
-        for name, anchors in self._anchors.items() if self._settings.anchor_every_s else ():
+        if self._settings.fleet is not None:
+            start("evidence-pool", self._pool.turn, POOL_EVERY_S)
+        decides = not self._settings.fleet
+        for name, anchors in self._anchors.items() if self._settings.anchor_every_s and decides else ():
             start(f"anchors-{name}", anchors.check, self._settings.anchor_every_s, first=False)
 
     def subscriptions(self) -> Sequence[Subscription]:
@@ -506,6 +535,7 @@ class Orchestrator:
         if self._clocks.running:
             for promoter in self._promoters.values():
                 await promoter.stop()
+            await self._pool.close()
             await self._feedback_log.close()
             await self._audit_log.close()
             await self._label_log.close()
@@ -578,6 +608,8 @@ class Orchestrator:
         await asyncio.get_running_loop().run_in_executor(self._renewing, self._leadership.renew)
 
     def _take_up_registry(self) -> None:
+        if self._settings.pool is not None:
+            return  # the fleet that decides keeps it in order
         self._store.open()
         remove_leftovers(self._store)
 

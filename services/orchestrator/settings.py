@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic_settings import NoDecode
 
 from ratchet.logs.lessons import Baseline
 from ratchet.service.prices import Prices
-from ratchet.service.settings import FleetSettings, pairs
+from ratchet.service.settings import FleetSettings, names, none_if_empty, pairs
 from schemas.messages.work import Sampling
 from schemas.records.cascade import CascadePlanRecord
 from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRule
@@ -33,6 +35,11 @@ class OrchestratorSettings(FleetSettings):
         ge=1,
         description="Seconds without a sign of life from the orchestrator that leads, after which a standby takes its "
         "place; the same for all of a fleet.",
+    )
+    lease: str = Field(
+        "",
+        description="Name of a Lease of Kubernetes that says which orchestrator leads, in the pod's namespace; empty: "
+        "the file in the logs folder alone says it.",
     )
     samples: int = Field(8, ge=1, le=64, description="Group size of tasks that do not say: answers sampled for each.")
     adaptive_samples: int = Field(
@@ -78,6 +85,22 @@ class OrchestratorSettings(FleetSettings):
     )
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
+    )
+
+    pooled_logs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(names)] = Field(
+        (),
+        max_length=63,
+        description="Logs folders, by comma, of the fleets that follow this one's decisions: their tasks count in its "
+        "experiments. All share RATCHET_ADAPTERS_DIR.",
+    )
+    pool: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        None, description="Logs folder of the fleet that decides for this one; empty: this one decides."
+    )
+    fleet_number: int = Field(
+        0,
+        ge=0,
+        lt=64,
+        description="Place of this fleet's logs folder in RATCHET_POOLED_LOGS of the fleet that decides.",
     )
 
     chat_models: str = Field(
@@ -259,6 +282,19 @@ class OrchestratorSettings(FleetSettings):
             if small not in agents or big not in agents or small == big:
                 raise ValueError(f"{small}={big}: write two agents of the fleet, which has {', '.join(agents)}")
         return cascade
+
+    @model_validator(mode="after")
+    def _can_pool(self) -> Self:
+        if (self.pool is not None) is not bool(self.fleet_number) or (self.pool and self.pooled_logs):
+            raise ValueError("RATCHET_POOL and RATCHET_FLEET_NUMBER (from 1) go together, and not with POOLED_LOGS")
+        if self.fleet is not None and (self.cascade or self.programs is not None):
+            raise ValueError("fleets that pool their evidence have no cascade and no programs: unset RATCHET_POOL")
+        return self
+
+    @property
+    def fleet(self) -> int | None:
+        """This fleet's number among those that pool their evidence; None where it is alone."""
+        return self.fleet_number if self.pool or self.pooled_logs else None
 
     @property
     def cascades(self) -> CascadePolicy:

@@ -27,7 +27,7 @@ from schemas.messages.base import DecodeError
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION, Work
 from schemas.records.registry import Registry
-from services.cli.eval.asking import Asking, answers
+from services.cli.eval.asking import Asking, Contestant, answers
 from services.cli.eval.results import worth
 from services.cli.eval.task_set import SetTask
 from services.cli.fleet.folder import FleetAccess
@@ -119,7 +119,7 @@ def tasks_of(swap: Swap, tasks: Sequence[SetTask], asking: Asking) -> dict[str, 
 
 
 def _task(asking: Asking, one: SetTask, vector: Vector, name: str, number: int) -> Task:
-    task = asking.task(one, name, number)
+    task = asking.task(one, Contestant(name), number)
     return task.model_copy(update={"adapter_version": None, "role_versions": vector})
 
 

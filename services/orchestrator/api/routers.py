@@ -75,7 +75,7 @@ class OrchestratorApi:
         self._book = DecisionBook(store.ledger)
         self._held_up = lambda: {agent: promoter.held_up for agent, promoter in promoters.items()}
         arms = {agent: promoter.arms for agent, promoter in promoters.items()}
-        self._experiments = ExperimentViews(arms, settings.logs_dir, threads, monotonic)
+        self._experiments = ExperimentViews(arms, settings.pool or settings.logs_dir, threads, monotonic)
         self._queues = QueueSnapshots(bus, topology_of(settings), clock=clock, seconds=monotonic)
         self._dead_letters = DeadLetterService(
             settings.amqp_url.get_secret_value(), settings.namespace, logs_dir=settings.logs_dir

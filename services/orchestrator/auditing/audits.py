@@ -115,7 +115,7 @@ class Audits:
             awaited = {
                 (experiment.plan.experiment_id, sequence)
                 for _, experiment in arms.trials
-                for sequence in experiment.awaited_audits
+                for sequence in arms.awaited_audits(experiment)
             }
             for lines in await asyncio.to_thread(self._read_lines, awaited):
                 if known := self._ledger.find(lines[0].task_id):
@@ -235,7 +235,11 @@ class Audits:
         """The lines of these tasks. Blocks."""
         if not awaited:
             return []
-        begin = min(began_at(running, INTERACTIONS) for arms in self._arms.values() for running, _ in arms.trials)
+        begin = min(
+            0 if arms.follows else began_at(running, INTERACTIONS)
+            for arms in self._arms.values()
+            for running, _ in arms.trials
+        )
         return list(group_by_task(self._of(awaited, begin)))
 
     def _of(self, awaited: Collection[tuple[str, int]], begin: int) -> Iterable[Interaction]:

@@ -6,12 +6,13 @@ Follows the registry; decides nothing. Knows no clock, no bus and no files.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from ratchet.experiments.assignment import Assignment, draw
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, enrolment_of, outcome_of, unit_of
+from ratchet.experiments.pooled import own_number
 from ratchet.logs.best_answer import is_censored
 from ratchet.logs.names import EVALUATION, VALIDATION
 from ratchet.service.errors import Reject
@@ -45,6 +46,8 @@ class Arms:
         """The arms of the agents that play the roles of its programs, itself first; empty where they have none."""
         self.first: Arms = self
         """The arms of the agent whose tasks are the units of this one's experiments: of its team's first role."""
+        self.fleet: int | None = None
+        """This fleet's number where several pool their evidence, 0 if it decides; None where it is alone."""
         self._open: Counter[str] = Counter()
 
     def lead(self, team: Mapping[str, Arms]) -> None:
@@ -72,6 +75,18 @@ class Arms:
             return ()
         found = [one for arms in (self, *self.mates) for one in arms.trials]
         return tuple(sorted(found, key=lambda one: one[0].kind == "watch"))
+
+    @property
+    def follows(self) -> bool:
+        """True if another fleet decides about the adapters."""
+        return bool(self.fleet)
+
+    def awaited_audits(self, experiment: Experiment) -> Iterator[int]:
+        """The numbers of this fleet's tasks that count in the experiment only once they are audited."""
+        for number in experiment.awaited_audits:
+            own = number if self.fleet is None else own_number(number, self.fleet)
+            if own is not None:
+                yield own
 
     @property
     def running(self) -> RunningExperiment | None:
@@ -134,7 +149,7 @@ class Arms:
         if is_censored(task.select):
             return self._arm_of_session(trials, unit_id if in_session else None, sequence)
         for running, experiment, share in self._open_to(trials, unit_id, in_session):
-            if sequence < running.first_sequence:
+            if sequence < running.first_sequence and not self.follows:
                 continue
             if (assignment := experiment.arm_for(unit_id, in_session=in_session, share=share)) is not None:
                 return self._arm_in(running, assignment, sequence)
@@ -239,20 +254,20 @@ class Arms:
     def admitted(self, work: Work) -> None:
         """A Work is in the log; call it in the log's order."""
         self.open_work(work)
-        for running, experiment in self.judged_here:
+        for running, experiment in self.judged_here if self.fleet is None else ():
             if work.arm.experiment_id == running.experiment_id:
                 experiment.enrol(enrolment_of(work))
 
     def closed(self, work: Work, lines: list[Interaction]) -> None:
         """A task has its lines in the log."""
         self._count_open(work, -1)
-        for running, experiment in self.judged_here:
+        for running, experiment in self.judged_here if self.fleet is None else ():
             if work.arm.experiment_id == running.experiment_id:
                 experiment.observe(work.arm.sequence, outcome_of(lines))
 
     def audited(self, line: AuditedTask) -> None:
         """The second verdict on a task, or that it was given up, is in the log."""
-        for running, experiment in self.judged_here:
+        for running, experiment in self.judged_here if self.fleet is None else ():
             if line.arm.experiment_id == running.experiment_id:
                 experiment.audit(line.arm.sequence, audit_of(line))
 

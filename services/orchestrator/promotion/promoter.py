@@ -22,16 +22,18 @@ from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import remove_version_folder, to_archive
 from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.pooled import position_of
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.experiments.unaudited import unaudited_judge
 from ratchet.files.append_file import disk_errors
-from ratchet.logs.names import AUDITS, INTERACTIONS
+from ratchet.logs.names import AUDITS, INTERACTIONS, POOLED
 from ratchet.logs.segments import read_start_offsets
 from ratchet.service.errors import (
     AdapterError,
     JournalError,
     NotAllowed,
     OtherModel,
+    Reject,
     StorageUnavailable,
     one_line,
 )
@@ -106,8 +108,11 @@ class Promoter:
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
         told: Callable[[], Sequence[Declared]] = tuple,
+        pooled: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        """`told`: what each runner says of the agent's programs; nothing where there is none."""
+        """`told`: what each runner says of the agent's programs; nothing where there is none. `pooled`: where the logs
+        of several fleets stand, if their evidence is pooled.
+        """
         self.arms = arms
         self._announcer = announcer
         self._replicas = replicas
@@ -119,6 +124,7 @@ class Promoter:
         self._logs_dir = logs_dir
         self._keep = keep
         self._audits_end = audits_end
+        self._pooled = pooled
         self._clock = clock
         self._cool_down = CoolDown(policy.cool_down)
         self._seconds = seconds
@@ -146,6 +152,14 @@ class Promoter:
         metrics.expect(self._agent_id)
         registry = await asyncio.to_thread(self._store.read)
         running = registry.agent(self._agent_id).running
+        if self.arms.fleet is not None:  # what counts comes from the pooled log
+            self._take(registry, self._experiments_of(registry))
+            if not self.arms.follows:
+                for one in running:
+                    if position_of(one, POOLED) is None:
+                        await self._end(one, Verdict.ABORT, "it began before the fleets pooled their evidence")
+                self.training.start()
+            return
         try:
             experiments = await asyncio.to_thread(replayed_together, running, self._logs_dir, self._secret_of)
             self._take(registry, experiments)
@@ -163,7 +177,9 @@ class Promoter:
         self._swap.answered(work, lines)
 
     async def trained(self, message: AdapterTrained) -> None:
-        """Make a trained adapter known, or that it was refused, and why. Raises RegistryError."""
+        """Make a trained adapter known, or that it was refused, and why. Raises RegistryError, Reject."""
+        if self.arms.follows:
+            raise Reject("this fleet follows another's decisions: trainings are that fleet's (RATCHET_POOL)")
         version = message.adapter_version if message.status == "trained" else None
         move, refused = await asyncio.to_thread(self._registration, message) if version else (None, None)
         if refused is not None:
@@ -231,6 +247,13 @@ class Promoter:
         await self.read_registry()
         if self._announcer.revision != self._announced:
             await self._announce()
+        if not self.arms.follows:
+            await self._decide_what_is_due()
+        self._show()
+        if self._seconds() - self._announced_at > ANNOUNCE_EVERY_S:
+            await self._announce()
+
+    async def _decide_what_is_due(self) -> None:
         await self._note_what_was_learned()
         await self._programs.end_of_another()
         await self._follow_partners()
@@ -248,9 +271,6 @@ class Promoter:
                 await self._start_experiment()
         await self.training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
         await self._retire()
-        self._show()
-        if self._seconds() - self._announced_at > ANNOUNCE_EVERY_S:
-            await self._announce()
 
     @property
     def _is_trusted(self) -> bool:
@@ -432,7 +452,7 @@ class Promoter:
         return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded
 
     def _where(self) -> Where:
-        positions = self._ledger.positions() | {AUDITS: self._audits_end()}
+        positions = self._ledger.positions() | {AUDITS: self._audits_end()} | dict(self._pooled())
         partners = self.arms.partner_versions
         return Where(self._ledger.sequence, positions, self._now(), partners, self._draw_sha256)
 

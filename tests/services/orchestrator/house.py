@@ -47,9 +47,9 @@ class House:
         self.folder = folder
         self.settings = OrchestratorSettings(
             logs_dir=folder,
-            adapters_dir=folder / "adapters",
             samples=2,
-            **{"agents": ("small", "other"), "experiment_min_age_s": 0.0} | settings,
+            **{"agents": ("small", "other"), "experiment_min_age_s": 0.0, "adapters_dir": folder / "adapters"}
+            | settings,
         )
         keys = self.settings.decision_keys_dir
         keys.mkdir(parents=True, exist_ok=True)

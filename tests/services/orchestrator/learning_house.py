@@ -35,6 +35,8 @@ class LearningHouse(House):
         self.events: list[AdapterEvent] = []
         self.store = RegistryStore.from_settings(self.settings)
         self.submitted = 0
+        self.tasks = "task"
+        """The beginning of their ids."""
         self.noise = 0.2
         self.base: BaseModelIdentity | None = None
         """The model that the agent says it runs."""
@@ -176,7 +178,9 @@ class LearningHouse(House):
             wave = 20
             for _ in range(wave):
                 self.submitted += 1
-                await self.submit(Task(task_id=f"task-{self.submitted}", input="x", task_type="kind", **self.asked))
+                await self.submit(
+                    Task(task_id=f"{self.tasks}-{self.submitted}", input="x", task_type="kind", **self.asked)
+                )
             await until(lambda: len(self.bus.deliveries_published("results")) >= self.submitted)
             if self.events:
                 await self.report()

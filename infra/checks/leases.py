@@ -1,0 +1,50 @@
+"""Leases of Kubernetes: who leads by one has a token, the right to that one, and a way to the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infra.checks.cluster import ROLE, Cluster, Pods
+from infra.checks.declared import our_containers
+from infra.checks.flows import policies
+
+RULES = {(("create",), ()), (("get", "update"), ("own",))}
+
+
+def who_leads_by_a_lease_may_and_nobody_else(cluster: Cluster) -> Iterator[str]:
+    """where the stack names the API server, orchestrators lead by a Lease; they alone have a token and a right"""
+    server = cluster.settings.api_server
+    for one in our_containers(cluster):
+        pods, lease = one.pods, one.variables.get("RATCHET_LEASE", "")
+        leads = server is not None and pods.labels.get(ROLE) == "orchestrator"
+        if lease != (pods.owner.name if leads else ""):
+            yield f"{one} is told RATCHET_LEASE={lease!r}; it is {pods.owner.name!r} that is its own, if any"
+        if (pods.spec.get("automountServiceAccountToken") is True) is not leads:
+            yield f"{pods} has {'no ' * leads}token of the Kubernetes API"
+        if set(_rights(cluster, pods)) != (RULES if leads else set()):
+            yield f"{pods} may do {sorted(_rights(cluster, pods))} of Leases; it leads by {'one' if leads else 'none'}"
+        wanted = {(cidr, server.port) for cidr in server.cidrs} if leads and server else set()
+        if set(_blocks(cluster, pods)) != wanted:
+            yield f"{pods} reaches {sorted(_blocks(cluster, pods))} of the API server; it must reach {sorted(wanted)}"
+
+
+def _rights(cluster: Cluster, pods: Pods) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield verbs, and on which Leases, that roles give to the account of these pods."""
+    account = pods.spec["serviceAccountName"]
+    for binding in cluster.all("RoleBinding"):
+        if binding.content["roleRef"]["apiGroup"] != "rbac.authorization.k8s.io":
+            continue
+        subjects = [(subject["kind"], subject["name"]) for subject in binding.content["subjects"]]
+        role = cluster.get("Role", binding.content["roleRef"]["name"])
+        for rule in role.content["rules"] if role and ("ServiceAccount", account) in subjects else ():
+            names = tuple("own" if name == pods.owner.name else name for name in rule.get("resourceNames", ()))
+            known = (rule["apiGroups"], rule["resources"]) == (["coordination.k8s.io"], ["leases"])
+            yield (tuple(rule["verbs"]), names) if known else (("other",), tuple(rule["resources"]))
+
+
+def _blocks(cluster: Cluster, pods: Pods) -> Iterator[tuple[str, int]]:
+    """Yield addresses and ports outside the cluster, but for the whole world."""
+    for policy in policies(cluster, pods):
+        for rule in policy.get("egress", []):
+            blocks = [peer["ipBlock"]["cidr"] for peer in rule.get("to", []) if "ipBlock" in peer]
+            yield from ((one, port["port"]) for one in blocks if one != "0.0.0.0/0" for port in rule["ports"])

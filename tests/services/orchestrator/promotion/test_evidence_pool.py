@@ -1,0 +1,164 @@
+"""Two fleets with one experiment: the units of both count, both see one verdict, and a kill changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.pooled import MOST_FLEETS, own_number, pooled_number
+from ratchet.experiments.records import experiments
+from ratchet.experiments.replay import replay_experiment
+from ratchet.logs.names import ASSIGNMENTS, active_path, is_own
+from services.orchestrator.settings import OrchestratorSettings
+from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
+from tests.waiting import until
+
+BETTER = {"v1.0.0": 0.4, "v1.0.1": 0.8}
+LEVEL = {"v1.0.0": 0.4, "v1.0.1": 0.45}
+"""Too much alike to be told apart soon."""
+QUICK = {"experiment_min_units_per_arm": 10, "watch_share": 0.0}
+
+
+def deciding(folder: Path) -> dict[str, Any]:
+    return QUICK | {"pooled_logs": (folder / "second",)}
+
+
+def following(folder: Path) -> dict[str, Any]:
+    return QUICK | {"pool": folder / "first", "fleet_number": 1, "adapters_dir": folder / "first" / "adapters"}
+
+
+@asynccontextmanager
+async def two_fleets(folder: Path, quality: dict[str, float]) -> AsyncIterator[tuple[LearningHouse, LearningHouse]]:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(learning_house(folder / "first", quality, **deciding(folder)))
+        second = await stack.enter_async_context(learning_house(folder / "second", quality, **following(folder)))
+        second.tasks = "other"
+        yield first, second
+
+
+def trial(house: LearningHouse) -> Experiment:
+    found = house.orchestrator._promoters[AGENT].arms.experiment
+    assert found is not None
+    return found
+
+
+def units(house: LearningHouse) -> int:
+    """Tasks of this fleet that count in the experiment."""
+    found = ((line["task_id"], line["arm"].get("experiment_id")) for line in house.assigned())
+    return len({task_id for task_id, experiment_id in found if experiment_id and not is_own(experiment_id)})
+
+
+def kinds(house: LearningHouse) -> list[str]:
+    return [decision.move.kind for decision, _ in house.store.ledger.read()]
+
+
+async def both(first: LearningHouse, second: LearningHouse, stop_when: Any) -> None:
+    await asyncio.gather(first.traffic(stop_when=stop_when), second.traffic(stop_when=stop_when))
+
+
+@pytest.mark.parametrize("quality", [0.8, 0.1])
+async def test_two_fleets_come_to_the_verdict_that_one_comes_to(tmp_path: Path, quality: float) -> None:
+    qualities = {"v1.0.0": 0.4, "v1.0.1": quality}
+    async with learning_house(tmp_path / "alone", qualities, **QUICK) as alone:
+        await alone.reach(await alone.trained(), "canary")
+        await alone.traffic(stop_when=lambda: alone.adapters.experiment is None)
+
+    async with two_fleets(tmp_path, qualities) as (first, second):
+        version = await first.trained()
+        await first.reach(version, "canary")
+        await until(lambda: second.is_trying)
+        await both(first, second, lambda: first.adapters.experiment is None)
+        await until(lambda: not second.is_trying)
+
+        assert kinds(first) == kinds(alone)
+        assert first.adapters.primary == second.adapters.primary == alone.adapters.primary
+        assert (first.adapters.primary == version) is (quality > qualities["v1.0.0"])
+
+
+async def test_the_units_of_both_count_and_the_logs_alone_give_the_verdict_again(tmp_path: Path) -> None:
+    async with two_fleets(tmp_path, BETTER) as (first, second):
+        await first.reach(await first.trained(), "canary")
+        await until(lambda: second.is_trying)
+        live, followed = trial(first), trial(second)
+        await both(first, second, lambda: first.adapters.experiment is None)
+        await until(lambda: followed.final is not None)
+
+        (record,) = experiments(decision for decision, _ in first.store.ledger.read())
+        counted = live.evidence.units
+        assert record.verdict == live.final == followed.final == replay_experiment(record.running, first.folder).final
+        assert max(units(first), units(second)) < counted <= units(first) + units(second)
+        assert units(second) > 0
+
+
+async def test_a_fleet_that_comes_back_has_the_experiment_as_it_stood(tmp_path: Path) -> None:
+    """Whichever of the two ends: what it left open is answered, counted once, and nothing is counted twice."""
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(learning_house(tmp_path / "first", LEVEL, **deciding(tmp_path)))
+        async with learning_house(tmp_path / "second", LEVEL, **following(tmp_path)) as one:
+            one.tasks = "other"
+            await first.reach(await first.trained(), "canary")
+            await until(lambda: one.is_trying)
+            await both(first, one, lambda: min(units(first), units(one)) >= 20)
+        all_units = units(first) + units(one)
+        await until(lambda: trial(first).evidence.units == all_units)
+        before = trial(first).decision
+
+        again = await stack.enter_async_context(learning_house(tmp_path / "second", LEVEL, **following(tmp_path)))
+        await until(lambda: again.is_trying and trial(again).decision == before)
+
+    async with learning_house(tmp_path / "first", LEVEL, **deciding(tmp_path)) as decider:
+        await until(lambda: trial(decider).decision == before)
+
+
+async def test_an_experiment_whose_evidence_is_gone_from_a_fleets_logs_is_aborted(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(learning_house(tmp_path / "first", LEVEL, **deciding(tmp_path)))
+        async with learning_house(tmp_path / "second", LEVEL, **following(tmp_path)) as second:
+            second.tasks = "other"
+            await first.reach(await first.trained(), "canary")
+            await until(lambda: second.is_trying)
+            await both(first, second, lambda: min(units(first), units(second)) >= 5)
+
+        active_path(tmp_path / "second", ASSIGNMENTS).write_bytes(b"")
+
+        await until(lambda: first.adapters.experiment is None)
+        *_, last = (decision for decision, _ in first.store.ledger.read())
+        assert "the logs of fleet 1 can't be read on" in last.reason
+
+
+async def test_a_fleet_that_follows_decides_nothing(tmp_path: Path) -> None:
+    async with two_fleets(tmp_path, BETTER) as (first, second):
+        await second.told_of("v1.0.1", "0" * 64)
+
+        (reason,) = await second.dead_letters()
+
+        assert "follows another's decisions" in reason
+        assert kinds(first) == []
+
+
+def test_tasks_of_all_fleets_have_numbers_of_their_own() -> None:
+    numbers = {pooled_number(sequence, fleet) for sequence in range(100) for fleet in range(MOST_FLEETS)}
+
+    assert len(numbers) == 100 * MOST_FLEETS
+    assert own_number(pooled_number(7, 3), 3) == 7
+    assert own_number(pooled_number(7, 3), 2) is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pool": "/logs"},
+        {"fleet_number": 1},
+        {"pool": "/logs", "fleet_number": 1, "pooled_logs": "/others"},
+        {"pooled_logs": "/others", "cascade": "small=other", "agents": ("small", "other")},
+    ],
+)
+def test_settings_that_can_not_pool_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="RATCHET_POOL"):
+        OrchestratorSettings(**settings)
