@@ -27,6 +27,9 @@ from services.runner import metrics
 FOLDER = "rollouts"
 KEPT_DAYS = 7.0
 STANDING = ".standing.json"
+ANSWERED = "answered"
+MOST_ANSWERED = 10_000
+"""Work that is known to be answered, at least."""
 NAMED = 32
 """Characters of a sum that name a folder."""
 
@@ -85,6 +88,24 @@ class KeptRollouts:
     def standing(self, key: str, number: int) -> Sample | None:
         """Return it as it stands; None where that can't be read."""
         return _read(self._place(key) / f"{number}{STANDING}")
+
+    def note_answered(self, key: str) -> None:
+        """The Response is confirmed: this Work is not run again, however often it comes. Raises nothing."""
+        file = self._folder.parent / ANSWERED
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("ab") as answered:
+                answered.write(f"{self._place(key).name}\n".encode())
+                is_long = answered.tell() > 2 * MOST_ANSWERED * (NAMED + 1)
+            if is_long:
+                replace_file(file, file.read_bytes()[-MOST_ANSWERED * (NAMED + 1) :], mode=0o600)
+
+    def was_answered(self, key: str) -> bool:
+        """Tell whether this Work is known to be answered, by whichever runner that shares the folder."""
+        try:
+            return self._place(key).name.encode() in (self._folder.parent / ANSWERED).read_bytes()
+        except OSError:
+            return False
 
     def remove(self, key: str) -> None:
         """Its task is answered. Raises nothing: what stays is swept later."""

@@ -253,7 +253,8 @@ class RunnerWorker:
         turn = self._own_share.turn(work.sampling.n, own=own, within_s=self._left_s(work))
         async with turn:
             try:
-                await self._answers.answer(work, delivery.body, lambda: self._respond(work, key, delivery.attempts))
+                if await self._answers.answer(work, delivery.body, lambda: self._respond(work, key, delivery.attempts)):
+                    await asyncio.to_thread(self._kept.note_answered, key)
             except WaitsForPerson:
                 self._waiting[work.task_id] = key
                 if work.task_id in self._cancellations:
@@ -271,7 +272,11 @@ class RunnerWorker:
             task.add_done_callback(self._forgetting.discard)
 
     async def _respond(self, work: Work, key: str, attempts: int | None) -> Response | None:
-        """Return the Response; None where the task was cancelled before any rollout began, or has expired."""
+        """Return the Response; None where the task was cancelled before any rollout began, has expired, or was answered
+        before a runner ended."""
+        if await asyncio.to_thread(self._kept.was_answered, key):
+            log.info("answered-before", "a Work came again whose Response is confirmed")
+            return None
         queue_s = max(0.0, (work.deadline - work.admitted_at).total_seconds() - self._left_s(work))
         began = time.perf_counter()
         if (says := await self._another(work)) is not None:

@@ -11,6 +11,7 @@ import pytest
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import APPROVALS, RESPONSES, cancellations_topic
 from ratchet.programs.declared import Program
+from ratchet.rollouts.answers import Answers
 from schemas.messages.approval_request import ApprovalRequest
 from schemas.messages.response import Response, Sample
 from schemas.messages.task_cancelled import TaskCancelled
@@ -236,3 +237,17 @@ async def test_a_program_without_a_pattern_begins_anew_where_it_was_cut_off(
         (sample,) = await handled(house, work)
 
     assert (sample.text, sample.status) == ("c", "finished")
+
+
+async def test_a_work_that_comes_again_after_its_end_runs_nothing_though_its_runner_is_another(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    work, engine = make_work(), Counting()
+    async with make_house({"it": python("print(ask('once'))")}, engine) as house:
+        await handled(house, work)
+        house.worker._answers = Answers(house.bus)  # as in a runner that was started after it
+        await handled(house, work)
+        await handled(house, make_work("t-2"))
+
+        assert len(house.bus.deliveries_published(RESPONSES)) == 2
+    assert engine.asked == 2
