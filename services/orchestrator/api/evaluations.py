@@ -24,7 +24,7 @@ def evaluations_router(adapters_dir: Path, agents: Sequence[str], tenants: Agent
     router = APIRouter(tags=["evaluations"])
 
     @router.get("/v1/evaluations", responses=problems(422, 503))
-    @operation(VIEWER, OPERATOR, reach="own", title="List evaluations", tool="list_evaluations")
+    @operation(VIEWER, OPERATOR, reach="own", title="List evaluations")
     async def evaluations(
         caller: CallerOf, agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None
     ) -> Page[Standing]:

@@ -46,7 +46,6 @@ ROLES = {
     "unfreeze_cascade": {OPERATOR},
     "set_cascade": {OPERATOR},
     "list_experiments": {VIEWER, OPERATOR},
-    "list_evaluations": {VIEWER, OPERATOR},
     "experiment_status": {VIEWER, OPERATOR},
     "compare_programs": {VIEWER, OPERATOR},
     "programs_standing": {VIEWER, OPERATOR},
