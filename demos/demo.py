@@ -179,11 +179,11 @@ class Demo(ABC, Generic[Q]):
         for number, question in enumerate(questions):
             yield self.message(question, f"{self.prefix}-{self.run}-{who}-{number:05}", samples)
 
-    def named(self, stage: str, questions: Iterable[Q]) -> dict[str, Q]:
+    def name_questions(self, stage: str, questions: Iterable[Q]) -> dict[str, Q]:
         """Return the questions by the id of their task."""
         return {f"{self.prefix}-{self.run}-{stage}-{number:04}": one for number, one in enumerate(questions)}
 
-    def asked(self, tasks: Mapping[str, Q], version: str, samples: int) -> list[Task]:
+    def measuring_tasks(self, tasks: Mapping[str, Q], version: str, samples: int) -> list[Task]:
         """Return the tasks that measure a version, without what is right: they teach nothing."""
         hidden: dict[str, Any] = dict.fromkeys(self.hidden) | {"adapter_version": version}
         return [self.message(one, name, samples).model_copy(update=hidden) for name, one in tasks.items()]

@@ -144,7 +144,7 @@ class Performance(Generic[Q]):
         return replace(story, page=str(self._demo.write_pages(story, self._place)))
 
     def _measure(self, stage: str, questions: Sequence[Q], version: str, samples: int) -> Measured[Q]:
-        tasks = self._demo.named(stage, questions)
+        tasks = self._demo.name_questions(stage, questions)
         who = "the base model" if version == BASE_VERSION else f"the primary, {version}"
         how = "" if stage in ("before", "after") else f" ({stage})"
         self._progress(stage, 0.0)
@@ -157,7 +157,7 @@ class Performance(Generic[Q]):
             self._progress(stage, answered / len(tasks))
             self._narrator.show(f"{answered} of {len(tasks)} answered", answered * 4 // len(tasks))
 
-        messages = self._demo.asked(tasks, version, samples)
+        messages = self._demo.measuring_tasks(tasks, version, samples)
         with self._narrator.waiting("asking", key=0):
             return measure(self._access, tasks, messages, self._demo.sizes.timeout, advance)
 

@@ -13,11 +13,11 @@ async def test_what_a_condition_returns_comes_back_once_it_is_true() -> None:
     looks = iter([None, [], ["found"]])
     assert await until(lambda: next(looks)) == ["found"]
 
-    async def asked() -> str:
+    async def answer_later() -> str:
         await asyncio.sleep(0)
         return "an answer"
 
-    assert await until(asked) == "an answer"
+    assert await until(answer_later) == "an answer"
     assert wait_until(lambda: "at once") == "at once"
 
 

@@ -30,7 +30,7 @@ from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.records.decision import Trust
 from schemas.records.registry import AgentAdapters
-from services.agent.engines.registry import make_engine
+from services.agent.engines.make_engine import make_engine
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 from services.orchestrator.orchestrator import Orchestrator
@@ -145,7 +145,7 @@ class Fleet:
             looks += 1
             if not over and looks % LOOK_EVERY == 0:
                 over = await asyncio.to_thread(ended, asked)
-                resting = await asyncio.to_thread(self._runs.unfinished) != []
+                resting = await asyncio.to_thread(self._runs.unfinished_runs) != []
         return asked
 
     async def _submit(self, task_id: str, problem: Problem) -> None:

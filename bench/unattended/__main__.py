@@ -169,8 +169,8 @@ def _gains(access: FleetAccess, demo: RealDemo, primary: str) -> dict[str, Gain]
     """Held-out tasks, of the model as it was fetched and of the primary."""
 
     def answers(stage: str, version: str) -> Measured[RealTask]:
-        tasks = demo.named(stage, demo.held_out())
-        return measure(access, tasks, demo.asked(tasks, version, demo.sizes.samples), demo.sizes.timeout)
+        tasks = demo.name_questions(stage, demo.held_out())
+        return measure(access, tasks, demo.measuring_tasks(tasks, version, demo.sizes.samples), demo.sizes.timeout)
 
     return demo.gains(answers("before", BASE_VERSION), answers("after", primary))
 

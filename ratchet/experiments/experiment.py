@@ -174,7 +174,7 @@ class Experiment:
     def _fold(self) -> ExperimentDecision | None:
         if self._final is not None:
             return None
-        for unit in self._line.finished():
+        for unit in self._line.finished_units():
             self._count(unit)
             evidence = self.evidence
             if judge(self.plan, evidence)[0].final:

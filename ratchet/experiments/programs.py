@@ -102,7 +102,7 @@ class ProgramBook:
         self._lock = threading.Lock()
         self._begin_anew()
 
-    def compared(self, agent_id: str | None = None) -> ProgramsCompared:
+    def compare(self, agent_id: str | None = None) -> ProgramsCompared:
         """Compare programs as the log is now. Raises JournalError for a log with a part missing."""
         with self._lock:
             try:

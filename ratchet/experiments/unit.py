@@ -170,7 +170,7 @@ class OpenUnit:
             known, scored = known + (score or 0.0), scored + (score is not None)
         return Audit(known / len(self.tasks), scored / len(self.tasks), self._audit().auditors)
 
-    def finished(self) -> Unit:
+    def finish(self) -> Unit:
         outcomes = [outcome for outcome in self.tasks.values() if outcome is not None]
         return Unit(
             sequence=self.first.sequence,
@@ -257,14 +257,14 @@ class UnitLine:
         """It is `at`, and every task admitted before was enrolled: sessions whose window is over take no more tasks."""
         self._clock = max(self._clock, at)
 
-    def finished(self) -> Iterator[Unit]:
+    def finished_units(self) -> Iterator[Unit]:
         while self._line and self._line[0].ended and self._is_closed(self._line[0]):
             unit = self._line.popleft()
             self._open_sessions.pop(unit.first.unit_id, None)
             self.open_candidates -= unit.first.assignment.is_candidate
             for sequence in unit.tasks if unit.is_audited else ():
                 self._to_audit.pop(sequence, None)
-            yield unit.finished()
+            yield unit.finish()
 
     def _append(self, enrolment: Enrolment) -> None:
         unit = OpenUnit(enrolment, self._is_audited(enrolment.unit_id), self._by_auditor)

@@ -44,7 +44,7 @@ class Groups(Generic[Key, Line]):
         del self._open[key]
         return [group[index] for index in sorted(group)]
 
-    def begun(self, key: Key) -> Mapping[int, Line]:
+    def begun_samples(self, key: Key) -> Mapping[int, Line]:
         """The samples there are of a group that is not whole."""
         return self._open.get(key, {})
 

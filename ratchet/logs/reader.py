@@ -211,9 +211,9 @@ class LogReader:
                 elif not self._pass_over(source, data):
                     return
         except (OSError, zstandard.ZstdError) as error:
-            raise source.damaged(self.position, str(error)) from error
+            raise source.damage_error(self.position, str(error)) from error
         if source.end is not None and self.position != source.end:
-            raise source.damaged(self.position, "it does not hold as many bytes as its name says")
+            raise source.damage_error(self.position, "it does not hold as many bytes as its name says")
 
     def _pass_over(self, source: Source, begun: bytes) -> bool:
         """Goes on after a line that is too long, or cut by the end of a segment. False at a torn tail."""

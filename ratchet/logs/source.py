@@ -47,13 +47,13 @@ class Source:
             before = self.stream.read(1)
         except (OSError, zstandard.ZstdError) as error:
             self.stream.close()
-            raise self.damaged(position, str(error)) from error
+            raise self.damage_error(position, str(error)) from error
         if before != b"\n":
             self.stream.close()
             raise _no_line_at(position, self.path)
         return self
 
-    def damaged(self, position: Position, reason: str) -> JournalError:
+    def damage_error(self, position: Position, reason: str) -> JournalError:
         return JournalError(
             f"{self.path} can't be read on from byte {position:,} of the log: {reason}. Restore it from a copy, or "
             f"go on reading behind it"

@@ -173,7 +173,7 @@ class TrajectoryFolder:
             raise explain(error, self._folder) from error
         failpoint.reach("trajectory-written")
 
-    def logged(self, sums: Collection[str], position: Position) -> None:
+    def mark_logged(self, sums: Collection[str], position: Position) -> None:
         """Their lines, for which they were written at that position, are in the log."""
         failpoint.reach("trajectory-logged")
         for sha256 in sums:

@@ -192,7 +192,7 @@ class Program(_Declared):
         own = {ENVIRONMENT: (name, self.requirements)} if self.requirements else {}
         return own | ({inside.TOOLS_ENVIRONMENT: (inside.TOOLS_NAME, inside.TOOLS_REQUIRE)} if self.tools else {})
 
-    def equipped(self, name: str, environments: Environments, typed: str) -> Self:
+    def with_requirements(self, name: str, environments: Environments, typed: str) -> Self:
         """With all that it says it needs among what it sees, and a command in any case; an image is a folder then.
         Raises SettingsError, with what is to be `typed`, where something is not installed."""
         if self.image is not None:
@@ -336,7 +336,9 @@ def read_programs(file: Path | None, agents: tuple[str, ...], environments: Path
     where = Environments(environments)
     typed = {name: f"ratchet programs install {name}{f' --file {file}' * (name in read.programs)}" for name in declared}
     roles = {agent: one.roles for agent, one in read.agents.items()}
-    return Programs(by_agent, {name: one.equipped(name, where, typed[name]) for name, one in declared.items()}, roles)
+    return Programs(
+        by_agent, {name: one.with_requirements(name, where, typed[name]) for name, one in declared.items()}, roles
+    )
 
 
 def declared_programs(file: Path | None) -> dict[str, Program]:

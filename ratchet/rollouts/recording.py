@@ -84,7 +84,7 @@ class Underway:
         seconds = round(time.monotonic() - self.began, 3)
         return RolloutProgress(**self._so_far(), state=state, seconds=seconds, says=says)
 
-    def shown(self) -> RunningRollout:
+    def as_running(self) -> RunningRollout:
         left_s = max(0.0, self.began + self.order.seconds - time.monotonic())
         return RunningRollout(**self._so_far(), ends_within_s=left_s)
 

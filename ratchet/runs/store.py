@@ -227,11 +227,11 @@ class RunStore:
         found = self._adapters_dir.glob(f"*/{JOBS}/{_folder_name(request_id)}")
         return [RunFolder(path) for path in sorted(found) if (path / "request.json").exists()]
 
-    def unfinished(self) -> list[RunFolder]:
+    def unfinished_runs(self) -> list[RunFolder]:
         """Return the runs without an outcome, in the order they were asked for."""
         return [folder for folder in self.folders() if folder.outcome is None]
 
-    def unannounced(self) -> list[RunFolder]:
+    def unannounced_runs(self) -> list[RunFolder]:
         return [folder for folder in self.folders() if folder.outcome is not None and not folder.announced]
 
     def forget_old(self, keep: int) -> None:

@@ -98,11 +98,11 @@ class RecordedToolbox(Toolbox):
             content = reply.json()
             if reply.is_success:
                 return ToolResult(True, content, json.dumps(content, ensure_ascii=False))
-            return ToolResult.failed(ToolError("ours", str(content["error"]["message"])))
+            return ToolResult.of_error(ToolError("ours", str(content["error"]["message"])))
         except ValidationError as error:
-            return ToolResult.failed(ToolError("arguments", explain("call of ask_person", error)))
+            return ToolResult.of_error(ToolError("arguments", explain("call of ask_person", error)))
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            return ToolResult.failed(ToolError("ours", f"nobody can be asked: {type(error).__name__}"))
+            return ToolResult.of_error(ToolError("ours", f"nobody can be asked: {type(error).__name__}"))
 
 
 def recorder_client(base_url: str, key: str) -> httpx.AsyncClient:

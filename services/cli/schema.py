@@ -150,6 +150,7 @@ ROUTERS = {
         "services.orchestrator.api.page:page_router",
         "services.orchestrator.api.adapters:adapters_router",
         "services.orchestrator.api.cascades:cascades_router",
+        "services.orchestrator.api.evaluations:evaluations_router",
         "services.orchestrator.api.experiments:experiments_router",
         "services.orchestrator.api.programs:programs_router",
         "services.orchestrator.api.rollouts:rollouts_router",

@@ -555,7 +555,7 @@ class Orchestrator:
         self._cascades.note_verdict(verdict)
 
     def _note_closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
-        self._own_tasks.closed(work.task_id, lines)
+        self._own_tasks.note_closed(work.task_id, lines)
         if not is_own(work.arm.experiment_id):
             self._objectives.count(work.agent_id, result.status, lines[0].latencies.total_s)
         self._news.add(work.agent_id, lines)
@@ -565,16 +565,16 @@ class Orchestrator:
         if samples := self._samples.get(work.agent_id):
             samples.observe(work, lines)
         if promoter := self._promoters.get(work.agent_id):
-            promoter.closed(work, lines)
+            promoter.note_closed(work, lines)
             for mate in promoter.arms.mates if promoter.arms.team else ():
-                self._promoters[mate.agent_id].training.closed(lines)
-            self._anchors[work.agent_id].closed(lines, work)
+                self._promoters[mate.agent_id].training.note_closed(lines)
+            self._anchors[work.agent_id].take_closed(lines, work)
             self._audits.consider(work, lines)
         self._cascades.note_closed(work, lines)
 
     async def _handle_trained(self, delivery: Delivery) -> None:
         trained = decode_delivery(AdapterTrained, delivery)
-        await self._of_agent(self._promoters, trained.agent_id).trained(trained)
+        await self._of_agent(self._promoters, trained.agent_id).register_trained(trained)
         self._api.watcher.publish_training_end(trained)
 
     async def _handle_report(self, delivery: Delivery) -> None:

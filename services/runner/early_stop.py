@@ -53,7 +53,7 @@ class EarlyStop:
         else:
             self._budgets[budget] = None
 
-    async def ended(self, budget: Budget, sample: Sample | None) -> None:
+    async def note_end(self, budget: Budget, sample: Sample | None) -> None:
         """It is on disk, or there is none. Returns once it is known whether it passes, or nothing is left to end."""
         self._budgets.pop(budget, None)
         if not self._budgets:

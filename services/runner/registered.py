@@ -179,7 +179,7 @@ class Registered:
         if program.requirements or program.tools or program.image is not None:
             async with self._installing:
                 await self._install(name, wanted.program)
-        return await asyncio.to_thread(program.equipped, name, Environments(self._environments), "nothing")
+        return await asyncio.to_thread(program.with_requirements, name, Environments(self._environments), "nothing")
 
     async def _install(self, name: str, program: dict[str, object]) -> None:
         """Have a process of its own install what the program needs. Raises SettingsError."""

@@ -120,7 +120,7 @@ class RunnerWorker:
 
     def running(self) -> RunningRollouts:
         return RunningRollouts(
-            items=[one.shown() for one in self._rollouts.underway],
+            items=[one.as_running() for one in self._rollouts.underway],
             ended=self._progress.ended,
             waiting=self._slots.waiting,
             at_once=self._settings.sandbox_runs_at_once,
@@ -488,7 +488,7 @@ class RunnerWorker:
                 steps.begin_anew(says)
                 again = Budget(limits.calls, limits.tokens)
                 stop.begin(again)
-                await stop.ended(budget, None)
+                await stop.note_end(budget, None)
                 budget = again
                 sample = await self._in_turn(work, number, name, model, tree, budget, steps)
             if steps.waits is not None and not budget.called_off:
@@ -506,7 +506,7 @@ class RunnerWorker:
                 steps.remove()
         finally:
             steps.close()
-            await stop.ended(budget, kept)
+            await stop.note_end(budget, kept)
         return sample
 
     def _steps(self, work: Work, key: str, number: int) -> KeptSteps:

@@ -131,9 +131,9 @@ class Ground:
             against = answer.artifact.tree_sha256
             if against is not None and against != before.sha256:
                 raise SandboxError("the workspace is another than the one that the answer's patch was made against")
-            return await self._workspaces.patched(before, answer.artifact.patch)
+            return await self._workspaces.apply_patch(before, answer.artifact.patch)
         if before is not NOTHING and (patch := patch_in(answer.text)) is not None:
-            return await self._workspaces.patched(before, patch)
+            return await self._workspaces.apply_patch(before, patch)
         try:
             return check_tree(before.with_files(files_in(answer.text, place)).files, MOST)
         except WorkspaceError as error:

@@ -189,7 +189,7 @@ class TrainerWorker:
     async def _do_all(self, place: Place) -> None:
         """Do all there is to do, but for agents that other places are at. Raises BusError, JournalError, DiskFull."""
         await self._announce()
-        unfinished = await asyncio.to_thread(self._store.unfinished)
+        unfinished = await asyncio.to_thread(self._store.unfinished_runs)
         self._held_up &= {folder.path for folder in unfinished}
         for number, folder in enumerate(unfinished):
             metrics.waiting.set(len(unfinished) - number)
@@ -246,7 +246,7 @@ class TrainerWorker:
     async def _announce(self) -> None:
         """Announce every run that ended and was not announced. Raises BusError; what is left is announced later."""
         async with self._announcing:
-            for folder in await asyncio.to_thread(self._store.unannounced):
+            for folder in await asyncio.to_thread(self._store.unannounced_runs):
                 outcome = folder.outcome
                 assert outcome is not None
                 await self._publish(outcome)

@@ -91,12 +91,12 @@ async def open_house(
     """`await open_house({version: mean score of its answers})`."""
     async with AsyncExitStack() as stack:
 
-        async def opened(quality: dict[str, float]) -> House:
+        async def start_house(quality: dict[str, float]) -> House:
             fleet = start_fleet(environment=DECIDES_SOON | scored(quality))
             stack.callback(fleet.kill)
             return House(fleet, await stack.enter_async_context(traffic(fleet)))
 
-        yield opened
+        yield start_house
 
 
 Opener = Callable[[dict[str, float]], Awaitable[House]]

@@ -60,12 +60,12 @@ class Asking:
     async def until(self, holds: Callable[[dict[str, Any]], Any], tool: str, **arguments: Any) -> dict[str, Any]:
         answer: dict[str, Any] = {}
 
-        async def told() -> bool:
+        async def has_answer() -> bool:
             nonlocal answer
             answer = await self(tool, **arguments)
             return bool(holds(answer))
 
-        await until(told, f"the answer of {tool} that the test waits for", SOON_S)
+        await until(has_answer, f"the answer of {tool} that the test waits for", SOON_S)
         return answer
 
 

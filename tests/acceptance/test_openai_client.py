@@ -160,23 +160,23 @@ async def test_feedback_comes_by_the_api_the_queue_and_the_command_line_and_outl
     door.client().post("/feedback", body=by_api, cast_to=object)
     ran = ratchet("feedback", task_id, "--score", "0.5", "--id", f"command-{task_id}")
     await publish(fleet, {"task_id": task_id, "score": 0.25, "feedback_id": f"queue-{task_id}"})
-    await until(lambda: len(given(door, task_id)) == 3, "three are logged")
+    await until(lambda: len(feedback_of(door, task_id)) == 3, "three are logged")
     orchestrator.kill()
     orchestrator.start()
     orchestrator.wait_until_ready()
     door.client().post("/feedback", body=by_api, cast_to=object)
     await publish(fleet, {"task_id": task_id, "score": 0.25, "feedback_id": f"queue-{task_id}"})
     await publish(fleet, {"task_id": task_id, "score": 1})
-    await until(lambda: len(given(door, task_id)) == 4, "the new one is logged")
+    await until(lambda: len(feedback_of(door, task_id)) == 4, "the new one is logged")
 
     # then each counted once, and the task tells of all
     assert ran.code == 0, ran.err
-    assert sorted(line["score"] for line in given(door, task_id)) == [0.0, 0.25, 0.5, 1]
+    assert sorted(line["score"] for line in feedback_of(door, task_id)) == [0.0, 0.25, 0.5, 1]
     seen: Any = door.client(token=door.token(Role.VIEWER)).get(f"/tasks/{task_id}", cast_to=object)
     assert len(seen["feedback"]) == 4
 
 
-def given(door: Door, task_id: str) -> list[dict[str, Any]]:
+def feedback_of(door: Door, task_id: str) -> list[dict[str, Any]]:
     return [line for line in door.log("feedback") if line["task_id"] == task_id]
 
 

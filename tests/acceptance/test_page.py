@@ -529,7 +529,7 @@ def answering(said: object) -> Callable[[Route], None]:
 
 
 def test_programs_are_compared_and_their_rollouts_seen_at_work(visit: Visit, fleet: Fleet) -> None:
-    """What the API says of a fleet with a runner; that it says so is tested where the runner is."""
+    """The API's answers are played here; that it gives them is tested where the runner is."""
     running = {"task_id": "t-7", "agent_id": "small", "program": "aider", "sample": 1, "state": "running", "calls": 3}
     running |= {
         "started_at": "2031-05-01T12:00:00Z",
@@ -560,7 +560,7 @@ def test_programs_are_compared_and_their_rollouts_seen_at_work(visit: Visit, fle
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "on a phone"])
 def test_programs_are_tried_promoted_and_rolled_back_with_a_reason(browser: Browser, fleet: Fleet, size: Size) -> None:
-    """What becomes of it is the API's, and is tested there."""
+    """The page only asks the API, whose tests say what follows."""
     figures = {"agent_id": "small", "program": "old", "rollouts": 1, "scored": 0, "score": None, "calls": None}
     figures |= {"sampled_tokens": None, "seconds": None, "ended": {"finished": 1}, "breaks": {}, "scorer": None}
     state = {"name": "old", "state": "stable", "sentence": "It answers by default.", "aliases": ["primary"]}

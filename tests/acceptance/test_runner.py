@@ -160,11 +160,11 @@ def test_the_programs_of_a_group_are_dealt_in_turn_and_one_comes_with_ratchet(as
     assert [line["sample_status"] for line in lines] == ["finished"] * 3
     assert all(0 < line["usage"]["seconds"] < PATIENCE_S for line in lines)
 
-    def told() -> list[dict[str, Any]]:
+    def ended_rollouts() -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = asking.get("rollouts?task_id=mixed-1")["items"]
         return items if [one["state"] for one in items] == ["finished"] * 3 else []
 
-    rollouts = wait_until(told, "the runner tells how they ended", PATIENCE_S)
+    rollouts = wait_until(ended_rollouts, "the runner tells how they ended", PATIENCE_S)
     assert {one["program"]: one["calls"] for one in rollouts} == {
         line["program"]: line["usage"]["calls"] for line in lines
     }

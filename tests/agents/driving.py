@@ -139,7 +139,7 @@ class Driven(Recorded):
         return self.sample.text
 
     @property
-    def said(self) -> Any:
+    def printed_json(self) -> Any:
         """What it printed, as JSON."""
         return json.loads(self.printed)
 

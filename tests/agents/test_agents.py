@@ -129,7 +129,7 @@ def with_tools(said: str, command: str) -> str:
 
 @pytest.mark.parametrize("form", ["litellm", "litellm_textbased"])
 async def test_mini_swe_agent(form: str, folder: Path, driven: Drive) -> None:
-    """By tool calls, and by commands in its text."""
+    """It works by tool calls, and by commands in its text."""
     says = with_tools if form == "litellm" else without_tools
     found = await driven(mini_swe_agent(form), [Turn(heard, says(said, typed)) for heard, said, typed in MENDING])
 

@@ -59,7 +59,7 @@ async def test_a_tool_call_and_its_result_are_one_segment(named: str, client: Cl
     driven = await client("tools", [LOOK, COIN])
 
     finish = "tool_use" if named.startswith("anthropic") else "tool_calls"
-    assert driven.said == {"tool": "look", "finish": finish, "answer": COIN.says}
+    assert driven.printed_json == {"tool": "look", "finish": finish, "answer": COIN.says}
     driven.assert_exact()
     assert (driven.segments, driven.breaks) == (1, {})
 
@@ -70,7 +70,7 @@ async def test_a_tool_runner_is_told_that_no_thread_is_kept_and_sends_the_whole_
 ) -> None:
     driven = await client("runner", [LOOK, COIN])
 
-    assert driven.said == {"answer": COIN.says}
+    assert driven.printed_json == {"answer": COIN.says}
     driven.assert_exact()
     assert (driven.segments, driven.breaks) == (1, {})
 
@@ -89,7 +89,7 @@ async def test_vercels_sdk_takes_two_steps_with_its_default_models(
     )
 
     note(f"npm `{NODE[2]}`, {provider}", driven)
-    assert driven.said == {"answer": COIN.says, "steps": 2}
+    assert driven.printed_json == {"answer": COIN.says, "steps": 2}
     driven.assert_exact()
     assert (driven.segments, driven.breaks) == (1, {})
 
@@ -98,7 +98,7 @@ async def test_vercels_sdk_takes_two_steps_with_its_default_models(
 async def test_so_they_are_by_the_responses_api(named: str, client: Client) -> None:
     driven = await client("respond", [LOOK, COIN])
 
-    assert driven.said == {"tool": "look", "answer": COIN.says}
+    assert driven.printed_json == {"tool": "look", "answer": COIN.says}
     driven.assert_exact()
     assert (driven.segments, driven.breaks) == (1, {})
 
@@ -107,7 +107,7 @@ async def test_so_they_are_by_the_responses_api(named: str, client: Client) -> N
 async def test_a_stop_string_ends_the_answer_before_it(named: str, client: Client) -> None:
     driven = await client("stop", [Turn("Count.", "One, two, three, four, five, six.")])
 
-    said = driven.said
+    said = driven.printed_json
     assert said.pop("sampled") == len(driven.engine.sampled[0]) < len("One, two, three, four, five, six.")
     if named.startswith("anthropic"):
         assert said == {"answer": "One, two, three,", "finish": "stop_sequence", "found": " four"}
@@ -121,9 +121,9 @@ async def test_a_context_that_is_too_long_is_an_error_the_client_knows(named: st
     driven = await client("long", [], context=4096)
 
     code = "invalid_request_error" if named.startswith("anthropic") else "context_length_exceeded"
-    assert (driven.said["error"], driven.said["code"]) == ("BadRequestError", code)
+    assert (driven.printed_json["error"], driven.printed_json["code"]) == ("BadRequestError", code)
     said = "prompt is too long: " if named.startswith("anthropic") else "maximum context length is 4096 tokens"
-    assert said in driven.said["message"]
+    assert said in driven.printed_json["message"]
     assert (driven.engine.seen, driven.sample.segments) == ([], None)
 
 
@@ -134,7 +134,7 @@ async def test_a_client_that_goes_away_ends_the_generation_and_may_ask_again(
     counted = "One, two, three."
     driven = await client("abort", [Turn("Count.", counted), Turn("Count.", counted)], held=True)
 
-    said = driven.said
+    said = driven.printed_json
     assert said["answer"] == counted
     assert counted.startswith(said["heard"]) if way == "stream" else "Timeout" in said["heard"]
     assert (driven.breaks, driven.segments) == ({"aborted": 1}, 2)
@@ -146,7 +146,7 @@ async def test_a_request_that_is_sent_again_gets_the_stored_answer(named: str, c
     turns = [Turn("What is in it?", "A coin."), Turn("Sure?", "Quite sure.")]
     driven = await client("retry", turns, recorder=LosingRecorder())
 
-    assert driven.said == {"answer": "A coin.", "again": "Quite sure."}
+    assert driven.printed_json == {"answer": "A coin.", "again": "Quite sure."}
     driven.assert_exact()
     assert driven.sample.usage is not None
     assert (driven.segments, driven.breaks, driven.sample.usage.replayed) == (1, {}, 1)

@@ -24,7 +24,7 @@ from schemas.messages.workspace import Workspace
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.registry import build_strategy
+from services.scorer.strategies.build_strategy import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.agents.conftest import cannot_be_had
 from tests.agents.driving import Script, Turn, call
@@ -126,7 +126,7 @@ def program() -> Callable[[str], Program]:
                 environments.install(*wanted, lambda told: None)
         except NotInstalled as missing:
             cannot_be_had(str(missing))
-        return declared.equipped(name, environments, "")
+        return declared.with_requirements(name, environments, "")
 
     return found
 

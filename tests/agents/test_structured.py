@@ -34,7 +34,7 @@ async def test_an_answer_fits_the_schema_that_a_library_sends(
     command = (python(library), PROGRAMS / "structured.py", library, "native")
     driven = await drive(command, [Turn(ASKED, NATIVE)], folder)
     note(f"`{PYTHON[library][0]}`, schema", driven)
-    assert driven.said == BOX
+    assert driven.printed_json == BOX
     assert_held(driven)
 
 
@@ -45,7 +45,7 @@ async def test_a_tool_that_a_library_demands_is_called(
     command = (python(library), PROGRAMS / "structured.py", library, "tool")
     driven = await drive(command, [Turn(ASKED, call(TOOLS[library], **BOX))], folder)
     note(f"`{PYTHON[library][0]}`, tool", driven)
-    assert driven.said == BOX
+    assert driven.printed_json == BOX
     assert_held(driven)
 
 
@@ -55,5 +55,5 @@ async def test_vercels_sdk_gets_an_object(way: str, folder: Path, note: Note, no
     command = (interpreter, PROGRAMS / "vercel_structured.mjs", way)
     driven = await drive(command, [Turn(ASKED, NATIVE)], folder, environment={"NODE_PATH": str(modules)})
     note(f"npm `{NODE[2]}`, object", driven)
-    assert driven.said == BOX
+    assert driven.printed_json == BOX
     assert_held(driven)

@@ -40,6 +40,12 @@ def links_in(text: str) -> list[str]:
     return [link for link in _LINK.findall(_FENCED.sub("", text)) if not re.match(r"[a-z]+:", link)]
 
 
+def items_in(text: str) -> list[str]:
+    """Return the items of lists, without the targets of links and without links in brackets."""
+    items = re.findall(r"^ *(?:[-*]|\d+\.) +(.+)$", _FENCED.sub("", text), re.MULTILINE)
+    return [re.sub(r"\]\([^)]*\)", "]", re.sub(r"\(\[[^\]]*\]\([^)]*\)\)", "", item)) for item in items]
+
+
 def anchors_of(document: Path) -> set[str]:
     """The fragments that GitHub gives the headings of a document."""
     headings = re.findall(r"^#+ +(.+?)\s*$", _FENCED.sub("", document.read_text()), re.MULTILINE)

@@ -20,12 +20,15 @@ from tests.docs.reading import (
     code_in,
     commands_typed,
     file_names_in,
+    items_in,
     links_in,
     paths_in,
 )
 
 README_LIMIT = 14_000
 CONTRIBUTING_LIMIT = 6_000
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+"""The documents of users; records of decisions argue at more length."""
 MADE_BY_WHOEVER_RUNS_IT = {
     "bench/out/",
     "infra/prometheus/alertmanagers/mine.yml",
@@ -156,6 +159,13 @@ def test_an_option_that_does_not_exist_is_found() -> None:
     assert all(
         map(_is_typed_right, commands_typed("`ratchet record --samples 8 -- python my_agent.py --any` `ratchet`"))
     )
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
+def test_items_of_lists_have_at_most_thirty_words(document: Path) -> None:
+    long = [item for item in items_in(document.read_text()) if len(item.split()) > 30]
+
+    assert long == []
 
 
 def test_the_readme_lists_the_folders_there_are() -> None:

@@ -37,7 +37,7 @@ def _operations() -> str:
 
 
 def _policy() -> str:
-    lines = ["| table | entry | where nobody says | meaning |", "| --- | --- | --- | --- |"]
+    lines = ["| table | entry | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in Policy.model_fields.items():
         part = field.default
         if isinstance(part, BaseModel):

@@ -347,7 +347,7 @@ def test_what_programs_require_is_installed_apart_and_read_where_they_run() -> N
 
 
 def test_a_token_that_can_not_be_issued_is_tried_again_soon_and_then_later(tmp_path: Path) -> None:
-    """By the very scripts of Compose and Kubernetes, over programs that only tell: the third try succeeds."""
+    """The scripts of Compose and Kubernetes run here, over stand-ins for their programs: the third try succeeds."""
     told = tmp_path / "told"
     programs = {
         "python": f'echo try >> {told}; [ "$(grep -c try {told})" = 3 ]',
@@ -370,7 +370,7 @@ def test_a_token_that_can_not_be_issued_is_tried_again_soon_and_then_later(tmp_p
 
 
 def test_a_running_broker_takes_users_and_rights_that_came_later(tmp_path: Path) -> None:
-    """By its very entrypoint, over programs that only tell. The clock does not matter; what failed is tried again."""
+    """Its own entrypoint runs here, over stand-ins for its programs. What failed is tried again at any time."""
     told, users = tmp_path / "told", tmp_path / "definitions.json"
     users.write_text("{}")
     newer_by_an_older_clock = f'echo "{{ }}" > {users}; touch -d 2001-01-01 {users}'

@@ -106,7 +106,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(compose: list[str], folder: Path, *question: str) -> str:
+def compose_config(compose: list[str], folder: Path, *question: str) -> str:
     command = [*compose, "--profile", "*", "config", *question]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -116,7 +116,7 @@ def asked(compose: list[str], folder: Path, *question: str) -> str:
 def resolved(compose: list[str], folder: Path, settings: str) -> dict[str, dict[str, Any]]:
     """The services with all variables and settings files read: what Compose makes its containers of."""
     (folder / ".env").write_text(settings)
-    services: dict[str, dict[str, Any]] = json.loads(asked(compose, folder, "--format", "json"))["services"]
+    services: dict[str, dict[str, Any]] = json.loads(compose_config(compose, folder, "--format", "json"))["services"]
     return services
 
 

@@ -40,7 +40,7 @@ def service(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def told(stack: list[Manifest], service: str) -> dict[str, str]:
+def variables_of(stack: list[Manifest], service: str) -> dict[str, str]:
     found = [manifest.content for manifest in stack if manifest.name == service]
     data = [content.get("data", {}) | content.get("stringData", {}) for content in found]
     return {name: value for part in data for name, value in part.items() if name.startswith("RATCHET_")}
@@ -49,14 +49,14 @@ def told(stack: list[Manifest], service: str) -> dict[str, str]:
 def test_every_variable_is_a_setting(stack: list[Manifest], service: str) -> None:
     known = {f"RATCHET_{name.upper()}" for name in SETTINGS[service].model_fields}
 
-    variables = told(stack, service)
+    variables = variables_of(stack, service)
 
     assert "RATCHET_AMQP_URL" in variables
     assert variables.keys() - known == set()
 
 
 def test_the_service_accepts_its_values(stack: list[Manifest], service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in told(stack, service).items():
+    for name, value in variables_of(stack, service).items():
         monkeypatch.setenv(name, value)
 
     settings = SETTINGS[service].read()
@@ -70,7 +70,7 @@ def test_the_service_accepts_its_values(stack: list[Manifest], service: str, mon
 def test_a_service_with_sandboxes_accepts_what_it_is_told(
     programs: list[Manifest], service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    variables = told(programs, service)
+    variables = variables_of(programs, service)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 

@@ -178,7 +178,7 @@ async def test_a_conversation_with_tools_goes_on_as_ids_and_each_turn_finds_the_
 async def test_another_past_finds_nothing_in_the_cache(
     server: tuple[httpx.AsyncClient, Watched], template: ChatTemplate
 ) -> None:
-    """What the other test counts could have been otherwise."""
+    """Shows that the figures of the test before could have been others."""
     http, _ = server
     recorder, rollout = Recorder(), rollout_on(http, template)
     async with recorder.serving() as base_url:

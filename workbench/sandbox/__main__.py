@@ -14,7 +14,7 @@ from workbench.sandbox.settings import SandboxSettings
 
 def main() -> str | None:
     try:
-        sandbox = Sandbox.opened(SandboxSettings())
+        sandbox = Sandbox.open(SandboxSettings())
     except SandboxRefused as error:
         return str(error)
     sys.stdout.write(f"the sandbox holds: {sandbox.facts.says}\n")

@@ -28,7 +28,7 @@ class CpuTime:
     def __init__(self) -> None:
         self._before = self._level = self.seconds = 0.0
 
-    def seen(self, sum_s: float) -> None:
+    def add_reading(self, sum_s: float) -> None:
         level = max(self._before, sum_s)
         self.seconds += max(0.0, level - self._level)
         self._before, self._level = sum_s, level

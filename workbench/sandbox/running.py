@@ -87,7 +87,7 @@ def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop
         if job.tree:
             trees.put(folders[0], job.tree, job.files)
         started.release()
-        ended = started.judged(started.watch(stop, folders))
+        ended = started.judge_end(started.watch(stop, folders))
         if job.collect:
             collected = trees.collect(folders[0], job.collect, job.limits.collected_bytes)
             ended = replace(ended, files=collected.files, left_out=collected.left_out)
@@ -308,7 +308,7 @@ class _Run:
             used = usage(self.first)
         except ValueError:  # a process that can't be measured is over its limit
             return End.MEMORY
-        self._measured.seen(used.cpu_s)
+        self._measured.add_reading(used.cpu_s)
         self._cpu_s = max(self._cpu_s, self._measured.seconds, self._group.cpu_s() if self._group else 0.0)
         self._peak = max(self._peak, used.bytes)
         if self._cpu_s > self._job.limits.cpu_s:
@@ -383,7 +383,7 @@ class _Run:
             with suppress(ChildProcessError):  # ours only where we are the machine's, or the container's, first process
                 os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
 
-    def judged(self, end: End) -> Result:
+    def judge_end(self, end: End) -> Result:
         """Return the end of the run, where that is not the watch's own doing.
 
         Raises SandboxError where bubblewrap was ended by a signal: that came from outside, for nothing inside sees it.

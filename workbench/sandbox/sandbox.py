@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from workbench.sandbox import bubblewrap, cgroup, half_started, metrics, refusal, surroundings
+from workbench.sandbox import bubblewrap, cgroup, half_started, metrics, refusal
 from workbench.sandbox.cgroup import Cgroups
+from workbench.sandbox.isolation import Isolation, faults, look
 from workbench.sandbox.job import Job, Result, SandboxError, SandboxRefused
 from workbench.sandbox.running import Stop, run
 from workbench.sandbox.self_test import self_test
 from workbench.sandbox.settings import SandboxSettings
-from workbench.sandbox.surroundings import Isolation
 from workbench.sandbox.syscalls import filters
 
 log = logging.getLogger("sandbox")
@@ -50,7 +50,7 @@ class Facts:
 
 
 class Sandbox:
-    """Runs jobs, so many at once, after `opened` has proved that it holds them."""
+    """Runs jobs, so many at once, after `open` has proved that it holds them."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class Sandbox:
         self._own_proc = own_proc
 
     @classmethod
-    def opened(cls, settings: SandboxSettings) -> Self:
+    def open(cls, settings: SandboxSettings) -> Self:
         """Raises SandboxRefused, with what mends it, where the sandbox would not hold. Takes about half a second."""
         machine = refusal.look(bubblewrap.missing_programs())
         if machine.missing:
             raise SandboxRefused(refusal.sentence(machine, "There is no sandbox on this machine"))
         isolation = settings.sandbox_isolation
-        if missing := surroundings.faults(isolation, surroundings.look()):
+        if missing := faults(isolation, look()):
             raise SandboxRefused(f"RATCHET_SANDBOX_ISOLATION={isolation}, but {'; '.join(missing)}; {refusal.MORE}")
         half_started.sweep()
         cgroups = cgroup.find(settings.sandbox_cgroup)
@@ -98,10 +98,10 @@ class Sandbox:
 
     @classmethod
     async def opened_or_shown(cls, settings: SandboxSettings, shown_s: float = SHOWN_S) -> Self:
-        """Open a sandbox as `opened` does. In a container a refusal is a metric for a minute before it is raised, since
+        """Open a sandbox as `open` does. In a container a refusal is a metric for a minute before it is raised, since
         nobody is there who reads why the process ended."""
         try:
-            return await asyncio.to_thread(cls.opened, settings)
+            return await asyncio.to_thread(cls.open, settings)
         except SandboxRefused as error:
             if settings.sandbox_isolation is not Isolation.BWRAP:
                 metrics.refused.set(1)

@@ -60,7 +60,7 @@ class ToolResult:
         return cls(True, short.value, short.text)
 
     @classmethod
-    def failed(cls, error: ToolError) -> Self:
+    def of_error(cls, error: ToolError) -> Self:
         content = {"error": error.kind, "says": str(error)[:2000]}
         return cls(False, content, json.dumps(content, ensure_ascii=False))
 
@@ -138,7 +138,7 @@ class Toolbox:
                     "why": str(error)[:500],
                 }
             )
-            return ToolResult.failed(error)
+            return ToolResult.of_error(error)
         called = await self._audit.record(
             {"event": "called", "tool": name, "arguments": audited_arguments(given, operation.private)}
         )
@@ -190,7 +190,7 @@ class Toolbox:
             text = f"{operation.name}: {type(error).__name__}: {error}"
             log.error("%s", text, exc_info=error, extra={"action": "tool-failed"})
             failure = ToolError("ours", OURS)
-        return ToolResult.failed(failure), {"how": "failed", "kind": failure.kind, "why": str(failure)[:500]}
+        return ToolResult.of_error(failure), {"how": "failed", "kind": failure.kind, "why": str(failure)[:500]}
 
 
 def _object(arguments: Any) -> dict[str, Any]:

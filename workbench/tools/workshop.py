@@ -93,5 +93,5 @@ class Workshop:
         with self._opening:
             if self.sandbox is None:
                 is_around = self.policy.isolation == "around"
-                self.sandbox = Surrounding() if is_around else Sandbox.opened(SandboxSettings())
+                self.sandbox = Surrounding() if is_around else Sandbox.open(SandboxSettings())
             return self.sandbox

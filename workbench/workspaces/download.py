@@ -27,11 +27,11 @@ class Downloads:
         self._most = most
 
     async def get(self, url: str) -> bytes:
-        async with self.opened("GET", url) as answer:
+        async with self.open("GET", url) as answer:
             return await self.whole(answer)
 
     @asynccontextmanager
-    async def opened(
+    async def open(
         self, method: str, url: str, *, headers: Mapping[str, str] = {}, content: bytes | None = None
     ) -> AsyncIterator[httpx.Response]:
         """The answer of the last of at most five places. Raises WorkspaceError or WorkspaceUnavailable."""

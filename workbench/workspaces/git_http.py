@@ -22,7 +22,7 @@ PACK = b"PACK"
 async def fetch_pack(downloads: Downloads, url: str, commit: str) -> bytes:
     """All objects of one commit. Raises WorkspaceError, as for a commit that is not there, or WorkspaceUnavailable."""
     base = url.rstrip("/")
-    async with downloads.opened("GET", base + INFO, headers=VERSION) as answer:
+    async with downloads.open("GET", base + INFO, headers=VERSION) as answer:
         told = await downloads.whole(answer)
         base = str(answer.url).removesuffix(INFO)
     if b"version 2" not in told:
@@ -33,7 +33,7 @@ async def fetch_pack(downloads: Downloads, url: str, commit: str) -> bytes:
         "Accept": "application/x-git-upload-pack-result",
     }
     asked = request(commit)
-    async with downloads.opened("POST", f"{base}/git-upload-pack", headers=headers, content=asked) as answer:
+    async with downloads.open("POST", f"{base}/git-upload-pack", headers=headers, content=asked) as answer:
         return pack_of(await downloads.whole(answer), commit)
 
 

@@ -123,7 +123,7 @@ class Workspaces:
             return None
         raise SandboxError(f"no patch can be made: {result.says}: {result.stderr[:300].decode(errors='replace')}")
 
-    async def patched(self, before: Tree, patch: str) -> Tree:
+    async def apply_patch(self, before: Tree, patch: str) -> Tree:
         """The tree with a patch. Raises PatchRefused, or SandboxError for a failure of ours."""
         if not patch.strip():
             return before

@@ -15,6 +15,7 @@ const GO = {
   a: "adapters",
   p: "programs",
   m: "agreement",
+  v: "evaluations",
   r: "training",
   q: "queues",
   d: "dead-letters",

@@ -16,6 +16,7 @@ import { Adapters } from "./views/adapters.js";
 import { Agents } from "./views/agents.js";
 import { Agreement } from "./views/agreement.js";
 import { DeadLetters } from "./views/dead_letters.js";
+import { Evaluations } from "./views/evaluations.js";
 import { Experiment } from "./views/experiment.js";
 import { Experiments } from "./views/experiments.js";
 import { Job, Jobs } from "./views/jobs.js";
@@ -34,6 +35,7 @@ export const VIEWS = [
   { name: "adapters", title: "Adapters", view: Adapters, one: Adapters },
   { name: "programs", title: "Programs", view: Programs },
   { name: "agreement", title: "Agreement", view: Agreement },
+  { name: "evaluations", title: "Evaluations", view: Evaluations },
   { name: "training", title: "Training", view: Training, one: Training },
   { name: "queues", title: "Queues", view: Queues },
   { name: "dead-letters", title: "Dead letters", view: DeadLetters },

@@ -82,7 +82,7 @@ class ImageArchive:
         self.config = _config(self._json(config))
 
     @contextmanager
-    def unpacked(self, layer: str) -> Iterator[Readable]:
+    def open_layer(self, layer: str) -> Iterator[Readable]:
         """The bytes of its tar, whatever they are packed by."""
         with self._open(layer) as file:
             magic = file.read(4)

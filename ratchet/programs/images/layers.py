@@ -39,10 +39,10 @@ def lay(archive: ImageArchive, folder: Path, most_bytes: int) -> None:
     removing, adding = Room(most_bytes, MOST_ENTRIES), Room(most_bytes, MOST_ENTRIES)
     with _open_folder(folder) as root:
         for layer in archive.layers:
-            with said_as_bad(), archive.unpacked(layer) as file:
+            with said_as_bad(), archive.open_layer(layer) as file:
                 for _, entry in entries(file, removing):
                     _take_away(root, entry)
-            with said_as_bad(), archive.unpacked(layer) as file:
+            with said_as_bad(), archive.open_layer(layer) as file:
                 for tar, entry in entries(file, adding):
                     _add(root, tar, entry)
 

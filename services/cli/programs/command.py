@@ -92,10 +92,10 @@ def compare(agent: Annotated[str | None, typer.Option(help="Only this agent's.")
     access = FleetAccess.here()
     book = ProgramBook(access.logs_dir)
     if agent is not None:
-        known = sorted({*access.agents, *(one.agent_id for one in book.compared().items)})
+        known = sorted({*access.agents, *(one.agent_id for one in book.compare().items)})
         if agent not in known:
             raise UsageError(f"there is no agent {agent!r}: the fleet and its log have {', '.join(known) or 'none'}")
-    found = book.compared(agent)
+    found = book.compare(agent)
     if json:
         print_json(found.model_dump(mode="json"))
     else:

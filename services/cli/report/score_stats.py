@@ -40,7 +40,7 @@ class Period:
             self.total += score
             self.scored += 1
 
-    def merged(self, later: Period) -> Period:
+    def merge(self, later: Period) -> Period:
         shares = {name: self.shares.get(name, 0) + later.shares.get(name, 0) for name in self.shares | later.shares}
         return Period(
             self.began, self.tasks + later.tasks, self.total + later.total, self.scored + later.scored, shares
@@ -62,7 +62,7 @@ class Timeline:
         if not self.periods or self.periods[-1].tasks >= self._size:
             if len(self.periods) >= MOST_PERIODS:
                 pairs = zip(self.periods[::2], self.periods[1::2], strict=True)
-                self.periods = [first.merged(second) for first, second in pairs]
+                self.periods = [first.merge(second) for first, second in pairs]
                 self._size *= 2
             self.periods.append(Period(at))
         self.periods[-1].add(version, score)

@@ -155,7 +155,7 @@ def _ask(view: TrainView, *, dry_run: bool) -> OnInterrupt:
     if not (sys.stdin.isatty() and err.is_terminal):
         say("interrupted: the run is cancelled")
         return OnInterrupt.CANCEL
-    with view.paused():
+    with view.pause_bar():
         try:
             typed = err.input("\nThe training goes on. c: cancel it, l: leave it running by itself, Enter: look on  ")
         except (KeyboardInterrupt, EOFError):

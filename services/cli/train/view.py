@@ -69,7 +69,7 @@ class TrainView:
         self._progress.stop()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause_bar(self) -> Iterator[None]:
         """Stop the bar while a question is asked."""
         self._progress.stop()
         yield
@@ -253,7 +253,7 @@ class TrainingsHere:
         agents = [agent] if agent else self._agents
         for at_work in filter(None, map(self.store.at_work, agents)):
             return at_work
-        waiting = [folder for folder in self.store.unfinished() if folder.request.agent_id in agents]
+        waiting = [folder for folder in self.store.unfinished_runs() if folder.request.agent_id in agents]
         if not waiting:
             raise NotFound(f"no run of {' or '.join(agents)} is at work or waits for a trainer: ratchet train --list")
         return waiting[-1]

@@ -176,10 +176,10 @@ async def _around(task: Task) -> Around:
     """Raises UsageError for a reference that is no patch of the workspace, CommandError where it can't be read."""
     assert task.workspace is not None
     try:
-        sandbox = await asyncio.to_thread(Sandbox.opened, SandboxSettings())
+        sandbox = await asyncio.to_thread(Sandbox.open, SandboxSettings())
         async with Workspaces(WorkspaceSettings(), sandbox) as workspaces:
             before = await workspaces.tree(task.workspace)
-            solved = await workspaces.patched(before, task.reference or "")
+            solved = await workspaces.apply_patch(before, task.reference or "")
     except PatchRefused as error:
         raise UsageError(f"the task's reference is to be a patch of its workspace: {error}") from error
     except FAULTS as error:

@@ -61,7 +61,7 @@ def programs_router(
         tokens and seconds of a rollout, how rollouts ended, what broke their conversations. It is no experiment:
         programs may have answered different tasks.
         """
-        found = await threads.run(book.compared, agent_id)
+        found = await threads.run(book.compare, agent_id)
         if not found.items:  # the log may have agents that are no longer anybody's
             chosen_agents(agents, await threads.run(store.read), agent_id)
         return found

@@ -20,6 +20,7 @@ from ratchet.service.settings import pairs
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.cascades import cascades_router
 from services.orchestrator.api.dead_letters import dead_letters_router
+from services.orchestrator.api.evaluations import evaluations_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.fleet import log_router, queues_router, status_router
@@ -125,6 +126,9 @@ class OrchestratorApi:
                 settings.adapter_max_rank,
                 self._read_registry,
                 AgentTenants(pairs(settings.agent_tenants)),
+            ),
+            evaluations_router(
+                settings.adapters_dir, settings.agents, AgentTenants(pairs(settings.agent_tenants)), threads
             ),
             experiments_router(self._book, self._experiments, threads),
             programs_router(

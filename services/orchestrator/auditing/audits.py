@@ -228,7 +228,7 @@ class Audits:
         if logged.is_pair:
             self._on_pair(logged)
             return
-        self._arms[logged.agent_id].audited(logged)
+        self._arms[logged.agent_id].note_audited(logged)
         self._on_logged(logged)
 
     def _read_lines(self, awaited: Collection[tuple[str, int]]) -> list[list[Interaction]]:

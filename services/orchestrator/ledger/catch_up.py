@@ -98,7 +98,7 @@ class CatchUp:
 
     def _collect(self, line: Interaction, position: Position) -> None:
         task_id, sample = line.task_id, line.sample
-        if sample is not None and sample > len(self._groups.begun(task_id)):
+        if sample is not None and sample > len(self._groups.begun_samples(task_id)):
             self._index.count_logged(task_id, sample + 1)
             return
         begin = position if sample is None else self._begins.setdefault(task_id, position)

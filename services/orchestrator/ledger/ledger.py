@@ -192,7 +192,7 @@ class Ledger(IndexedLog[TaskIndex]):
             await asyncio.to_thread(self._trajectories.write, long, before)
         await self._append(INTERACTIONS, [journal.stamp(row.encode()) for row in rows], apply)
         if long:
-            await asyncio.to_thread(self._trajectories.logged, long.keys(), before)
+            await asyncio.to_thread(self._trajectories.mark_logged, long.keys(), before)
         return result, body
 
     async def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:

@@ -59,7 +59,7 @@ class Anchor(msgspec.Struct, frozen=True):
     def has_reference(self) -> bool:
         return len(self.scores) >= REFERENCE_ROUNDS
 
-    def scored(self, score: float, scorer: str) -> Anchor:
+    def with_score(self, score: float, scorer: str) -> Anchor:
         """With one more score; by another scorer than before, with that one alone."""
         scores = (*self.scores, score) if scorer == self.scorer else (score,)
         return msgspec.structs.replace(self, score=fmean(scores), scores=scores, scorer=scorer)
@@ -119,7 +119,7 @@ class Anchors:
         """The users' tasks that the first ones answer; none until there are enough."""
         return [Task.decode(anchor.task) for anchor in self._anchors[:COUNT]]
 
-    def closed(self, lines: Sequence[Interaction], task: Task) -> None:
+    def take_closed(self, lines: Sequence[Interaction], task: Task) -> None:
         """Take the first answer to a task of the fleet as an anchor while its version has too few.
 
         Raises nothing for a disk that fails: that is no fault of the task, and the next one tries again.
@@ -261,7 +261,7 @@ class Anchors:
 
         (line,) = await self._own_tasks.answer(ask, asked, lambda sequence: self._arm(run, sequence))
         scorer = scorer_of(line)
-        return None if scorer is None or line.score is None else anchor.scored(line.score, scorer)
+        return None if scorer is None or line.score is None else anchor.with_score(line.score, scorer)
 
     def _save(self) -> None:
         """Kept in memory where the disk fails, and saved with the next answer."""

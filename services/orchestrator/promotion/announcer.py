@@ -24,7 +24,7 @@ class Announcer:
         self.revision = 0
         self.validating: str | None = None
 
-    def wanted(self) -> tuple[ServedAdapter, ...]:
+    def wanted_adapters(self) -> tuple[ServedAdapter, ...]:
         adapters = self._arms.adapters
         versions = set(adapters.in_traffic) | self._arms.answering | {self.validating or BASE_VERSION}
         entries = (adapters.versions[version] for version in sorted(versions - {BASE_VERSION}))
@@ -47,7 +47,7 @@ class Announcer:
             revision=self.revision,
             primary=adapters.primary,
             candidate=adapters.candidate,
-            adapters=self.wanted(),
+            adapters=self.wanted_adapters(),
         )
         topic = events_topic(self._arms.agent_id)
         message_id = f"{self._arms.agent_id}/{self.revision}/{event}"

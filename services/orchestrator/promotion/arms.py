@@ -251,21 +251,21 @@ class Arms:
         sha256 = self.adapters.versions[played].sha256
         return RoleVersion(agent_id=self.agent_id, adapter_version=played, adapter_sha256=sha256)
 
-    def admitted(self, work: Work) -> None:
+    def note_admitted(self, work: Work) -> None:
         """A Work is in the log; call it in the log's order."""
         self.open_work(work)
         for running, experiment in self.judged_here if self.fleet is None else ():
             if work.arm.experiment_id == running.experiment_id:
                 experiment.enrol(enrolment_of(work))
 
-    def closed(self, work: Work, lines: list[Interaction]) -> None:
+    def note_closed(self, work: Work, lines: list[Interaction]) -> None:
         """A task has its lines in the log."""
         self._count_open(work, -1)
         for running, experiment in self.judged_here if self.fleet is None else ():
             if work.arm.experiment_id == running.experiment_id:
                 experiment.observe(work.arm.sequence, outcome_of(lines))
 
-    def audited(self, line: AuditedTask) -> None:
+    def note_audited(self, line: AuditedTask) -> None:
         """The second verdict on a task, or that it was given up, is in the log."""
         for running, experiment in self.judged_here if self.fleet is None else ():
             if line.arm.experiment_id == running.experiment_id:

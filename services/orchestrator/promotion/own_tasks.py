@@ -34,7 +34,7 @@ class OwnTasks:
             await ask(task, arm)
             return await waiting
 
-    def closed(self, task_id: str, lines: Sequence[Interaction]) -> None:
+    def note_closed(self, task_id: str, lines: Sequence[Interaction]) -> None:
         self._awaited.resolve(task_id, lines)
 
 

@@ -41,7 +41,7 @@ class Pauses:
         self._chance = chance
         self._of: dict[str, Pause] = {}
 
-    def failed(self, name: str, why: str) -> float:
+    def note_failure(self, name: str, why: str) -> float:
         """Seconds until it is to be tried again."""
         tries = 1 + (self._of[name].held_up.tries if name in self._of else 0)
         length = pause_s(tries, first_s=FIRST_S, cap_s=LONGEST_S, random=self._chance())

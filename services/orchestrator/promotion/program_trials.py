@@ -132,7 +132,7 @@ class ProgramTrials:
                 self._pauses.forget(name)
                 return verdict
             except Exception as error:
-                pause = self._pauses.failed(name, str(error))
+                pause = self._pauses.note_failure(name, str(error))
                 log.error(
                     "gate", f"{name} could not be asked, it is tried again in {pause:.0f} s: {error}", exc_info=error
                 )

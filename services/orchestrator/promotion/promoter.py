@@ -170,13 +170,13 @@ class Promoter:
             await self.abort(f"it began in another logs folder, or its part of the log is gone: {error}")
         self.training.start()
 
-    def closed(self, work: Work, lines: list[Interaction]) -> None:
+    def note_closed(self, work: Work, lines: list[Interaction]) -> None:
         """A task of this agent has its lines in the log."""
-        self.arms.closed(work, lines)
-        self.training.closed(lines)
-        self._swap.answered(work, lines)
+        self.arms.note_closed(work, lines)
+        self.training.note_closed(lines)
+        self._swap.note_answer(work, lines)
 
-    async def trained(self, message: AdapterTrained) -> None:
+    async def register_trained(self, message: AdapterTrained) -> None:
         """Make a trained adapter known, or that it was refused, and why. Raises RegistryError, Reject."""
         if self.arms.follows:
             raise Reject("this fleet follows another's decisions: trainings are that fleet's (RATCHET_POOL)")
@@ -186,11 +186,13 @@ class Promoter:
             message = message.model_copy(update={"status": "refused", "reason": refused})
         try:
             if move is not None:
-                await self._decide(move, f"trained in run {message.request_id}", evidence=_bounded(message.metrics))
+                await self._decide(
+                    move, f"trained in run {message.request_id}", evidence=_bound_metrics(message.metrics)
+                )
             else:
                 await self._not_trained(message, version)
         finally:  # not before: while it is not registered, the next training would be asked for
-            self.training.ended(message)
+            self.training.note_outcome(message)
             metrics.trainings.labels(self._agent_id, message.status).inc()
 
     async def _not_trained(self, message: AdapterTrained, version: str | None) -> None:
@@ -393,7 +395,7 @@ class Promoter:
         except OtherModel as error:
             log.warning("other-model", f"{entry.version} is not tried: {error}", agent_id=self._agent_id)
         except Exception as error:
-            pause = self._pauses.failed(entry.version, str(error))
+            pause = self._pauses.note_failure(entry.version, str(error))
             again = f"it is tried again in {pause:.0f} s"
             log.error("validation", f"{entry.version} could not be validated, {again}: {error}", exc_info=error)
 
@@ -421,7 +423,7 @@ class Promoter:
             if read:
                 start, end = min(part.start for part in read), max(part.end for part in read)
                 floor = (await asyncio.to_thread(read_start_offsets, self._logs_dir)).begin(INTERACTIONS)
-                self.training.learned(version, 0 if start <= floor else start, end)
+                self.training.note_learned(version, 0 if start <= floor else start, end)
             self._learned.add(version)
 
     async def _start_experiment(self) -> None:
@@ -520,7 +522,7 @@ def _reason(verdict: ExperimentDecision) -> str:
     return f"{verdict.reason}; {gap}" if gap and verdict.verdict is Verdict.PROMOTE else verdict.reason
 
 
-def _bounded(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _bound_metrics(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Return what a trainer tells, within bounds: the ledger that it goes into can't be cut."""
     size = len(json.dumps(metrics))
     return metrics if size <= LARGEST_EVIDENCE else {"left_out": f"metrics of {size:,} bytes"}

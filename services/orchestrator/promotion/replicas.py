@@ -18,7 +18,7 @@ class RollCall:
     announced_at: datetime
     at: float
 
-    def answered(self, report: AdapterReport, heard_at: float) -> bool:
+    def is_answered_by(self, report: AdapterReport, heard_at: float) -> bool:
         """True if this report answers it. One that does not say what it answers counts if it came since."""
         if report.announced_at is None:
             return heard_at >= self.at
@@ -58,7 +58,7 @@ class Replicas:
     def loading(self, version: str, now: float, call: RollCall | None = None) -> Loading:
         """On those that answered the call or a later one; without one, also on those that died a moment ago."""
         self._reports = {name: kept for name, kept in self._reports.items() if now - kept[1] < FORGET_AFTER_S}
-        reports = [report for report, at in self._reports.values() if call is None or call.answered(report, at)]
+        reports = [report for report, at in self._reports.values() if call is None or call.is_answered_by(report, at)]
         return Loading(
             loaded=sum(version in report.loaded for report in reports),
             refused={report.replica: report.refused[version] for report in reports if version in report.refused},

@@ -26,7 +26,7 @@ class SwapClock:
         self._version = version
         self._at = at
 
-    def answered(self, work: Work, lines: Sequence[Interaction]) -> None:
+    def note_answer(self, work: Work, lines: Sequence[Interaction]) -> None:
         """A task was closed; the first that was admitted after the decision, for the new primary, stops the clock."""
         if work.arm.adapter_version != self._version or work.admitted_at < self._at:
             return

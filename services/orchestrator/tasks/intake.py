@@ -191,7 +191,7 @@ class Intake:
 
     async def _log(self, work: Work) -> bytes:
         body = await self._ledger.admit(work)
-        self._arms[work.agent_id].admitted(work)
+        self._arms[work.agent_id].note_admitted(work)
         self._admitted(work)
         metrics.counter_of_admitted(work.agent_id).inc()
         failpoint.reach("admitted")

@@ -120,7 +120,7 @@ class TrainingScheduler:
         """All that is known of here."""
         return [*self._ended.runs, *filter(None, [self.open_run])]
 
-    def closed(self, lines: Sequence[Interaction]) -> None:
+    def note_closed(self, lines: Sequence[Interaction]) -> None:
         if is_own(lines[0].arm.experiment_id):
             return
         if any(line.score is not None for line in lines):
@@ -131,7 +131,7 @@ class TrainingScheduler:
             self._state.groups += 1
             self._places.append((self._ledger.positions()[INTERACTIONS], self._state.scorer))
 
-    def learned(self, version: str, start: int, end: int) -> None:
+    def note_learned(self, version: str, start: int, end: int) -> None:
         """This version was trained on these bytes of the log, whoever asked for it: the next training goes on there.
 
         `start`: 0 where it read from the first byte that is kept. Groups of which it is not known where they lie were
@@ -167,7 +167,7 @@ class TrainingScheduler:
         if self._state.pending and not self._sent:
             await self._send(self._state.pending, primary)
 
-    def ended(self, outcome: AdapterTrained) -> None:
+    def note_outcome(self, outcome: AdapterTrained) -> None:
         """The trainer answered."""
         if outcome.metadata.timestamp is None:
             dated = outcome.metadata.model_copy(update={"timestamp": self._clock()})
@@ -201,7 +201,9 @@ class TrainingScheduler:
     def _lose(self, request_id: str) -> None:
         reason = "no trainer answered within a day: is one there (ratchet status)? see ratchet dead-letters list"
         log.error("training-lost", f"{request_id}: {reason}", agent_id=self._agent_id)
-        self.ended(AdapterTrained(request_id=request_id, agent_id=self._agent_id, status="failed", reason=reason))
+        self.note_outcome(
+            AdapterTrained(request_id=request_id, agent_id=self._agent_id, status="failed", reason=reason)
+        )
 
     def _over(self, *, used: bool) -> None:
         """Close the pending training. Where nothing of its window was used, the next one begins where it began."""

@@ -212,7 +212,7 @@ class JournalScan:
         key = hash((logged.task_id, logged.adapter_version))
         sample = logged.sample
         assert sample is not None
-        if key in self._closed or sample in self._groups.begun(key):
+        if key in self._closed or sample in self._groups.begun_samples(key):
             self._found.drop("samples", Reason.DUPLICATE)
             return
         group = self._begun.get(key)

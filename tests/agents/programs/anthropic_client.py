@@ -19,11 +19,11 @@ FIELDS = {
 client = anthropic.Anthropic(max_retries=0 if SCENARIO == "abort" else 2)
 
 
-def asked(text: str) -> list:
+def user_turn(text: str) -> list:
     return [{"role": "user", "content": [{"type": "text", "text": text} | CACHED]}]
 
 
-def said(messages: list, **given: object) -> anthropic.types.Message:
+def ask(messages: list, **given: object) -> anthropic.types.Message:
     system = [{"type": "text", "text": "Be brief."} | CACHED]
     given = {"model": "any", "max_tokens": 2000, "system": system, "messages": messages} | given
     if not STREAM:
@@ -38,13 +38,13 @@ def text_of(message: anthropic.types.Message) -> str:
 
 def tools() -> dict:
     given = {"tools": [TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}} | FIELDS
-    messages = asked("What is in the red box?")
-    first = said(messages, **given)
+    messages = user_turn("What is in the red box?")
+    first = ask(messages, **given)
     (use,) = [block for block in first.content if block.type == "tool_use"]
     found = [{"type": "text", "text": f"a coin in the {use.input['box']} box"}]
     result = {"type": "tool_result", "tool_use_id": use.id, "content": found} | CACHED
     messages += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
-    second = said(messages, **given)
+    second = ask(messages, **given)
     return {"tool": use.name, "finish": first.stop_reason, "answer": text_of(second)}
 
 
@@ -54,7 +54,7 @@ def runner() -> dict:
         """Look into a box."""
         return f"a coin in the {box} box"
 
-    given = {"model": "any", "max_tokens": 99, "messages": asked("What is in the red box?")}
+    given = {"model": "any", "max_tokens": 99, "messages": user_turn("What is in the red box?")}
     if STREAM:
         for stream in client.beta.messages.tool_runner(**given, tools=[look], stream=True):
             last = stream.get_final_message()
@@ -64,7 +64,7 @@ def runner() -> dict:
 
 
 def stop() -> dict:
-    told = said(asked("Count."), stop_sequences=[" four", "five"])
+    told = ask(user_turn("Count."), stop_sequences=[" four", "five"])
     return {
         "answer": text_of(told),
         "finish": told.stop_reason,
@@ -75,7 +75,7 @@ def stop() -> dict:
 
 def long() -> dict:
     try:
-        said(asked("many words " * 4000))
+        ask(user_turn("many words " * 4000))
     except anthropic.BadRequestError as error:
         told = error.body["error"]
         return {"error": type(error).__name__, "code": told["type"], "message": told["message"]}
@@ -84,23 +84,23 @@ def long() -> dict:
 
 def abort() -> dict:
     """It goes away behind the first word, or where the whole answer does not come in time."""
-    heard, messages = "", asked("Count.")
+    heard, messages = "", user_turn("Count.")
     if STREAM:
         with client.messages.stream(model="any", max_tokens=99, messages=messages) as stream:
             heard = next(iter(stream.text_stream))
     else:
         try:
-            said(messages, timeout=1.5, system=anthropic.omit)
+            ask(messages, timeout=1.5, system=anthropic.omit)
         except anthropic.APITimeoutError as error:
             heard = type(error).__name__
-    return {"heard": heard, "answer": text_of(said(messages, system=anthropic.omit))}
+    return {"heard": heard, "answer": text_of(ask(messages, system=anthropic.omit))}
 
 
 def retry() -> dict:
-    messages = asked("What is in it?")
-    first = said(messages)
-    history = [*messages, {"role": "assistant", "content": first.content}, *asked("Sure?")]
-    return {"answer": text_of(first), "again": text_of(said(history))}
+    messages = user_turn("What is in it?")
+    first = ask(messages)
+    history = [*messages, {"role": "assistant", "content": first.content}, *user_turn("Sure?")]
+    return {"answer": text_of(first), "again": text_of(ask(history))}
 
 
 sys.stdout.write(json.dumps(globals()[SCENARIO]()))

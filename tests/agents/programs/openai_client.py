@@ -25,12 +25,12 @@ FIELDS = {
 client = openai.OpenAI(max_retries=0 if SCENARIO == "abort" else 2)
 
 
-def asked(text: str) -> list:
+def user_turn(text: str) -> list:
     system = {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]}
     return [system, {"role": "user", "content": [{"type": "text", "text": text}]}]
 
 
-def said(messages: list, **given: object) -> dict:
+def ask(messages: list, **given: object) -> dict:
     given = {"model": "any", "messages": messages} | given
     if not STREAM:
         completion = client.chat.completions.create(**given)
@@ -45,13 +45,13 @@ def said(messages: list, **given: object) -> dict:
 
 def tools() -> dict:
     offered = [{"type": "function", "function": FUNCTION}]
-    messages = asked("What is in the red box?")
-    first = said(messages, tools=offered, tool_choice="auto", **FIELDS)
+    messages = user_turn("What is in the red box?")
+    first = ask(messages, tools=offered, tool_choice="auto", **FIELDS)
     (call,) = first["message"]["tool_calls"]
     box = json.loads(call["function"]["arguments"])["box"]
     result = {"role": "tool", "tool_call_id": call["id"], "content": f"a coin in the {box} box"}
     messages += [first["message"], result]
-    second = said(messages, tools=offered, tool_choice="auto", **FIELDS)
+    second = ask(messages, tools=offered, tool_choice="auto", **FIELDS)
     return {"tool": call["function"]["name"], "finish": first["finish"], "answer": second["message"]["content"]}
 
 
@@ -84,13 +84,13 @@ def respond() -> dict:
 
 
 def stop() -> dict:
-    told = said(asked("Count."), stop=[" four", "five"])
+    told = ask(user_turn("Count."), stop=[" four", "five"])
     return {"answer": told["message"]["content"], "finish": told["finish"], "sampled": told["sampled"]}
 
 
 def long() -> dict:
     try:
-        said(asked("many words " * 4000))
+        ask(user_turn("many words " * 4000))
     except openai.BadRequestError as error:
         return {"error": type(error).__name__, "code": error.code, "message": error.message}
     return {}
@@ -98,22 +98,22 @@ def long() -> dict:
 
 def abort() -> dict:
     """It goes away behind the first word, or where the whole answer does not come in time."""
-    heard, messages = "", asked("Count.")
+    heard, messages = "", user_turn("Count.")
     if STREAM:
         with client.chat.completions.create(model="any", messages=messages, stream=True) as stream:
             heard = next(text for chunk in stream if (text := chunk.choices[0].delta.content))
     else:
         try:
-            said(messages, timeout=1.5)
+            ask(messages, timeout=1.5)
         except openai.APITimeoutError as error:
             heard = type(error).__name__
-    return {"heard": heard, "answer": said(messages)["message"]["content"]}
+    return {"heard": heard, "answer": ask(messages)["message"]["content"]}
 
 
 def retry() -> dict:
-    messages = asked("What is in it?")
-    first = said(messages)["message"]
-    second = said([*messages, first, {"role": "user", "content": "Sure?"}])["message"]
+    messages = user_turn("What is in it?")
+    first = ask(messages)["message"]
+    second = ask([*messages, first, {"role": "user", "content": "Sure?"}])["message"]
     return {"answer": first["content"], "again": second["content"]}
 
 

@@ -30,7 +30,7 @@ MODEL = "A <model>"
 
 
 def measured(right: int) -> Measured[RealTask]:
-    tasks = DEMO.named("stage", TASKS)
+    tasks = DEMO.name_questions("stage", TASKS)
     return Measured(tasks, {}, rows(tasks, right, "<b>no"))
 
 
@@ -122,8 +122,8 @@ def test_the_picture_is_well_formed_and_has_a_bar_for_each_mean() -> None:
 
 
 def test_held_out_tasks_go_out_without_their_answers_to_a_named_version() -> None:
-    tasks = DEMO.named("before", TASKS)
-    asked = DEMO.asked(tasks, "v1.0.0", 2)
+    tasks = DEMO.name_questions("before", TASKS)
+    asked = DEMO.measuring_tasks(tasks, "v1.0.0", 2)
 
     assert [task.reference for task in asked] == [None] * 12
     assert {task.adapter_version for task in asked} == {"v1.0.0"}

@@ -107,7 +107,7 @@ def test_demo_tasks_are_held_out_different_and_the_same_for_a_seed() -> None:
     sizes = replace(SIZES, tasks=50)
     one, other = SortDemo(sizes=sizes, seed=3), SortDemo(sizes=sizes, seed=3)
 
-    once, again = one.named("before", one.held_out()), other.named("before", other.held_out())
+    once, again = one.name_questions("before", one.held_out()), other.name_questions("before", other.held_out())
 
     assert all(task.held_out for task in once.values())
     assert len({task.input for task in once.values()}) == 50

@@ -55,7 +55,7 @@ REPORT: dict[str, Any] = {
 
 
 def measured(right: int) -> Measured[ToolTask]:
-    tasks = DEMO.named("stage", TASKS)
+    tasks = DEMO.name_questions("stage", TASKS)
     return Measured(tasks, {}, rows(tasks, right, UNDONE))
 
 
@@ -135,7 +135,7 @@ def test_the_tables_and_the_json_have_the_figures_and_the_verdict() -> None:
 
 
 def test_held_out_tasks_go_out_without_their_answers_to_a_named_version_and_to_who_records() -> None:
-    for task in DEMO.asked(DEMO.named("before", TASKS), "v1.0.0", 2):
+    for task in DEMO.measuring_tasks(DEMO.name_questions("before", TASKS), "v1.0.0", 2):
         assert (task.reference, task.adapter_version, task.work_to) == (None, "v1.0.0", "ours.reply.tool-agent.x")
         assert task_of(str(task.input)).held_out
 
@@ -143,7 +143,7 @@ def test_held_out_tasks_go_out_without_their_answers_to_a_named_version_and_to_w
 def test_in_sandboxes_tasks_bring_their_files_and_held_out_ones_neither_what_is_right_nor_how_it_is_checked() -> None:
     demo = replace(DEMO, sandboxed=True)
     (taught,) = first(demo.users(), 1)
-    held_out = demo.asked(demo.named("before", TASKS), "v1.0.0", 2)
+    held_out = demo.measuring_tasks(demo.name_questions("before", TASKS), "v1.0.0", 2)
     for task in [taught, *demo.golden_tasks(), *held_out]:
         assert task.workspace is not None and task.work_to is None
         assert task.workspace.files == task_of(str(task.input)).files

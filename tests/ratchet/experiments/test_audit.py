@@ -22,7 +22,7 @@ def line() -> UnitLine:
     return UnitLine(session_tasks=3, session_window_s=100.0, is_audited=lambda unit_id: unit_id != "task-1")
 
 
-def said(score: float, auditor: str = "auditor@1") -> Audit:
+def audit_of(score: float, auditor: str = "auditor@1") -> Audit:
     return Audit(known=score, scored=1.0, auditors=(auditor,))
 
 
@@ -38,7 +38,7 @@ def audited(
         experiment.enrol(Enrolment(index, unit_id, False, arm, f"type-{index % 4}", float(index)))
         experiment.observe(index, traffic.outcome(index, is_candidate=arm.is_candidate))
         score = min(1.0, max(0.0, rng.gauss(LEVELS[index % 4] + truth * arm.is_candidate, 0.12)))
-        experiment.audit(index, NOT_AUDITED if silent else said(score))
+        experiment.audit(index, NOT_AUDITED if silent else audit_of(score))
     return experiment
 
 
@@ -49,9 +49,9 @@ def test_an_audited_unit_waits_for_its_audit_and_holds_up_those_behind_it() -> N
         units.observe(sequence, GOOD)
 
     before, awaited = sequences(units), units.awaited_audits
-    units.audit(0, said(0.5))
+    units.audit(0, audit_of(0.5))
     between = sequences(units)
-    units.audit(2, said(0.5))
+    units.audit(2, audit_of(0.5))
 
     assert (before, awaited) == ([], {0, 2})
     assert between == [0, 1]
@@ -63,7 +63,7 @@ def test_a_task_without_an_answer_needs_no_audit_and_counts_as_unscored() -> Non
     units.enrol(enrolment(0))
     units.observe(0, type(LOST)(succeeded=False, answered=False))
 
-    (unit,) = units.finished()
+    (unit,) = units.finished_units()
     assert unit.audit is not None
     assert (unit.audit.known, unit.audit.scored, unit.audit.score) == (0.0, 0.0, None)
 
@@ -71,13 +71,13 @@ def test_a_task_without_an_answer_needs_no_audit_and_counts_as_unscored() -> Non
 def test_the_first_audit_of_a_task_counts_and_foreign_ones_do_not() -> None:
     units = line()
     units.enrol(enrolment(0))
-    units.audit(0, said(0.5))
-    units.audit(0, said(1.0))
-    units.audit(99, said(1.0))
+    units.audit(0, audit_of(0.5))
+    units.audit(0, audit_of(1.0))
+    units.audit(99, audit_of(1.0))
     units.observe(0, GOOD)
 
-    (unit,) = units.finished()
-    assert unit.audit == said(0.5)
+    (unit,) = units.finished_units()
+    assert unit.audit == audit_of(0.5)
 
 
 def test_what_only_the_judge_likes_is_promoted_without_an_auditor_and_rolled_back_with_one() -> None:
@@ -115,7 +115,7 @@ def test_another_auditor_ends_the_experiment_without_a_winner() -> None:
     for sequence, auditor in enumerate(("one", "two")):
         experiment.enrol(enrolment(sequence))
         experiment.observe(sequence, GOOD)
-        experiment.audit(sequence, said(0.5, auditor))
+        experiment.audit(sequence, audit_of(0.5, auditor))
 
     assert experiment.decision.verdict is Verdict.ABORT
     assert "the auditor changed from one to two" in experiment.decision.reason
@@ -151,7 +151,7 @@ def test_whatever_the_order_of_ends_and_audits_the_evidence_is_the_same(order: l
             if kind == "end":
                 experiment.observe(sequence, outcomes[sequence])
             else:
-                experiment.audit(sequence, said(sequence / 6))
+                experiment.audit(sequence, audit_of(sequence / 6))
         return experiment
 
     assert fed(order).decision == fed(sorted(order)).decision

@@ -31,7 +31,7 @@ def task(name: str, aider: tuple[float, float], shell: tuple[float, float | None
 
 
 def figures(book: ProgramBook) -> dict[str, ProgramFigures]:
-    return {one.program: one for one in book.compared().items}
+    return {one.program: one for one in book.compare().items}
 
 
 def test_score_cost_breaks_and_ends_by_program(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_score_cost_breaks_and_ends_by_program(tmp_path: Path) -> None:
     own = Arm(sequence=1, experiment_id="validation:small-3")
     lines += task("golden", (0.0, 0.0), (1.0, 1.0), arm=own) + group("plain", (0.1, 0.2))
 
-    found = ProgramBook(write_log(tmp_path, lines)).compared()
+    found = ProgramBook(write_log(tmp_path, lines)).compare()
     aider, shell = found.items
 
     assert (found.since, found.lines) == (AT, 14)
@@ -77,7 +77,7 @@ def test_what_comes_later_is_read_on_and_groups_count_once_they_are_whole(tmp_pa
     assert figures(book)["aider"].rollouts == 2
     write_log(tmp_path, second[2:])
     assert figures(book)["aider"].rollouts == 4
-    assert book.compared("coder").items == []
+    assert book.compare("coder").items == []
 
 
 def test_what_was_removed_is_not_missed_and_only_so_much_is_read(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_was_removed_is_not_missed_and_only_so_much_is_read(tmp_path: Path)
 
 
 def test_an_empty_log_has_no_programs(tmp_path: Path) -> None:
-    assert ProgramBook(tmp_path).compared().items == []
+    assert ProgramBook(tmp_path).compare().items == []
 
 
 def test_another_log_in_its_place_is_read_from_its_beginning(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def session(sequence: int, at: float, name: str = "anna") -> Enrolment:
 
 
 def sequences(units: UnitLine) -> list[int]:
-    return [unit.sequence for unit in units.finished()]
+    return [unit.sequence for unit in units.finished_units()]
 
 
 def test_a_late_unit_holds_up_those_behind_it() -> None:
@@ -63,7 +63,7 @@ def test_a_second_end_of_a_task_and_a_foreign_task_are_ignored() -> None:
     units.observe(99, BAD)
     units.observe(0, GOOD)
 
-    assert [unit.score for unit in units.finished()] == [1.0, 1.0]
+    assert [unit.score for unit in units.finished_units()] == [1.0, 1.0]
 
 
 def test_a_session_is_the_mean_of_its_first_tasks() -> None:
@@ -74,7 +74,7 @@ def test_a_session_is_the_mean_of_its_first_tasks() -> None:
     for sequence, outcome in enumerate((GOOD, BAD, LOST)):
         units.observe(sequence, outcome)
 
-    (unit,) = units.finished()
+    (unit,) = units.finished_units()
     assert (unit.score, unit.length, unit.latency_s) == (0.5, 20.0, 2.0)
     assert unit.success == pytest.approx(2 / 3)
     assert unit.scorers == ("s", "t")
@@ -101,20 +101,20 @@ def test_a_task_after_the_window_does_not_count() -> None:
     units.observe(0, GOOD)
     units.observe(1, BAD)
 
-    assert [unit.score for unit in units.finished()] == [1.0]
+    assert [unit.score for unit in units.finished_units()] == [1.0]
 
 
 def test_a_session_that_comes_back_keeps_its_arm_and_counts_no_second_time() -> None:
     units = line(session_tasks=1)
     units.enrol(session(0, at=0.0))
     units.observe(0, GOOD)
-    first = list(units.finished())
+    first = list(units.finished_units())
 
     units.enrol(session(1, at=5000.0))
     units.observe(1, BAD)
 
     assert len(first) == 1
-    assert list(units.finished()) == []
+    assert list(units.finished_units()) == []
     assert units.arm_of("anna") == session(0, at=0.0).assignment
     assert units.enrolled == 1
 
@@ -129,7 +129,7 @@ def test_a_clock_that_goes_back_reopens_nothing() -> None:
     units.observe(1, GOOD)
     units.observe(2, BAD)
 
-    assert [unit.score for unit in units.finished()] == [1.0, 1.0]
+    assert [unit.score for unit in units.finished_units()] == [1.0, 1.0]
 
 
 def test_open_candidates_are_those_not_yet_out() -> None:
@@ -139,7 +139,7 @@ def test_open_candidates_are_those_not_yet_out() -> None:
     units.enrol(enrolment(2, is_candidate=True))
 
     units.observe(0, GOOD)
-    list(units.finished())
+    list(units.finished_units())
 
     assert units.open_candidates == 1
 
@@ -150,5 +150,5 @@ def test_a_unit_that_was_lost_has_no_score_and_no_success() -> None:
 
     units.observe(0, LOST)
 
-    (unit,) = units.finished()
+    (unit,) = units.finished_units()
     assert unit == Unit(0, True, 0.25, "", 0.0, None, 0.0, 0.0, 0.0, None, None, None, ())

@@ -244,7 +244,7 @@ class StoppedBeforeTheWrite(AppendFile):
 async def test_what_one_stopped_between_its_check_and_its_write_appends_is_no_part_of_the_log(
     tmp_path: Path, seconds: Seconds
 ) -> None:
-    """Whether its file was compressed meanwhile or not; the first of it, before the seal, is."""
+    """This holds whether its file was compressed meanwhile or not. What lies before the seal is part of the log."""
     first = leader(tmp_path, seconds)
     old = journal_of(first, StoppedBeforeTheWrite)
     await append(old, "a")

@@ -77,7 +77,7 @@ def test_a_program_with_tools_sees_them_and_its_own_policy_where_it_has_one(tmp_
     for name, requirements in program.environments("it").values():
         installed(tmp_path, name, *requirements)
 
-    equipped = program.equipped("it", Environments(tmp_path), "")
+    equipped = program.with_requirements("it", Environments(tmp_path), "")
 
     assert equipped.data["/ratchet/policy.toml"] == "mine"
     assert "ratchet" in equipped.data["/ratchet/run.py"]
@@ -113,7 +113,7 @@ def test_what_can_not_be_had_is_told_and_does_not_count_as_installed(tmp_path: P
 
 
 def test_a_program_that_runs_keeps_what_it_sees_while_other_requirements_take_their_place(tmp_path: Path) -> None:
-    """As what is bound into a sandbox does, a descriptor stays with the folder that it was opened on."""
+    """A descriptor stays with the folder that it was opened on, like a folder that is bound into a sandbox."""
     place = installed(tmp_path, "it", "wanted==1")
     seen = os.open(place, os.O_PATH | os.O_DIRECTORY)
     told = [Environments(tmp_path).ready("it", ("wanted==1",))]
@@ -133,7 +133,7 @@ def test_a_program_that_runs_keeps_what_it_sees_while_other_requirements_take_th
 
 @pytest.mark.parametrize("folder", ["short", "with a space"])
 def test_its_commands_run_wherever_it_lies(tmp_path: Path, folder: str) -> None:
-    """As pip writes them: where no kernel takes the path behind #!, a shell finds the interpreter."""
+    """A shell finds the interpreter where no kernel takes the path behind #!, as pip writes it."""
     making, place, elsewhere = (tmp_path / folder / name for name in (".it.partial", "it", "seen"))
     (making / "bin").mkdir(parents=True)
     (making / "bin" / "python").symlink_to(sys.executable)

@@ -18,33 +18,33 @@ def sampled(key: str, *ids: int) -> Sampled:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Open:
+def open_steps(tmp_path: Path) -> Open:
     return lambda: KeptSteps(tmp_path / "0.steps.jsonl", "1 t/0", held_s=0.02)
 
 
-async def test_what_was_kept_answers_in_any_order_once_and_then_nothing_does(opened: Open) -> None:
-    before = opened()
+async def test_what_was_kept_answers_in_any_order_once_and_then_nothing_does(open_steps: Open) -> None:
+    before = open_steps()
     for step in (sampled("a", 1), sampled("b", 2), sampled("a", 3)):
         assert await before.take(Sampled, step.key) is None
         before.add(step)
 
-    again = opened()
+    again = open_steps()
     found = [await again.take(Sampled, key) for key in ("b", "a", "a")]
 
     assert [one and one.ids for one in found] == [[2], [1], [3]]
     assert await again.take(Sampled, "a") is None
 
 
-async def test_what_was_not_asked_before_diverges_while_steps_are_left(opened: Open) -> None:
-    opened().add(sampled("a", 1))
-    again = opened()
+async def test_what_was_not_asked_before_diverges_while_steps_are_left(open_steps: Open) -> None:
+    open_steps().add(sampled("a", 1))
+    again = open_steps()
 
     with pytest.raises(Diverged, match="diverged"):
         await again.take(Sampled, "b")
     assert again.diverged is not None
     again.begin_anew(again.diverged)
     assert await again.take(Sampled, "b") is None
-    assert (opened().times_anew, opened().replays) == (1, False)
+    assert (open_steps().times_anew, open_steps().replays) == (1, False)
 
 
 async def test_a_call_beside_others_waits_until_they_have_used_the_steps_up(tmp_path: Path) -> None:
@@ -57,21 +57,21 @@ async def test_a_call_beside_others_waits_until_they_have_used_the_steps_up(tmp_
     assert await new is None
 
 
-async def test_a_tool_and_the_model_are_not_taken_for_each_other(opened: Open) -> None:
-    opened().add(ToolCalled("a", {"ok": True}, {"x": None}))
-    again = opened()
+async def test_a_tool_and_the_model_are_not_taken_for_each_other(open_steps: Open) -> None:
+    open_steps().add(ToolCalled("a", {"ok": True}, {"x": None}))
+    again = open_steps()
 
     with pytest.raises(Diverged):
         await again.take(Sampled, "a")
 
 
-async def test_a_question_has_one_id_and_waits_for_its_answer(opened: Open) -> None:
-    first = opened()
+async def test_a_question_has_one_id_and_waits_for_its_answer(open_steps: Open) -> None:
+    first = open_steps()
     assert await first.ask("So?", ("yes",)) is None
     assert first.waits is not None
     approval_id = first.waits.approval_id
 
-    second = opened()
+    second = open_steps()
     assert second.open_question == first.waits
     assert await second.ask("So?", ("yes",)) is None
     assert second.waits == first.waits
@@ -79,7 +79,7 @@ async def test_a_question_has_one_id_and_waits_for_its_answer(opened: Open) -> N
     second.answer(approval_id, "reject", "no")
     second.answer(approval_id, "approve", "")
     second.answer("another", "approve", "")
-    third = opened()
+    third = open_steps()
     answer = await third.ask("So?", ("yes",))
     assert (answer and (answer.decision, answer.text), third.waits, third.open_question) == (
         ("reject", "no"),
@@ -90,14 +90,14 @@ async def test_a_question_has_one_id_and_waits_for_its_answer(opened: Open) -> N
     assert third.waits is not None and third.waits.approval_id != approval_id
 
 
-async def test_a_question_that_waits_holds_no_call_back(opened: Open) -> None:
-    await opened().ask("So?")
+async def test_a_question_that_waits_holds_no_call_back(open_steps: Open) -> None:
+    await open_steps().ask("So?")
 
-    assert await opened().take(Sampled, "new") is None
+    assert await open_steps().take(Sampled, "new") is None
 
 
-async def test_after_a_new_beginning_a_question_is_another(opened: Open) -> None:
-    steps = opened()
+async def test_after_a_new_beginning_a_question_is_another(open_steps: Open) -> None:
+    steps = open_steps()
     await steps.ask("So?")
     first = steps.waits
     steps.begin_anew("why")
@@ -120,24 +120,24 @@ async def test_a_torn_end_is_cut_off(tail: bytes, tmp_path: Path) -> None:
     assert await again.take(Sampled, "a") is not None
 
 
-async def test_what_can_be_kept_no_more_is_forgotten_and_nobody_can_be_asked(opened: Open) -> None:
-    steps = opened()
+async def test_what_can_be_kept_no_more_is_forgotten_and_nobody_can_be_asked(open_steps: Open) -> None:
+    steps = open_steps()
     steps.add(sampled("a", 1))
     steps.stop_keeping("the disk takes no more")
     steps.add(sampled("b", 2))
 
     with pytest.raises(NotKept, match="the disk takes no more"):
         await steps.ask("So?")
-    assert not opened().replays
+    assert not open_steps().replays
 
 
-async def test_a_new_beginning_is_counted_over_restarts(opened: Open) -> None:
-    steps = opened()
+async def test_a_new_beginning_is_counted_over_restarts(open_steps: Open) -> None:
+    steps = open_steps()
     for why in ("one", "two"):
         steps.begin_anew(why)
     steps.add(Anew("three", 3))
 
-    assert opened().times_anew == 3
+    assert open_steps().times_anew == 3
 
 
 def test_keys_tell_requests_apart() -> None:
@@ -146,13 +146,15 @@ def test_keys_tell_requests_apart() -> None:
     assert len({key_of(*one) for one in asked}) == len(asked)
 
 
-async def test_a_call_that_was_cut_off_has_the_same_name_in_the_next_run_and_no_other_call_has_it(opened: Open) -> None:
-    before = opened()
+async def test_a_call_that_was_cut_off_has_the_same_name_in_the_next_run_and_no_other_call_has_it(
+    open_steps: Open,
+) -> None:
+    before = open_steps()
     first, (place, second), third = (before.begin_call("a") for _ in range(3))
     before.add(Sampled("a", [2], [-0.5], 0.1, place))
     before.give_up_call("a", third[0])
 
-    again = opened()
+    again = open_steps()
     assert (await again.take(Sampled, "a")) is not None
     assert [again.begin_call("a"), again.begin_call("a")] == [first, third]
     assert len({first[1], second, third[1], again.begin_call("b")[1]}) == 4

@@ -60,19 +60,19 @@ async def test_an_agent_that_closes_without_a_call_goes_on_in_its_segment_and_ge
 async def test_a_client_may_name_what_it_was_told_and_need_not_send_it(by_response: bool, stream: bool) -> None:
     async with house(f"<think>\nHm.\n</think>\n\nI look.\n{CALL}", "A coin.") as at:
 
-        async def told(given: Any, **more: Any) -> Any:
+        async def stream_response(given: Any, **more: Any) -> Any:
             async with at.client.responses.stream(model="any", input=given, tools=[LOOK], **more) as events:
                 return await events.get_final_response()
 
         whole = at.client.responses.create
-        first = await (told(ASKED) if stream else whole(model="any", input=ASKED, tools=[LOOK]))
+        first = await (stream_response(ASKED) if stream else whole(model="any", input=ASKED, tools=[LOOK]))
         result = RESULT | {"call_id": first.output[2].call_id}
         named = [{"type": "item_reference", "id": item.id} for item in first.output]
 
         if by_response:
-            second = await told([result], previous_response_id=first.id)
+            second = await stream_response([result], previous_response_id=first.id)
         else:
-            second = await told([*ASKED, *named, result])
+            second = await stream_response([*ASKED, *named, result])
 
         assert (second.output_text, second.store) == ("A coin.", True)
         assert (len(segments_of(at.rollout.conversation)), at.rollout.conversation.breaks) == (1, {})

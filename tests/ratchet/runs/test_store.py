@@ -19,12 +19,16 @@ with RunFolder(Path(sys.argv[1])).claim() as mine:
 """
 
 
-def asked(adapters: Path, run_id: str, agent: str = "small") -> RunFolder:
+def record_run(adapters: Path, run_id: str, agent: str = "small") -> RunFolder:
     return RunStore(adapters).record(TrainRequest(request_id=run_id, agent_id=agent))
 
 
 def test_of_an_agent_one_run_is_claimed_at_a_time(tmp_path: Path) -> None:
-    one, two, others = asked(tmp_path, "run-1"), asked(tmp_path, "run-2"), asked(tmp_path, "run-3", agent="coder")
+    one, two, others = (
+        record_run(tmp_path, "run-1"),
+        record_run(tmp_path, "run-2"),
+        record_run(tmp_path, "run-3", agent="coder"),
+    )
 
     with one.claim() as mine, two.claim() as second, others.claim() as of_another_agent:
         assert (mine, second, of_another_agent) == (True, False, True)
@@ -39,7 +43,7 @@ def test_of_an_agent_one_run_is_claimed_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
-    one, two = asked(tmp_path, "run-1"), asked(tmp_path, "run-2")
+    one, two = record_run(tmp_path, "run-1"), record_run(tmp_path, "run-2")
     command = [sys.executable, "-c", HOLD, str(one.path)]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
@@ -56,18 +60,18 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
 
 
 def test_a_run_that_nobody_is_at_has_ended_once_it_is_cancelled(tmp_path: Path) -> None:
-    folder = asked(tmp_path, "run-1")
+    folder = record_run(tmp_path, "run-1")
 
     folder.cancel("operator:ann")
 
     outcome = folder.outcome
     assert outcome is not None
     assert (outcome.status, outcome.reason) == ("failed", "cancelled by operator:ann")
-    assert RunStore(tmp_path).unannounced() != []  # whoever asked for it is to hear
+    assert RunStore(tmp_path).unannounced_runs() != []  # whoever asked for it is to hear
 
 
 def test_a_run_that_somebody_is_at_is_only_marked(tmp_path: Path) -> None:
-    folder = asked(tmp_path, "run-1")
+    folder = record_run(tmp_path, "run-1")
 
     with folder.claim():
         folder.cancel("operator:ann")

@@ -65,14 +65,14 @@ class Slow:
 async def answered(client: httpx.AsyncClient, path: str, status: int) -> httpx.Response:
     """The answer, once it has that status."""
 
-    async def asked() -> httpx.Response | None:
+    async def try_once() -> httpx.Response | None:
         try:
             answer = await client.get(path)
         except httpx.ConnectError:
             return None
         return answer if answer.status_code == status else None
 
-    return await until(asked, f"{status} from {path}")
+    return await until(try_once, f"{status} from {path}")
 
 
 async def test_health_answers_from_the_start_to_the_end_and_the_api_in_between(tmp_path: Path) -> None:

@@ -34,13 +34,13 @@ def client(worker: AgentWorker, settings: AgentSettings) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 
 
-def told(answer: httpx.Response) -> list[dict[str, Any]]:
+def lines_of(answer: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
 def joined(answer: httpx.Response) -> tuple[list[int], list[float]]:
     """Ids and log-probabilities of all lines, each of which may have several."""
-    lines = told(answer)
+    lines = lines_of(answer)
     ids, logprobs = ([item for line in lines for item in line.get(name, ())] for name in ("ids", "logprobs"))
     return ids, logprobs
 
@@ -54,7 +54,7 @@ async def test_ids_are_answered_one_after_the_other_and_the_last_line_says_why(s
 
     assert joined(whole) == ([1, 2, END], [0.0] * 3)
     assert joined(rest) == ([END], [0.0])
-    assert [told(answer)[-1]["finish_reason"] for answer in (whole, cut)] == ["stop", "length"]
+    assert [lines_of(answer)[-1]["finish_reason"] for answer in (whole, cut)] == ["stop", "length"]
     assert (served["agent_id"], served["engine"], served["context"], served["tokenizer"]) == (
         "small",
         "echo",

@@ -16,7 +16,7 @@ from tests.waiting import until
 PROMPT = (5, 6)
 
 
-def given(*has: int, most: int = 4, **more: Any) -> IdsGiven:
+def ids_given(*has: int, most: int = 4, **more: Any) -> IdsGiven:
     """The call of a client that has these tokens of its answer."""
     sampling = {"n": 1, "max_tokens": most - len(has), **more}
     return IdsGiven.model_validate(
@@ -67,12 +67,12 @@ async def test_who_asks_again_gets_the_answer_that_was_under_way_when_it_left() 
     engine = Engine()
     kept = KeptAnswers(engine.sample)
     engine.steps.release()
-    assert await read(kept, given(), most=1) == [100]
+    assert await read(kept, ids_given(), most=1) == [100]
 
     for _ in range(3):
         engine.steps.release()
-    assert await read(kept, given()) == [100, 101, 102, 103]
-    assert await read(kept, given()) == [100, 101, 102, 103]
+    assert await read(kept, ids_given()) == [100, 101, 102, 103]
+    assert await read(kept, ids_given()) == [100, 101, 102, 103]
     assert (len(engine.asked), engine.said) == (1, [100, 101, 102, 103])
 
 
@@ -81,19 +81,19 @@ async def test_who_has_a_part_gets_the_rest_of_the_same_answer() -> None:
     kept = KeptAnswers(engine.sample)
     for _ in range(4):
         engine.steps.release()
-    assert await read(kept, given(), most=2)
+    assert await read(kept, ids_given(), most=2)
 
-    assert await read(kept, given(100, 101)) == [102, 103]
+    assert await read(kept, ids_given(100, 101)) == [102, 103]
     assert len(engine.asked) == 1
 
 
-@pytest.mark.parametrize("other", [given(999), given(most=5), given(temperature=0.5)])
+@pytest.mark.parametrize("other", [ids_given(999), ids_given(most=5), ids_given(temperature=0.5)])
 async def test_what_asks_something_else_under_the_name_is_sampled(other: IdsGiven) -> None:
     engine = Engine()
     kept = KeptAnswers(engine.sample)
     for _ in range(9):
         engine.steps.release()
-    await read(kept, given())
+    await read(kept, ids_given())
     await read(kept, other)
 
     assert len(engine.asked) == 2
@@ -105,21 +105,21 @@ async def test_another_name_is_another_answer() -> None:
     for _ in range(8):
         engine.steps.release()
 
-    assert await read(kept, given(), "a") != await read(kept, given(), "b")
+    assert await read(kept, ids_given(), "a") != await read(kept, ids_given(), "b")
 
 
 async def test_a_call_that_is_called_off_is_sampled_no_more_and_forgotten() -> None:
     engine = Engine()
     kept = KeptAnswers(engine.sample)
     engine.steps.release()
-    await read(kept, given(), most=1)
+    await read(kept, ids_given(), most=1)
     kept.call_off("a")
     kept.call_off("never heard of")
     await until(lambda: engine.left == 1)
 
     for _ in range(4):
         engine.steps.release()
-    assert await read(kept, given()) == [101, 102, 103, 104]
+    assert await read(kept, ids_given()) == [101, 102, 103, 104]
 
 
 async def test_a_failure_is_told_and_not_kept() -> None:
@@ -129,10 +129,10 @@ async def test_a_failure_is_told_and_not_kept() -> None:
     for _ in range(9):
         engine.steps.release()
     with pytest.raises(EngineError, match="it was killed"):
-        await read(kept, given())
+        await read(kept, ids_given())
     engine.fails_after = None
 
-    assert await read(kept, given(100)) == [101, 102, 103]
+    assert await read(kept, ids_given(100)) == [101, 102, 103]
 
 
 async def test_the_oldest_whole_answers_go_where_they_are_too_many() -> None:
@@ -140,16 +140,16 @@ async def test_the_oldest_whole_answers_go_where_they_are_too_many() -> None:
     kept = KeptAnswers(engine.sample, most_tokens=8)
     for _ in range(16):
         engine.steps.release()
-    answers = {name: await read(kept, given(), name) for name in "abc"}
+    answers = {name: await read(kept, ids_given(), name) for name in "abc"}
 
-    assert [await read(kept, given(), name) == answers[name] for name in "cba"] == [True, True, False]
+    assert [await read(kept, ids_given(), name) == answers[name] for name in "cba"] == [True, True, False]
 
 
 async def test_at_the_end_nothing_is_sampled_any_more() -> None:
     engine = Engine()
     kept = KeptAnswers(engine.sample)
     engine.steps.release()
-    await read(kept, given(), most=1)
+    await read(kept, ids_given(), most=1)
     await kept.close()
 
     assert engine.left == 1

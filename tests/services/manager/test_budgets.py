@@ -175,11 +175,11 @@ async def test_the_used_share_of_each_limit_is_told_to_prometheus(tmp_path: Path
         await here.released(2)
         answer(here, "j/0", 37)
 
-        def told() -> list[float | None]:
+        def used_ratios() -> list[float | None]:
             name, limits = "ratchet_manager_quota_used_ratio", ("open_tasks", "tokens_a_day", "budget")
             return [REGISTRY.get_sample_value(name, {"tenant": "default", "limit": one}) for one in limits]
 
-        await until(lambda: told() == [0.125, 0.4, None])
+        await until(lambda: used_ratios() == [0.125, 0.4, None])
 
 
 async def test_a_quota_bounds_open_tasks(tmp_path: Path) -> None:

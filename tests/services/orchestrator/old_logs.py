@@ -26,7 +26,7 @@ EVERY = 10
 """Tasks between two looks whether a log was sealed."""
 
 
-async def opened(folder: Path) -> Ledger:
+async def open_ledger(folder: Path) -> Ledger:
     ledger = Ledger(folder, segment_bytes=SEGMENT_BYTES)
     await ledger.open()
     return ledger

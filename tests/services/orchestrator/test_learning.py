@@ -144,7 +144,7 @@ async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path
 async def test_an_experiment_whose_log_is_gone_is_aborted_and_the_fleet_goes_on(
     tmp_path: Path,
 ) -> None:
-    """As after a restored backup, or with another path for the logs."""
+    """This happens after a restored backup, or with another path for the logs."""
     quality = {"v1.0.0": 0.5, "v1.0.1": 0.5}
     async with learning_house(tmp_path, quality, **QUICK) as house:
         await house.traffic(stop_when=lambda: house.submitted >= 20)

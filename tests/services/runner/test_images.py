@@ -12,7 +12,7 @@ from ratchet.programs.environments import Environments
 from ratchet.programs.images.declared import Image
 from schemas.messages.work import Sampling, Work
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.registry import build_strategy
+from services.scorer.strategies.build_strategy import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.images import ANSWERING, docker_save, file, with_bash
 from tests.passable import passable_folder
@@ -49,7 +49,7 @@ async def test_an_image_asks_the_model_and_its_answer_is_scored(
     environments.images.install(declared.image, lambda _: None)
     work = make_work(input="abcde", reference="abcde", sampling=Sampling(n=2, max_tokens=200))
 
-    async with make_house({"image": declared.equipped("image", environments, "")}) as house:
+    async with make_house({"image": declared.with_requirements("image", environments, "")}) as house:
         response = await house.answered(work)
 
     assert [(one.text, one.status) for one in response.samples] == [("abcde", "finished")] * 2

@@ -45,11 +45,11 @@ print(said)
 FILES = Workspace(files={"given.txt": "given\n"})
 
 
-def asked(bus: MemoryBus) -> list[ApprovalRequest]:
+def questions_on(bus: MemoryBus) -> list[ApprovalRequest]:
     return [ApprovalRequest.decode(one.body) for one in bus.deliveries_published(APPROVALS)]
 
 
-def given(request: ApprovalRequest, decision: Decision = "approve", text: str = "") -> GivenApproval:
+def answer_to(request: ApprovalRequest, decision: Decision = "approve", text: str = "") -> GivenApproval:
     return GivenApproval(approval_id=request.approval_id, sample=request.sample, decision=decision, text=text)
 
 
@@ -69,11 +69,11 @@ async def test_a_program_that_asks_ends_and_goes_on_with_the_answer(make_house: 
     async with make_house({"it": python(THREE)}, engine) as house:
         for turn in range(3):
             assert await handled(house, with_answers(work, *answers)) == []
-            request = asked(house.bus)[-1]
+            request = questions_on(house.bus)[-1]
             assert (request.question, request.options) == (f"Is {turn} right?", ("yes", "no"))
             assert house.worker.running().items == []
             assert "did.txt" in request.patch
-            answers.append(given(request, text=f"so {turn}"))
+            answers.append(answer_to(request, text=f"so {turn}"))
         (sample,) = await handled(house, with_answers(work, *answers))
 
     said = "plan; approve so 0; approve so 1; approve so 2"
@@ -85,7 +85,7 @@ async def test_a_program_that_asks_ends_and_goes_on_with_the_answer(make_house: 
         "plan; approve so 0",
         "plan; approve so 0; approve so 1",
     ]
-    assert len({one.approval_id for one in asked(house.bus)}) == 3
+    assert len({one.approval_id for one in questions_on(house.bus)}) == 3
 
 
 @pytest.mark.parametrize("told", ["before it waits", "while it waits"])
@@ -115,7 +115,7 @@ async def test_a_question_that_comes_again_is_the_same_and_nothing_runs(
         await handled(house, work)
         await handled(house, work)
 
-    first, again = asked(house.bus)
+    first, again = questions_on(house.bus)
     assert (first.approval_id, engine.asked) == (again.approval_id, 1)
 
 
@@ -124,9 +124,9 @@ async def test_each_rollout_of_a_group_waits_by_itself(make_house: MakeHouse, ma
     engine, work = Counting(), make_work(sampling=Sampling(n=3, max_tokens=200))
     async with make_house({"it": python(code)}, engine) as house:
         await handled(house, work)
-        one, two = sorted(asked(house.bus), key=lambda request: request.sample)
-        assert await handled(house, with_answers(work, given(two, "reject", "no"))) == []
-        samples = await handled(house, with_answers(work, given(two, "reject", "no"), given(one, "edit", "so")))
+        one, two = sorted(questions_on(house.bus), key=lambda request: request.sample)
+        assert await handled(house, with_answers(work, answer_to(two, "reject", "no"))) == []
+        samples = await handled(house, with_answers(work, answer_to(two, "reject", "no"), answer_to(one, "edit", "so")))
 
     assert [(sample.text, sample.status) for sample in samples] == [
         ("done", "finished"),
@@ -140,7 +140,7 @@ async def test_where_nobody_answers_it_ends_as_it_stands(make_house: MakeHouse, 
     work = make_work(workspace=FILES)
     async with make_house({"it": python("print('so far', flush=True)" + THREE)}) as house:
         await handled(house, work)
-        (sample,) = await handled(house, with_answers(work, given(asked(house.bus)[0], "expired")))
+        (sample,) = await handled(house, with_answers(work, answer_to(questions_on(house.bus)[0], "expired")))
 
     assert (sample.text, sample.status) == ("so far", "limit")
     assert sample.says == "nobody answered in time: Is 0 right?"
@@ -156,10 +156,10 @@ async def test_a_program_that_diverges_begins_anew_once_and_is_then_lost(
     work = make_work()
     async with make_house({"it": python(RANDOM)}) as house:
         await handled(house, work)
-        await handled(house, with_answers(work, given(asked(house.bus)[0])))
-        first, second = asked(house.bus)
+        await handled(house, with_answers(work, answer_to(questions_on(house.bus)[0])))
+        first, second = questions_on(house.bus)
         assert first.approval_id != second.approval_id
-        (sample,) = await handled(house, with_answers(work, given(first), given(second)))
+        (sample,) = await handled(house, with_answers(work, answer_to(first), answer_to(second)))
 
     assert sample.status == "lost"
     assert "diverged" in (sample.says or "") and "second time" in (sample.says or "")
@@ -175,9 +175,9 @@ async def test_a_result_may_need_a_persons_approval(
     engine, work = Counting(), make_work()
     async with make_house({"it": python("print(ask('done'))", approval="before-finish")}, engine) as house:
         assert await handled(house, work) == []
-        (request,) = asked(house.bus)
+        (request,) = questions_on(house.bus)
         assert (request.ends, request.answer) == (True, "done")
-        (sample,) = await handled(house, with_answers(work, given(request, decision, "too long")))
+        (sample,) = await handled(house, with_answers(work, answer_to(request, decision, "too long")))
 
     assert (sample.text, sample.status, sample.says) == expected
     assert engine.asked == 1
@@ -190,7 +190,7 @@ async def test_a_change_may_need_a_persons_approval(
     async with make_house({"it": python(code, approval="on-change")}) as house:
         await handled(house, make_work(workspace=FILES))
 
-    assert len(asked(house.bus)) == asks
+    assert len(questions_on(house.bus)) == asks
 
 
 class Gated(EchoEngine):

@@ -162,7 +162,7 @@ async def test_a_coroutine_is_awaited_in_a_sandbox_and_what_it_returns_is_the_an
     (passable / "agent.py").write_text(SOLVE)
     (passable / "helper.py").write_text(HELPER)
     named = {name: Program(coroutine=f"agent:{name}", binds={"/agent": passable}) for name in ("solve", "give_up")}
-    programs = {name: program.equipped(name, Environments(passable), "") for name, program in named.items()}
+    programs = {name: program.with_requirements(name, Environments(passable), "") for name, program in named.items()}
     async with make_house(programs) as house:
         response = await house.answered(make_work(input="what is ä?", sampling=Sampling(n=2, max_tokens=200)))
 

@@ -27,7 +27,7 @@ def obedient(body: dict[str, Any]) -> str:
     Inside the material it is honest: 10 for an answer that is the reference, 0 for any other. So only text that got
     out of the material wins it over.
     """
-    nonce, ids = asked(body)
+    nonce, ids = wanted_verdict(body)
     text = "\n".join(as_read(message["content"]) for message in body["messages"])
     outside = text if CONTROL_TOKEN.search(text) else MATERIAL.sub("", text, count=1)
     if COMMAND.search(outside):
@@ -42,7 +42,7 @@ def parrot(body: dict[str, Any]) -> str:
     return str(material_of(body)["answers"][0]["text"])
 
 
-def asked(body: dict[str, Any]) -> tuple[str, list[str]]:
+def wanted_verdict(body: dict[str, Any]) -> tuple[str, list[str]]:
     """The nonce and the answers' ids that the verdict's schema asks for."""
     properties = body["response_format"]["json_schema"]["schema"]["properties"]
     return properties["nonce"]["enum"][0], properties["verdicts"]["items"]["properties"]["id"]["enum"]

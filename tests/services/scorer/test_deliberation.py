@@ -19,8 +19,8 @@ from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.deliberation import BEHIND, FINALISTS, JudgesOrder, finalists
 from services.scorer.settings import ScorerSettings
 from services.scorer.spec import parse_spec
+from services.scorer.strategies.build_strategy import build_strategy
 from services.scorer.strategies.judge import Judge
-from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest, scores_one_by_one
 from services.scorer.worker import ScorerWorker
 from tests.services.scorer.scripted import BROKEN, OK, Scripted
@@ -137,7 +137,7 @@ def test_equal_answers_are_each_paid_for_what_they_took(select: str | None) -> N
 
 @pytest.mark.parametrize(("select", "audits"), [(None, False), ("best", True)], ids=["no choice named", "the auditor"])
 def test_other_groups_are_scored_whole_however_long_it_takes(select: str | None, audits: bool) -> None:
-    async def told() -> list[float | None]:
+    async def published_scores() -> list[float | None]:
         bus = MemoryBus(fleet_topology(("small",)))
         await bus.start()
         settings = ScorerSettings(scorer_audits=audits)
@@ -146,7 +146,7 @@ def test_other_groups_are_scored_whole_however_long_it_takes(select: str | None,
         (published,) = bus.deliveries_published("audits.scores" if audits else REWARDS)
         return [score.score for score in Reward.decode(published.body).scores]
 
-    assert simulated(told()) == [0.1, 0.9]
+    assert simulated(published_scores()) == [0.1, 0.9]
 
 
 def test_what_was_lost_or_called_off_is_shown_to_nobody_and_has_no_score() -> None:

@@ -46,7 +46,7 @@ class House:
         return path.read_text().splitlines() if path.exists() else []
 
     @property
-    def told(self) -> list[AdapterTrained]:
+    def outcomes(self) -> list[AdapterTrained]:
         return [AdapterTrained.decode(delivery.body) for delivery in self.bus.deliveries_published(ADAPTERS)]
 
     @property
@@ -91,7 +91,7 @@ def delivery(request: TrainRequest = REQUEST) -> Delivery:
 async def test_a_request_becomes_an_adapter_that_is_told_of(house: House) -> None:
     await house.trained()
 
-    (told,) = house.told
+    (told,) = house.outcomes
     assert (told.status, told.request_id, told.adapter_version) == ("trained", "small-7", "v1.0.1")
     assert house.bus.deliveries_published(ADAPTERS)[0].message_id == "small-7/trained"
 
@@ -108,12 +108,12 @@ async def test_it_is_on_disk_before_it_is_acked_and_taken_up_by_the_next_trainer
 async def test_a_request_that_comes_again_is_told_again_and_not_trained_again(house: House) -> None:
     async with house.running() as worker:
         await worker.handle(delivery())
-        await until(lambda: len(house.told) == 1)
+        await until(lambda: len(house.outcomes) == 1)
         await worker.handle(delivery())
-        await until(lambda: len(house.told) == 2)
+        await until(lambda: len(house.outcomes) == 2)
 
     assert house.ledger == ["train small-7"]
-    assert house.told[0] == house.told[1]
+    assert house.outcomes[0] == house.outcomes[1]
 
 
 async def several(folder: Path, agents: tuple[str, ...], at_once: int) -> House:
@@ -143,9 +143,9 @@ async def test_each_of_many_runs_is_done_and_told_once(tmp_path: Path) -> None:
     async with house.running() as worker:
         for request_id in sorted(wanted):
             await worker.handle(delivery(TrainRequest(request_id=request_id, agent_id=request_id[0])))
-        await until(lambda: len(house.told) >= len(wanted))
+        await until(lambda: len(house.outcomes) >= len(wanted))
         await settled()
-    assert sorted(one.request_id for one in house.told) == sorted(wanted)
+    assert sorted(one.request_id for one in house.outcomes) == sorted(wanted)
     assert sorted(house.ledger) == sorted(f"train {request_id}" for request_id in wanted)
 
 
@@ -155,7 +155,7 @@ async def test_a_run_whose_process_dies_is_taken_up_again(house: House) -> None:
     await house.trained()
 
     assert house.ledger == ["die small-7", "die small-7", "train small-7"]
-    assert [told.status for told in house.told] == ["trained"]
+    assert [told.status for told in house.outcomes] == ["trained"]
 
 
 async def test_a_run_that_kills_its_process_each_time_is_given_up_with_its_last_words(house: House) -> None:
@@ -163,7 +163,7 @@ async def test_a_run_that_kills_its_process_each_time_is_given_up_with_its_last_
 
     await house.trained()
 
-    (told,) = house.told
+    (told,) = house.outcomes
     assert told.status == "failed"
     assert told.reason is not None
     assert "given up after 3 attempts" in told.reason
@@ -175,7 +175,7 @@ async def test_a_run_that_comes_further_each_time_is_not_given_up(house: House) 
 
     await house.trained()
 
-    assert [told.status for told in house.told] == ["trained"]
+    assert [told.status for told in house.outcomes] == ["trained"]
 
 
 async def test_a_stop_in_the_middle_is_no_attempt_and_ends_the_process(house: House) -> None:
@@ -206,14 +206,14 @@ async def test_what_could_not_be_told_is_told_later(house: House) -> None:
         await until(lambda: house.job.announced)
         await until(lambda: worker.trouble() is None)
 
-    assert len(house.told) == 1
+    assert len(house.outcomes) == 1
 
 
 async def test_an_agent_that_is_not_of_the_fleet_is_rejected_and_who_asked_hears_it(house: House) -> None:
     with pytest.raises(Reject, match="agent 'nobody' is not of this fleet"):
         await house.worker().handle(delivery(TrainRequest(request_id="x", agent_id="nobody")))
 
-    (told,) = house.told
+    (told,) = house.outcomes
     assert (told.request_id, told.status, told.reason) == ("x", "failed", "agent 'nobody' is not of this fleet (small)")
 
 
@@ -221,10 +221,10 @@ async def test_old_records_are_forgotten_and_unfinished_ones_never(house: House)
     async with house.running() as worker:
         for number in range(5):
             await worker.handle(delivery(TrainRequest(request_id=f"run/{number}", agent_id="small")))
-        await until(lambda: len(house.told) == 5)
+        await until(lambda: len(house.outcomes) == 5)
         await until(lambda: len(list((house.settings.adapters_dir / "small/.jobs").iterdir())) == 2)
 
-    assert [told.request_id for told in house.told] == [f"run/{number}" for number in range(5)]
+    assert [told.request_id for told in house.outcomes] == [f"run/{number}" for number in range(5)]
 
 
 async def test_what_the_process_tells_is_shown(house: House) -> None:

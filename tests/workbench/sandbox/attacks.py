@@ -101,29 +101,29 @@ def abstract_socket(target):
         return True
 
 
-def _opened(*kind):
+def _can_open(*kind):
     with socket.socket(*kind):
         return True
 
 
 def netlink_socket(_):
-    return _opened(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    return _can_open(socket.AF_NETLINK, socket.SOCK_RAW, 0)
 
 
 def packet_socket(_):
-    return _opened(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    return _can_open(socket.AF_PACKET, socket.SOCK_RAW, 0)
 
 
 def raw_socket(_):
-    return _opened(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    return _can_open(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 
 
 def vsock_socket(_):
-    return _opened(socket.AF_VSOCK, socket.SOCK_STREAM)
+    return _can_open(socket.AF_VSOCK, socket.SOCK_STREAM)
 
 
 def kernel_crypto_socket(_):
-    return _opened(socket.AF_ALG, socket.SOCK_SEQPACKET)
+    return _can_open(socket.AF_ALG, socket.SOCK_SEQPACKET)
 
 
 # Files of the host

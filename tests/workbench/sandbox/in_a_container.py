@@ -30,7 +30,7 @@ NAMES = sorted(
 
 
 def main() -> int:
-    sandbox = Sandbox.opened(SandboxSettings())
+    sandbox = Sandbox.open(SandboxSettings())
     sys.stdout.write(f"{sandbox.facts.says}\n")
     through, works_outside = [], 0
     with targets(Path("/tmp")) as target:

@@ -95,7 +95,7 @@ def main() -> None:
     if asked["allowed"]:
         allow_only(asked["allowed"])
     try:
-        sandbox = Sandbox.opened(settings)
+        sandbox = Sandbox.open(settings)
     except SandboxRefused as error:
         sys.stdout.write(f"refused: {error}")
         return

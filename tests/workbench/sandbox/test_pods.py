@@ -13,10 +13,10 @@ from prometheus_client import REGISTRY
 
 from tests.workbench.sandbox.conftest import IS_ROOT
 from workbench.sandbox import container_profile, metrics
+from workbench.sandbox.isolation import Isolation, Surroundings, faults, look
 from workbench.sandbox.job import SandboxRefused
 from workbench.sandbox.sandbox import Sandbox
 from workbench.sandbox.settings import SandboxSettings
-from workbench.sandbox.surroundings import Isolation, Surroundings, faults, look
 
 ROOT = Path(__file__).parents[3]
 CLOSED = Surroundings(

@@ -74,7 +74,7 @@ else:
         except (OSError, ValueError): pass
 filter.load()
 try:
-    print("works:", Sandbox.opened(SandboxSettings()).facts.says)
+    print("works:", Sandbox.open(SandboxSettings()).facts.says)
 except SandboxRefused as error:
     print("refused:", error)
 """
@@ -138,7 +138,7 @@ def test_limits_that_do_not_hold_are_refused(run_here: Direct) -> None:
 
 def test_a_named_cgroup_that_cannot_be_used_is_refused(tmp_path: Path, needs_bubblewrap: None) -> None:
     with pytest.raises(SandboxRefused, match="RATCHET_SANDBOX_CGROUP"):
-        Sandbox.opened(SandboxSettings(sandbox_cgroup=tmp_path / "none"))
+        Sandbox.open(SandboxSettings(sandbox_cgroup=tmp_path / "none"))
 
 
 def test_what_a_filter_answers_is_as_if_the_call_did_not_exist(run_here: Direct) -> None:

@@ -287,7 +287,7 @@ def test_a_group_counts_the_time_of_processes_that_nobody_waited_for() -> None:
 def test_time_that_was_seen_counts_though_nobody_waits_for_it(sums: list[float], counted: float) -> None:
     time = CpuTime()
     for one in sums:
-        time.seen(one)
+        time.add_reading(one)
 
     assert time.seconds == pytest.approx(counted)
 
@@ -517,7 +517,7 @@ def is_python(pid: str) -> bool:
 
 
 def test_the_self_test_passes_here_and_says_what_holds(needs_bubblewrap: None) -> None:
-    sandbox = Sandbox.opened(SandboxSettings())
+    sandbox = Sandbox.open(SandboxSettings())
 
     assert "namespaces" in sandbox.facts.says
     assert "limits by" in sandbox.facts.says

@@ -22,7 +22,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture(scope="session")
 def sandbox() -> Sandbox:
     assert bubblewrap.missing_programs() == [], "sh infra/setup-debian.sh installs it"
-    return Sandbox.opened(SandboxSettings())
+    return Sandbox.open(SandboxSettings())
 
 
 @pytest.fixture

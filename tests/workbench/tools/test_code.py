@@ -104,7 +104,7 @@ async def test_a_language_without_its_tool_is_named_and_not_called_right(sandbox
         assert result.content["checked"] == ["a.go"]
 
 
-def said(stdout: str = "", stderr: str = "") -> Ran:
+def ran(stdout: str = "", stderr: str = "") -> Ran:
     return Ran(1, stdout, stderr)
 
 
@@ -120,11 +120,11 @@ RUFF = {"filename": "/w/tree/a.py", "location": {"row": 3}, "code": "F401", "mes
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (read_ruff(said(json.dumps(RUFF))), [("a.py", 3, "F401")]),
-        (read_node(said(stderr="/w/tree/x/b.js:1\nfunction (\n\nSyntaxError: no\n")), [("x/b.js", 1, "syntax")]),
-        (read_gofmt(said("a.go\n", "b.go:2:3: expected ';'\n")), [("a.go", None, "gofmt"), ("b.go", 2, "syntax")]),
-        (read_vet(said(stderr="# x\nvet: ./a.go:4:2: wrong verb\n")), [("a.go", 4, "vet")]),
-        (read_rustc(said(stderr=f"{json.dumps(RUSTC)}\nno json\n")), [("a.rs", 2, "unused_variables")]),
+        (read_ruff(ran(json.dumps(RUFF))), [("a.py", 3, "F401")]),
+        (read_node(ran(stderr="/w/tree/x/b.js:1\nfunction (\n\nSyntaxError: no\n")), [("x/b.js", 1, "syntax")]),
+        (read_gofmt(ran("a.go\n", "b.go:2:3: expected ';'\n")), [("a.go", None, "gofmt"), ("b.go", 2, "syntax")]),
+        (read_vet(ran(stderr="# x\nvet: ./a.go:4:2: wrong verb\n")), [("a.go", 4, "vet")]),
+        (read_rustc(ran(stderr=f"{json.dumps(RUSTC)}\nno json\n")), [("a.rs", 2, "unused_variables")]),
     ],
 )
 def test_what_the_tools_print_is_read(found: Any, expected: list[Any]) -> None:

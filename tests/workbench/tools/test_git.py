@@ -121,10 +121,6 @@ def stashed(world: World) -> None:
     run_git(world.root, "stash")
 
 
-def said(*arguments: str) -> Callable[[World], str]:
-    return lambda world: run_git(world.root, *arguments)
-
-
 def is_whole(world: World) -> None:
     assert run_git(world.root, "fsck", "--strict", "--no-dangling") == ""
 

@@ -106,14 +106,14 @@ def allowing(folder: Path, server: Server, **more: Any) -> World:
     return World(folder, resolve=resolve, http=http)
 
 
-def said(method: str) -> Any:
+def is_answered_to(method: str) -> Any:
     return lambda it: it["status"] == 200 and it["text"] == f'{{"said": "{method}"}}'
 
 
 URL = "http://a.test:PORT"
 CASES = [
-    good("http_get", {"url": f"{URL}/x"}, said("GET")),
-    good("http_get", {"url": f"{URL}/to//x"}, said("GET"), name="redirect"),
+    good("http_get", {"url": f"{URL}/x"}, is_answered_to("GET")),
+    good("http_get", {"url": f"{URL}/to//x"}, is_answered_to("GET"), name="redirect"),
     good("http_get", {"url": f"{URL}/none"}, {"status": 404, "text": "no"}, name="not-found"),
     good("http_get", {"url": f"{URL}/endless"}, {"whole": False}, name="cut"),
     bad("http_get", {"url": "ftp://a.test/x"}, "arguments: no http"),
@@ -132,14 +132,14 @@ CASES = [
     good("http_head", {"url": f"{URL}/x"}, {"status": 200}),
     bad("http_head", {"url": "no url at all"}, "arguments: no http"),
     hostile("http_head", {"url": "http://internal.test:PORT/"}, "policy: not public"),
-    good("http_post", {"url": f"{URL}/x", "body": {"a": [1]}}, said("POST")),
+    good("http_post", {"url": f"{URL}/x", "body": {"a": [1]}}, is_answered_to("POST")),
     good("http_post", {"url": f"{URL}/to//x", "body": 1}, {"status": 302}, name="redirect"),
     bad("http_post", {"url": f"{URL}/x", "body": "x" * 2_000_000}, "limit: the body"),
     hostile("http_post", {"url": "http://internal.test:PORT/", "body": 1}, "policy: not public"),
-    good("http_put", {"url": f"{URL}/x", "body": None}, said("PUT")),
+    good("http_put", {"url": f"{URL}/x", "body": None}, is_answered_to("PUT")),
     bad("http_put", {"url": f"{URL}/x"}, "arguments: body"),
     hostile("http_put", {"url": "http://internal.test:PORT/", "body": 1}, "policy: not public"),
-    good("http_delete", {"url": f"{URL}/x"}, said("DELETE")),
+    good("http_delete", {"url": f"{URL}/x"}, is_answered_to("DELETE")),
     bad("http_delete", {"url": "http:///x/yz"}, "arguments: no http"),
     hostile("http_delete", {"url": "http://internal.test:PORT/"}, "policy: not public"),
     good("http_download", {"url": f"{URL}/bytes", "path": "d/x"}, {"bytes": 3}),
@@ -181,7 +181,7 @@ async def test_what_is_sent(tmp_path: Path, server: Server) -> None:
 
 @pytest.mark.parametrize("host", BAD)
 async def test_a_bad_address_is_not_connected_to(host: str, tmp_path: Path, server: Server) -> None:
-    """By the machine's own resolver, which reads numbers in every way there is."""
+    """The machine's own resolver is asked, which reads numbers in every way there is."""
     world = World(tmp_path, http={"ports": [server.port], "seconds": 2.0})
 
     result = await world.call("http_get", url=f"http://{host}:{server.port}/x")

@@ -12,10 +12,10 @@ import pytest
 from tests.workbench.sandbox.test_pods import CLOSED
 from tests.workbench.tools.world import World
 from workbench.sandbox import cgroup
+from workbench.sandbox.isolation import Surroundings
 from workbench.sandbox.job import Job, SandboxRefused
 from workbench.sandbox.limits import MIB, Limits
 from workbench.sandbox.sandbox import Sandbox
-from workbench.sandbox.surroundings import Surroundings
 from workbench.tools.surrounding import network_devices, require_sandbox_around
 
 ROOT = Path(__file__).parents[3]

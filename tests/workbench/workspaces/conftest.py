@@ -23,7 +23,7 @@ Make = Callable[..., Workspaces]
 
 @pytest.fixture(scope="session")
 def sandbox() -> Sandbox:
-    return Sandbox.opened(SandboxSettings())
+    return Sandbox.open(SandboxSettings())
 
 
 @pytest.fixture

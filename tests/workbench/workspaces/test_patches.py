@@ -55,7 +55,7 @@ async def test_every_kind_of_change_survives_the_way_out_and_in(workspaces: Work
     before = Tree(BEFORE)
 
     artifact = await workspaces.artifact(before, left(AFTER), ["mended.py", "data.bin", "nothing"])
-    again = await workspaces.patched(before, artifact.patch)
+    again = await workspaces.apply_patch(before, artifact.patch)
 
     assert dict(again.files) == dict(sorted(AFTER.items()))
     assert artifact.files == {"mended.py": "one\n2\nthree\n"}
@@ -83,7 +83,7 @@ async def test_nothing_changed_is_no_patch(workspaces: Workspaces) -> None:
     artifact = await workspaces.artifact(before, left(BEFORE))
 
     assert (artifact.patch, artifact.left_out) == ("", {})
-    assert await workspaces.patched(before, artifact.patch) is before
+    assert await workspaces.apply_patch(before, artifact.patch) is before
 
 
 async def test_a_patch_has_a_bound_and_names_what_does_not_fit(make: Make) -> None:
@@ -94,7 +94,7 @@ async def test_a_patch_has_a_bound_and_names_what_does_not_fit(make: Make) -> No
     artifact = await workspaces.artifact(before, left(after))  # type: ignore[arg-type]
 
     assert artifact.left_out == {"huge": "the patch would have more than 8,192 bytes"}
-    assert dict((await workspaces.patched(before, artifact.patch)).files) == plain({"small": "b\n"})
+    assert dict((await workspaces.apply_patch(before, artifact.patch)).files) == plain({"small": "b\n"})
 
 
 def test_what_fits_is_what_is_small() -> None:
@@ -145,7 +145,7 @@ async def test_what_git_takes_for_its_own_folder_spoils_no_patch(workspaces: Wor
     artifact = await workspaces.artifact(before, Result(End.EXITED, "", 0, tree=after))
 
     assert artifact.left_out.keys() == set(odd)
-    patched = await workspaces.patched(before, artifact.patch)
+    patched = await workspaces.apply_patch(before, artifact.patch)
     assert patched.files.keys() == {"a", ".github/a"}
 
 
@@ -185,11 +185,11 @@ async def test_what_would_leave_the_workspace_or_does_not_apply_is_refused(works
     before = Tree(BEFORE | plain({"link": TreeFile(b"/etc", is_link=True)}))
 
     with pytest.raises(PatchRefused):
-        await workspaces.patched(before, patch)
+        await workspaces.apply_patch(before, patch)
 
 
 async def test_the_positive_control_of_these_patches_applies(workspaces: Workspaces) -> None:
-    patched = await workspaces.patched(Tree(BEFORE), NEW.format("src/new.py", 100644))
+    patched = await workspaces.apply_patch(Tree(BEFORE), NEW.format("src/new.py", 100644))
 
     assert patched.files["src/new.py"] == TreeFile(b"foo\n")
 
@@ -213,7 +213,7 @@ async def test_what_hostile_code_does_to_its_workspace_ends_in_a_patch_of_what_i
     assert result.succeeded, result
 
     artifact = await workspaces.artifact(before, result)
-    patched = await workspaces.patched(before, artifact.patch)
+    patched = await workspaces.apply_patch(before, artifact.patch)
 
     assert patched.files["a.py"] == TreeFile(b"1\n")
     assert {"new\nline", "\udcff\udcfe"} <= patched.files.keys()

@@ -1,6 +1,6 @@
-"""What a customer pays."""
+"""Computes the price of an order."""
 
 
 def total(price: int, count: int) -> int:
-    """In cents. From ten pieces on, one in ten is free."""
+    """Return the price in cents. From ten pieces on, one in ten is free."""
     return price * (count - count // 11)

@@ -17,7 +17,9 @@ from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.ratchet.http.real_services import service_of, settings_of
 
 
-async def asked(settings: FleetSettings, headers: dict[str, str], base_url: str = "http://localhost:8710") -> Any:
+async def get_adapters(
+    settings: FleetSettings, headers: dict[str, str], base_url: str = "http://localhost:8710"
+) -> Any:
     service = service_of(settings)
     app = application("agent", service.routers(), settings, service.trouble)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base_url) as client:
@@ -26,12 +28,12 @@ async def asked(settings: FleetSettings, headers: dict[str, str], base_url: str 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8710", "127.0.0.1:1", "[::1]:8710", "LOCALHOST"])
 async def test_a_program_on_this_machine_needs_no_token(tmp_path: Path, host: str) -> None:
-    assert (await asked(settings_of("agent", tmp_path), {"host": host})).status_code == 200
+    assert (await get_adapters(settings_of("agent", tmp_path), {"host": host})).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[", "@"])
 async def test_a_name_that_was_rebound_to_this_machine_is_refused(tmp_path: Path, host: str) -> None:
-    answer = await asked(settings_of("agent", tmp_path), {"host": host})
+    answer = await get_adapters(settings_of("agent", tmp_path), {"host": host})
 
     assert (answer.status_code, answer.json()["type"]) == (403, "foreign-host")
 
@@ -54,14 +56,14 @@ async def test_a_rebound_name_reaches_nothing_but_the_health_checks(tmp_path: Pa
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", "http://[", ""])
 async def test_a_page_of_another_site_is_refused(tmp_path: Path, origin: str) -> None:
-    answer = await asked(settings_of("agent", tmp_path), {"origin": origin})
+    answer = await get_adapters(settings_of("agent", tmp_path), {"origin": origin})
 
     assert (answer.status_code, answer.json()["type"]) == (403, "origin")
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:8710", "http://127.0.0.1:3000"])
 async def test_a_page_of_this_machine_is_let_in(tmp_path: Path, origin: str) -> None:
-    assert (await asked(settings_of("agent", tmp_path), {"origin": origin})).status_code == 200
+    assert (await get_adapters(settings_of("agent", tmp_path), {"origin": origin})).status_code == 200
 
 
 async def test_with_tokens_a_page_may_call_its_own_host_and_those_named(tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ async def test_with_tokens_a_page_may_call_its_own_host_and_those_named(tmp_path
     token = bearer(mint.good(Role.VIEWER))
 
     statuses = {
-        origin: (await asked(settings, token | {"origin": origin}, "https://fleet.example")).status_code
+        origin: (await get_adapters(settings, token | {"origin": origin}, "https://fleet.example")).status_code
         for origin in ("https://fleet.example", "https://board.example", "https://evil.example")
     }
 
@@ -91,7 +93,7 @@ async def test_with_tokens_a_page_may_call_its_own_host_and_those_named(tmp_path
 async def test_a_token_comes_in_one_way_only(tmp_path: Path, headers: dict[str, str]) -> None:
     mint = Mint(tmp_path / "keys")
 
-    answer = await asked(settings_of("agent", tmp_path, api_public_keys=mint.keys.jwks), headers)
+    answer = await get_adapters(settings_of("agent", tmp_path, api_public_keys=mint.keys.jwks), headers)
 
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith('Bearer realm="ratchet"')

@@ -162,7 +162,7 @@ NO_STEP = timedelta()
 def test_what_ages_are_counted_from(
     steps: list[tuple[float, timedelta]], newest: datetime | None, present: timedelta | None
 ) -> None:
-    """As the time since NOW."""
+    """Ages are counted as time since NOW."""
     assert present_after(*steps, newest=newest) == (None if present is None else NOW + present)
 
 

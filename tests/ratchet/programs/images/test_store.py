@@ -32,7 +32,7 @@ def environments() -> Iterator[Environments]:
         yield Environments(place)
 
 
-def said(_: str) -> None:
+def ignore(_: str) -> None:
     """Nobody reads it."""
 
 
@@ -59,9 +59,9 @@ image = {{ archive = "it.tar", sha256 = "{digest}" }}
 
     declared = declared_programs(file)["plain"].image
     assert declared is not None
-    root = environments.images.install(declared, said)
+    root = environments.images.install(declared, ignore)
     (tmp_path / "it.tar").unlink()
-    assert environments.images.install(declared, said) == root
+    assert environments.images.install(declared, ignore) == root
     read = read_programs(file, ("small",), where)
 
     plain, changed = read["plain"], read["changed"]
@@ -90,7 +90,7 @@ def test_what_can_not_be_used_is_said_and_nothing_of_it_stays(
     image = Image(archive=tmp_path / "it.tar", sha256=digest, gigabytes=gigabytes)
 
     with pytest.raises(NotInstalled, match=told):
-        environments.images.install(image, said)
+        environments.images.install(image, ignore)
 
     assert environments.images.find(image) is None
     assert list((environments.images._folder / ".images").iterdir()) == []
@@ -100,9 +100,9 @@ def test_another_file_than_the_one_that_was_meant_is_refused(environments: Envir
     digest = oci(tmp_path / "it.tar", [layer(SHELL)])
 
     with pytest.raises(NotInstalled, match=f"its sum is {digest}, not 0000"):
-        environments.images.install(Image(archive=tmp_path / "it.tar", sha256="0" * 64), said)
+        environments.images.install(Image(archive=tmp_path / "it.tar", sha256="0" * 64), ignore)
     with pytest.raises(NotInstalled, match=r"gone.tar.* No such file"):
-        environments.images.install(Image(archive=tmp_path / "gone.tar", sha256=digest), said)
+        environments.images.install(Image(archive=tmp_path / "gone.tar", sha256=digest), ignore)
 
 
 def test_an_image_of_a_registry_is_pulled_by_skopeo_and_by_nothing_else(
@@ -111,19 +111,19 @@ def test_an_image_of_a_registry_is_pulled_by_skopeo_and_by_nothing_else(
     image = Image(pull=f"docker://registry.example/our/agent@sha256:{'a' * 64}")
     monkeypatch.setenv("PATH", f"{tmp_path}")
     with pytest.raises(NotInstalled, match="skopeo, which is not installed here: apt-get install skopeo; or `docker"):
-        environments.images.install(image, said)
+        environments.images.install(image, ignore)
     skopeo = tmp_path / "skopeo"
     skopeo.write_text('#!/bin/sh\necho "no such manifest" >&2\nexit 1\n')
     skopeo.chmod(0o755)
     with pytest.raises(NotInstalled, match="can't be pulled: no such manifest"):
-        environments.images.install(image, said)
+        environments.images.install(image, ignore)
 
     oci(tmp_path / "pulled.tar", [layer(SHELL)])
     skopeo.write_text(
         '#!/bin/sh\nfor place in "$@"; do :; done\necho "$@" > "$0.typed"\n'
         f'/bin/cp {tmp_path}/pulled.tar "${{place#oci-archive:}}"\n'
     )
-    root = environments.images.install(image, said)
+    root = environments.images.install(image, ignore)
 
     assert image.pull is not None and image.pull in (tmp_path / "skopeo.typed").read_text()
     assert sorted(one.name for one in root.parent.iterdir()) == ["image.json", "root"]
@@ -151,6 +151,6 @@ def test_a_program_in_an_image_has_no_python_of_this_machine(tmp_path: Path) -> 
         with pytest.raises(ValidationError, match="not that of an image"):
             Program.model_validate({"image": image} | given)
     with pytest.raises(SettingsError, match="says nothing to be run: give it a command"):
-        Program(image=image).equipped("it", Environments(tmp_path), "")
+        Program(image=image).with_requirements("it", Environments(tmp_path), "")
     with pytest.raises(SettingsError, match="gone is no folder here"):
-        Program(image=Image(folder=tmp_path / "gone")).equipped("it", Environments(tmp_path), "")
+        Program(image=Image(folder=tmp_path / "gone")).with_requirements("it", Environments(tmp_path), "")

@@ -34,7 +34,7 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.from_file(str(PLAYED / "tokenizer.json"))
 
 
-async def said(engine: ScriptedEngine, ids: Sequence[int], **given: Any) -> list[TokenPiece]:
+async def generate(engine: ScriptedEngine, ids: Sequence[int], **given: Any) -> list[TokenPiece]:
     request = IdsRequest(tuple(ids), Sampling(**{"n": 1, "max_tokens": 100} | given))
     return [piece async for piece in engine.generate_ids(request)]
 
@@ -46,17 +46,17 @@ def text(tokenizer: Tokenizer, pieces: Sequence[TokenPiece]) -> str:
 async def test_it_hears_what_was_said_since_its_last_answer_alone(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
     prompt = "<|user|>first<|end|><|assistant|>one<|end|><|user|>second<|end|><|assistant|>"
 
-    assert text(tokenizer, await said(engine, tokenizer.encode(prompt).ids)) == "two"
+    assert text(tokenizer, await generate(engine, tokenizer.encode(prompt).ids)) == "two"
     unheard = tokenizer.encode("<|user|>third<|end|><|assistant|>").ids
-    assert text(tokenizer, await said(engine, unheard)) == "I have nothing to say to that."
+    assert text(tokenizer, await generate(engine, unheard)) == "I have nothing to say to that."
 
 
 async def test_its_tokens_end_with_the_one_that_completes_a_stop_string(
     engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     ids = tokenizer.encode("<|user|>third<|end|><|assistant|>").ids
-    whole = await said(engine, ids)
-    stopped = await said(engine, ids, stop=("nothing",))
+    whole = await generate(engine, ids)
+    stopped = await generate(engine, ids, stop=("nothing",))
 
     assert stopped[-1].finish_reason == "stop" and stopped[:-1] == whole[: len(stopped) - 1]
     assert "nothing" in text(tokenizer, stopped) and "nothing" not in text(tokenizer, stopped[:-2])
@@ -64,23 +64,23 @@ async def test_its_tokens_end_with_the_one_that_completes_a_stop_string(
 
 async def test_each_way_has_its_chance_and_says_so(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("<|user|>first<|end|><|assistant|>").ids
-    drawn = [await said(engine, ids) for _ in range(20)]
+    drawn = [await generate(engine, ids) for _ in range(20)]
 
     assert {text(tokenizer, pieces) for pieces in drawn} == {"one", "another"}
     for pieces in drawn:
         assert math.exp(sum(sum(piece.logprobs) for piece in pieces)) == pytest.approx(0.5)
         assert pieces[-1].finish_reason == "stop"
-    greedy = [await said(engine, ids, temperature=0) for _ in range(5)]
+    greedy = [await generate(engine, ids, temperature=0) for _ in range(5)]
     assert {text(tokenizer, pieces) for pieces in greedy} == {"one"}
-    assert (await said(engine, ids, max_tokens=2))[-1].finish_reason == "length"
+    assert (await generate(engine, ids, max_tokens=2))[-1].finish_reason == "length"
 
 
 async def test_it_goes_on_with_an_answer_that_has_begun(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("<|user|>first<|end|><|assistant|>anot").ids
 
-    assert text(tokenizer, await said(engine, ids)) == "her"
+    assert text(tokenizer, await generate(engine, ids)) == "her"
     behind_a_line = tokenizer.encode("<|user|>second<|end|><|assistant|>\n").ids
-    assert text(tokenizer, await said(engine, behind_a_line)) == "two"
+    assert text(tokenizer, await generate(engine, behind_a_line)) == "two"
 
 
 def test_a_script_that_can_not_be_used_is_told(tmp_path: Path) -> None:

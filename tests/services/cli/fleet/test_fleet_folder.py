@@ -59,10 +59,10 @@ def test_whoever_finds_no_broker_in_a_folder_without_a_fleet_is_told(
     @app.command()
     def other() -> None: ...
 
-    def said() -> str:
+    def error_of_ask() -> str:
         assert app(["ask"], standalone_mode=False) == 3
         return capsys.readouterr().err
 
-    assert FROM_ELSEWHERE in said()
+    assert FROM_ELSEWHERE in error_of_ask()
     monkeypatch.setenv("RATCHET_AMQP_URL", "amqp://127.0.0.1:1/")
-    assert FROM_ELSEWHERE not in said()
+    assert FROM_ELSEWHERE not in error_of_ask()

@@ -15,7 +15,7 @@ def fleet(**options: object) -> FleetRecord:
     return started(FleetOptions(**options), {})  # type: ignore[arg-type]
 
 
-def told(record: FleetRecord | None, capsys: pytest.CaptureFixture[str], *references: str | None) -> list[str]:
+def notes_about(record: FleetRecord | None, capsys: pytest.CaptureFixture[str], *references: str | None) -> list[str]:
     tasks = [new_task({"input": "sort: ba", "reference": reference}) for reference in references]
     assert list(noting_references(iter(tasks), record)) == tasks
     return capsys.readouterr().err.splitlines()
@@ -24,12 +24,12 @@ def told(record: FleetRecord | None, capsys: pytest.CaptureFixture[str], *refere
 def test_a_reference_that_no_scorer_looks_at_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     said = "note: scorer `likelihood` does not look at the reference; `ratchet up --scorer verifier:exact` does"
 
-    assert told(fleet(), capsys, None, "ab", "ab") == [said]
-    assert told(fleet(), capsys, None) == []
+    assert notes_about(fleet(), capsys, None, "ab", "ab") == [said]
+    assert notes_about(fleet(), capsys, None) == []
     for record in (
         None,
         fleet(scorer="verifier:exact"),
         fleet(auditor="verifier:exact"),
         fleet(no_scorer=True),
     ):
-        assert told(record, capsys, "ab") == []
+        assert notes_about(record, capsys, "ab") == []

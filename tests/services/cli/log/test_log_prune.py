@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from ratchet.files.folder_lock import FolderLock
 from ratchet.logs.segments import read_start_offsets
 from services.cli.app import app
-from tests.services.orchestrator.old_logs import answer, opened
+from tests.services.orchestrator.old_logs import answer, open_ledger
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ async def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fleet that is down, whose logs have many segments."""
     monkeypatch.setenv("RATCHET_LOGS_DIR", str(tmp_path))
     monkeypatch.setenv("RATCHET_ADAPTERS_DIR", str(tmp_path / "adapters"))
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await answer(ledger, 0, 100)
     await ledger.close()
     return tmp_path

@@ -34,7 +34,7 @@ def test_programs_that_different_scorers_scored_are_not_in_one_table_and_it_is_s
         for at, (score, scorer) in enumerate([(0.2, SCORER), (0.4, SCORER), (0.8, newer), (0.6, newer)])
     ]
 
-    rows = shown(ProgramBook(write_log(tmp_path, lines)).compared())
+    rows = shown(ProgramBook(write_log(tmp_path, lines)).compare())
 
     assert rows[0] == "small, scored by verifier:graded 2"
     assert [row.split()[1:3] for row in rows if row.startswith("an-agent")] == [["2", "0.700"], ["2", "0.300"]]
@@ -65,7 +65,7 @@ def test_each_program_is_a_row_with_what_it_earned_and_took(tmp_path: Path) -> N
         for n, score in enumerate((0.5, 0.7))
     ]
     lines.append(line("t3", 0, program="shell", score=None, group_size=1, sample_status="lost"))
-    found = ProgramBook(write_log(tmp_path, lines)).compared()
+    found = ProgramBook(write_log(tmp_path, lines)).compare()
 
     assert shown(found) == [
         "small, scored by verifier:graded",

@@ -29,7 +29,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-def opened(visit: Visit, report: Report, folder: Path) -> Page:
+def open_report(visit: Visit, report: Report, folder: Path) -> Page:
     """Its file, in a browser without a network."""
     target = folder / "report.html"
     target.write_text(page(report))
@@ -42,7 +42,7 @@ def opened(visit: Visit, report: Report, folder: Path) -> Page:
 def test_a_whole_loop_is_drawn_from_a_disk(browser: Browser, copy: Path, tmp_path: Path) -> None:
     for size, theme in ((WIDE, "light"), (NARROW, "dark")):
         with visiting(browser, tmp_path.as_uri(), size=size, theme=theme) as visit:
-            drawn = opened(visit, gather(copy, copy / "adapters"), tmp_path)
+            drawn = open_report(visit, gather(copy, copy / "adapters"), tmp_path)
 
             said = drawn.inner_text("main")
             assert "The candidate is proved better: it becomes the primary." in said
@@ -59,7 +59,7 @@ def test_every_link_leads_to_a_place_on_the_page_or_to_a_version_that_has_none(
     browser: Browser, copy: Path, tmp_path: Path
 ) -> None:
     with visiting(browser, tmp_path.as_uri()) as visit:
-        drawn = opened(visit, gather(copy, copy / "adapters"), tmp_path)
+        drawn = open_report(visit, gather(copy, copy / "adapters"), tmp_path)
 
         targets = drawn.eval_on_selector_all(
             "main a", "all => all.map(one => decodeURIComponent(one.getAttribute('href').slice(1)))"
@@ -71,7 +71,7 @@ def test_every_link_leads_to_a_place_on_the_page_or_to_a_version_that_has_none(
 
 def test_with_nothing_at_all_it_says_what_to_type(browser: Browser, tmp_path: Path) -> None:
     with visiting(browser, tmp_path.as_uri()) as visit:
-        drawn = opened(visit, gather(tmp_path, tmp_path / "adapters", ["small"]), tmp_path)
+        drawn = open_report(visit, gather(tmp_path, tmp_path / "adapters", ["small"]), tmp_path)
 
         assert {'ratchet submit "your task"', "ratchet train"} <= set(drawn.locator("code").all_inner_texts())
         assert visit.complaints() == []
@@ -81,7 +81,7 @@ def test_curves_of_any_kind_are_drawn(browser: Browser, loop: WholeLoop, copy: P
     odd = [{"step": 1, "loss": -1e9, "kl": 1e-30, "reward": 0.5}, {"step": 2, "loss": 1e9, "kl": 0, "reward": 0.5}]
     (copy / "adapters" / "small" / "v1.0.1" / TRAINING_REPORT).write_text(json.dumps({"steps": odd}))
     with visiting(browser, tmp_path.as_uri()) as visit:
-        opened(visit, gather(copy, copy / "adapters"), tmp_path)
+        open_report(visit, gather(copy, copy / "adapters"), tmp_path)
 
         assert visit.complaints() == []
 

@@ -32,7 +32,7 @@ from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import decided, to_canary, to_primary
 
 
-def asked(adapters: Path, run_id: str) -> RunFolder:
+def record_run(adapters: Path, run_id: str) -> RunFolder:
     about = Metadata(timestamp=NOON, source="operator")
     return RunStore(adapters).record(TrainRequest(request_id=run_id, agent_id="small", metadata=about))
 
@@ -49,7 +49,7 @@ def test_the_run_at_work_is_chosen_before_those_that_wait(tmp_path: Path) -> Non
     runs = TrainingsHere(tmp_path, ("small",))
     with pytest.raises(NotFound, match="ratchet train --list"):
         runs.choose(None, None)
-    first, second = asked(tmp_path, "run-1"), asked(tmp_path, "run-2")
+    first, second = record_run(tmp_path, "run-1"), record_run(tmp_path, "run-2")
 
     assert runs.choose(None, None).path == second.path
     with first.claim():
@@ -61,7 +61,7 @@ def test_the_run_at_work_is_chosen_before_those_that_wait(tmp_path: Path) -> Non
 
 
 def test_a_list_says_how_each_run_stands(tmp_path: Path) -> None:
-    going, left, ended, waiting = (asked(tmp_path, f"run-{number}") for number in range(1, 5))
+    going, left, ended, waiting = (record_run(tmp_path, f"run-{number}") for number in range(1, 5))
     begun(going)
     begun(left)
     ended.cancel("operator:ann")
@@ -84,7 +84,7 @@ def test_a_list_says_how_each_run_stands(tmp_path: Path) -> None:
 
 
 def test_a_trained_run_says_how_right_it_was_about_its_time(tmp_path: Path) -> None:
-    run = asked(tmp_path, "run-1").run.view.model_copy(update={"state": "trained", "adapter_version": "v1.0.1"})
+    run = record_run(tmp_path, "run-1").run.view.model_copy(update={"state": "trained", "adapter_version": "v1.0.1"})
     known = run.model_copy(update={"metrics": {"told_after_ten_steps_s": 61.2, "took_after_ten_steps_s": 58.4}})
 
     assert describe_standing(run, at_work=False) == "v1.0.1"
@@ -92,7 +92,7 @@ def test_a_trained_run_says_how_right_it_was_about_its_time(tmp_path: Path) -> N
 
 
 def test_who_looks_on_sees_each_step_and_the_end(tmp_path: Path) -> None:
-    folder = asked(tmp_path, "run-1")
+    folder = record_run(tmp_path, "run-1")
     begun(folder)
     screen, looks = io.StringIO(), []
 
@@ -109,7 +109,7 @@ def test_who_looks_on_sees_each_step_and_the_end(tmp_path: Path) -> None:
 
 
 def test_looking_on_at_what_is_not_ended_in_time_says_who_has_it(tmp_path: Path) -> None:
-    folder = asked(tmp_path, "run-1")
+    folder = record_run(tmp_path, "run-1")
     runs = TrainingsHere(tmp_path, ("small",), lambda _: None)
 
     with folder.claim(), TrainView(Console(file=io.StringIO())) as view, pytest.raises(TimedOut, match=r"pid \d+"):
@@ -117,7 +117,7 @@ def test_looking_on_at_what_is_not_ended_in_time_says_who_has_it(tmp_path: Path)
 
 
 def test_a_record_that_is_gone_is_no_wait_without_end(tmp_path: Path) -> None:
-    folder = asked(tmp_path, "run-1")
+    folder = record_run(tmp_path, "run-1")
     runs = TrainingsHere(tmp_path, ("small",), lambda _: folder.remove())
 
     with TrainView(Console(file=io.StringIO())) as view, pytest.raises(NotFound, match="removed"):

@@ -69,7 +69,7 @@ def test_a_cancelled_run_has_ended_and_nobody_takes_it_up(tmp_path: Path) -> Non
 
     assert (outcome["status"], outcome["reason"]) == ("failed", "cancelled by operator:ann")
     assert not terminal.record.is_taken
-    assert RunStore(tmp_path / "adapters").unfinished() == []
+    assert RunStore(tmp_path / "adapters").unfinished_runs() == []
 
 
 def test_a_run_that_is_left_to_itself_goes_on(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.settlement import ending
 from tests.services.orchestrator.filling_disk import rebuilt, rows
 from tests.services.orchestrator.house import answered, house, scored
-from tests.services.orchestrator.ledger.test_ledger import NOW, admitted, lines_of, opened
+from tests.services.orchestrator.ledger.test_ledger import NOW, admitted, lines_of, open_ledger
 from tests.waiting import until
 
 SLOW_S = 0.2
@@ -161,7 +161,7 @@ async def test_a_mend_leaves_out_what_is_not_on_disk_yet_and_counts_it_in_when_i
 
 
 async def test_what_no_log_has_survives_a_broken_index_and_one_built_again(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await admitted(ledger, "t1")
     await ledger.add_waiter("t1", "second", None)
     ledger.index.write_note("n", b"not committed")
@@ -172,7 +172,7 @@ async def test_what_no_log_has_survives_a_broken_index_and_one_built_again(tmp_p
     with sqlite3.connect(tmp_path / "index.sqlite") as db:
         db.execute("DELETE FROM tasks")
 
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     assert again.find("t1") is not None
     assert (again.index.waiters("t1"), again.index.note("n")) == ([("second", None)], b"not committed")
@@ -182,8 +182,8 @@ async def test_what_no_log_has_survives_a_broken_index_and_one_built_again(tmp_p
 
 
 async def test_a_corrupt_index_is_built_again_while_the_process_goes_on(tmp_path: Path) -> None:
-    """What asks meanwhile is told to wait; nobody's event loop stands still while a year of lines is read."""
-    ledger = await opened(tmp_path)
+    """Requests meanwhile are told to wait, and the event loop goes on while a year of lines is read."""
+    ledger = await open_ledger(tmp_path)
     works = [await admitted(ledger, f"t{number}") for number in range(6)]
     for work in works[:2]:
         await ledger.settle(lines_of(work))
@@ -217,7 +217,7 @@ async def test_a_corrupt_index_is_built_again_while_the_process_goes_on(tmp_path
 
 
 async def test_an_index_that_can_not_be_built_again_is_tried_again(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await admitted(ledger, "t0")
     ledger.index.give_up(sqlite3.DatabaseError("database disk image is malformed"))
     ledger._index_path.unlink()
@@ -247,7 +247,7 @@ async def rebuilt_aside(ledger: Ledger) -> None:
 async def test_an_index_that_says_it_knows_what_it_does_not_is_found_and_built_again(
     tmp_path: Path, forgotten_rows: str
 ) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     works = [await admitted(ledger, f"t{number}") for number in range(30)]
     for work in works[:20]:
         await ledger.settle(lines_of(work))
@@ -259,7 +259,7 @@ async def test_an_index_that_says_it_knows_what_it_does_not_is_found_and_built_a
         db.execute("DELETE FROM positions WHERE log = 'tasks.rows'") if forgotten_rows != "counted" else None
 
     assert disagreement(tmp_path / "index.sqlite", tmp_path) is not None
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     assert again.next_sequence() == 30
     await again.close()
@@ -267,7 +267,7 @@ async def test_an_index_that_says_it_knows_what_it_does_not_is_found_and_built_a
 
 
 async def test_a_settlement_that_the_index_lost_is_found(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     work = await admitted(ledger, "t1")
     await ledger.settle(lines_of(work))
     await ledger.close()
@@ -278,14 +278,14 @@ async def test_a_settlement_that_the_index_lost_is_found(tmp_path: Path) -> None
 
 
 async def test_a_number_that_was_given_twice_is_quarantined_and_never_given_again(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     first = await admitted(ledger, "t1")
     twice = first.model_copy(update={"task_id": "t2"})
     await ledger.close()
     with (tmp_path / "assignments.jsonl").open("ab") as file:
         file.write(twice.encode() + b"\n")
 
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     assert again.find("t2") is None
     assert "the number 0 was given before, to task t1" in (tmp_path / "quarantine.jsonl").read_text()

@@ -28,7 +28,7 @@ def line(feedback_id: str, task_id: str = "t1", score: float = 1.0) -> LoggedFee
     )
 
 
-async def opened(folder: Path, segment_bytes: int = 1 << 20) -> FeedbackLog:
+async def open_log(folder: Path, segment_bytes: int = 1 << 20) -> FeedbackLog:
     log = FeedbackLog(folder, segment_bytes=segment_bytes)
     await log.open()
     return log
@@ -39,7 +39,7 @@ def ids(folder: Path) -> list[str]:
 
 
 async def test_the_same_id_given_many_times_at_once_is_one_line(tmp_path: Path) -> None:
-    log = await opened(tmp_path)
+    log = await open_log(tmp_path)
 
     given = await asyncio.gather(*(log.add(line("a", score=score)) for score in (0.1, 0.2, 0.3)))
     await log.add(line("b"))
@@ -50,7 +50,7 @@ async def test_the_same_id_given_many_times_at_once_is_one_line(tmp_path: Path) 
 
 
 async def test_what_a_task_got_is_told_in_its_order(tmp_path: Path) -> None:
-    log = await opened(tmp_path)
+    log = await open_log(tmp_path)
 
     for feedback_id, task_id in (("a", "t1"), ("b", "t2"), ("c", "t1")):
         await log.add(line(feedback_id, task_id))
@@ -61,13 +61,13 @@ async def test_what_a_task_got_is_told_in_its_order(tmp_path: Path) -> None:
 
 
 async def test_lines_the_index_missed_are_caught_up_and_unreadable_ones_passed_over(tmp_path: Path) -> None:
-    log = await opened(tmp_path)
+    log = await open_log(tmp_path)
     await log.add(line("a"))
     await log.close()
     with (tmp_path / "feedback.jsonl").open("ab") as file:
         file.write(b'{"feedback_id": "no feedback"}\n' + line("b").encode() + b'\n{"torn')
 
-    log = await opened(tmp_path)
+    log = await open_log(tmp_path)
 
     assert [one.feedback_id for one in log.of_task("t1")] == ["a", "b"]
     assert await log.add(line("b", score=0.0)) == line("b")
@@ -78,7 +78,7 @@ async def test_lines_the_index_missed_are_caught_up_and_unreadable_ones_passed_o
     "damage", [b"", b"this is no database", None], ids=["emptied", "overwritten", "of a longer log"]
 )
 async def test_an_index_that_can_not_be_used_is_built_again(tmp_path: Path, damage: bytes | None) -> None:
-    log = await opened(tmp_path)
+    log = await open_log(tmp_path)
     await log.add(line("a"))
     await log.add(line("b"))
     await log.close()
@@ -87,7 +87,7 @@ async def test_an_index_that_can_not_be_used_is_built_again(tmp_path: Path, dama
     else:
         (tmp_path / "feedback.sqlite").write_bytes(damage)
 
-    log = await opened(tmp_path)
+    log = await open_log(tmp_path)
 
     assert log.find("a") == line("a")
     assert log.find("b") == (None if damage is None else line("b"))
@@ -95,18 +95,18 @@ async def test_an_index_that_can_not_be_used_is_built_again(tmp_path: Path, dama
 
 
 async def test_segments_that_were_sealed_still_count_and_ones_put_away_are_not_missed(tmp_path: Path) -> None:
-    log = await opened(tmp_path, segment_bytes=400)
+    log = await open_log(tmp_path, segment_bytes=400)
     for number in range(12):
         await log.add(line(f"f{number}", task_id=f"t{number}"))
     await log.close()
     (tmp_path / "feedback.sqlite").unlink()
 
-    log = await opened(tmp_path, segment_bytes=400)
+    log = await open_log(tmp_path, segment_bytes=400)
     assert log.find("f0") == line("f0", task_id="t0")
     await log.close()
     sealed_segments(tmp_path, "feedback")[0].path.unlink()
     (tmp_path / "feedback.sqlite").unlink()
-    log = await opened(tmp_path, segment_bytes=400)
+    log = await open_log(tmp_path, segment_bytes=400)
 
     assert log.find("f0") is None
     assert log.find("f11") == line("f11", task_id="t11")

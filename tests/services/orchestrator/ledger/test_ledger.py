@@ -31,7 +31,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MEGABYTE = 1 << 20
 
 
-async def opened(folder: Path, *, segment_bytes: int = MEGABYTE) -> Ledger:
+async def open_ledger(folder: Path, *, segment_bytes: int = MEGABYTE) -> Ledger:
     ledger = Ledger(folder, segment_bytes=segment_bytes)
     await ledger.open()
     return ledger
@@ -51,14 +51,14 @@ def lines_of(work: Work) -> list[Interaction]:
 
 
 async def test_all_is_known_again_after_a_restart(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     work = await admitted(ledger, "t1")
     await ledger.settle(lines_of(work))
     await admitted(ledger, "t2")
     before = ledger.find("t1"), ledger.find("t2")
     await ledger.close()
 
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     assert (again.find("t1"), again.find("t2")) == before
     assert again.next_sequence() == 2
@@ -133,7 +133,7 @@ async def test_what_the_index_of_the_version_before_had_promised_is_in_the_log_f
     tmp_path: Path, then: str
 ) -> None:
     """It kept promises in the index alone, or in one that it had set aside when it was killed."""
-    before = await opened(tmp_path)
+    before = await open_ledger(tmp_path)
     for task_id in ("t1", "t2"):
         await admitted(before, task_id)
         await before.add_waiter(task_id, "second", "c")
@@ -145,11 +145,11 @@ async def test_what_the_index_of_the_version_before_had_promised_is_in_the_log_f
         db.execute("DELETE FROM positions WHERE log = 'promises'")
         db.execute("DELETE FROM waiters WHERE task_id = 't2'")
 
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await ledger.close()
     if then == "loses its index":
         (tmp_path / TASK_INDEX).unlink()
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     assert [again.index.waiters(task_id) for task_id in ("t1", "t2")] == [[("second", "c")]] * 2
     assert again.index.note("n") == (b"noted" if then == "goes on" else None)
@@ -159,7 +159,7 @@ async def test_what_the_index_of_the_version_before_had_promised_is_in_the_log_f
 
 @pytest.mark.parametrize("damage", ["deleted", "garbage", "truncated"])
 async def test_a_lost_or_broken_index_is_built_again_from_the_logs(tmp_path: Path, damage: str) -> None:
-    ledger = await opened(tmp_path, segment_bytes=8192)
+    ledger = await open_ledger(tmp_path, segment_bytes=8192)
     for number in range(60):
         work = await admitted(ledger, f"t{number}")
         if number % 2:
@@ -172,7 +172,7 @@ async def test_a_lost_or_broken_index_is_built_again_from_the_logs(tmp_path: Pat
     if damage != "deleted":
         index.write_bytes(b"not a database" * 1000 if damage == "garbage" else content[: len(content) // 3])
 
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     assert [again.find(f"t{number}") for number in range(60)] == before
     await again.close()
@@ -201,8 +201,8 @@ def chosen_by_each_reader(folder: Path, ledger: Ledger, task_id: str) -> dict[st
 
 
 async def test_whoever_reads_the_log_names_the_answer_that_was_sent(tmp_path: Path) -> None:
-    """Of equals 0.1.0, whose lines have no epoch, sent the first, cut or not."""
-    before = await opened(tmp_path)
+    """Version 0.1.0, whose lines have no epoch, sent the first of equal answers, cut or not."""
+    before = await open_ledger(tmp_path)
     reward = of_equals(work := await admitted(before, "of 0.1.0"))
     assert reward.scored
     await before.settle(settle(reward, reward.scored, work, NOW))
@@ -213,7 +213,7 @@ async def test_whoever_reads_the_log_names_the_answer_that_was_sent(tmp_path: Pa
         assert [result.sample for result in await fleet.results()] == [1]
     (tmp_path / TASK_INDEX).unlink()
 
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     for task_id, sent in (("of 0.1.0", 0), ("of a leader", 1)):
         named = chosen_by_each_reader(tmp_path, again, task_id)
@@ -222,49 +222,49 @@ async def test_whoever_reads_the_log_names_the_answer_that_was_sent(tmp_path: Pa
 
 
 async def test_logs_that_were_deleted_under_the_index_are_noticed(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await admitted(ledger, "t1")
     await ledger.close()
     (tmp_path / "assignments.jsonl").unlink()
 
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     assert again.find("t1") is None
     await again.close()
 
 
 async def test_what_the_index_had_not_committed_is_read_again(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     ledger.commit()
     work = await admitted(ledger, "t1")
     await ledger.settle(lines_of(work))
     stored = ledger.find("t1")
     ledger.index._db.close()  # as a kill would: nothing committed since
 
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     assert again.find("t1") == stored
     await again.close()
 
 
 async def test_of_a_group_torn_by_a_kill_only_the_missing_samples_are_logged(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     work = await admitted(ledger, "t1")
     lines = lines_of(work)
     await ledger.close()
     (tmp_path / "agent_interactions.jsonl").write_bytes(lines[0].encode() + b"\n" + lines[1].encode()[:40])
 
     for _ in range(2):
-        ledger = await opened(tmp_path)
+        ledger = await open_ledger(tmp_path)
         known = ledger.find("t1")
         assert known is not None
         assert (known.logged, known.result) == (1, None)
         await ledger.close()
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await ledger.settle(lines, logged=1)
     await ledger.close()
 
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
     known = again.find("t1")
     assert known is not None
     assert (known.logged, known.result) == (2, result_of(lines).encode())
@@ -274,7 +274,7 @@ async def test_of_a_group_torn_by_a_kill_only_the_missing_samples_are_logged(tmp
 
 
 async def test_a_task_that_ended_without_an_answer_is_told_again_until_it_is_known_to_be_told(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     work = await admitted(ledger, "t1")
     await ledger.settle([ending(work, "expired", "too late", NOW)])
     await ledger.close()
@@ -296,14 +296,14 @@ async def test_a_task_that_ended_without_an_answer_is_told_again_until_it_is_kno
 
 
 async def test_bad_lines_are_quarantined_and_passed_over(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await admitted(ledger, "t1")
     await ledger.close()
     (tmp_path / "index.sqlite").unlink()
     with (tmp_path / "assignments.jsonl").open("ab") as file:
         file.write(b'{"not": "a work"}\n\xff\xfe\n')
 
-    again = await opened(tmp_path)
+    again = await open_ledger(tmp_path)
 
     assert again.find("t1") is not None
     quarantine = (tmp_path / "quarantine.jsonl").read_text().splitlines()
@@ -313,7 +313,7 @@ async def test_bad_lines_are_quarantined_and_passed_over(tmp_path: Path) -> None
 
 
 async def test_an_index_that_can_not_be_written_is_caught_up_from_the_logs(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await admitted(ledger, "t1")
     ledger.index._db.execute("ROLLBACK")
     ledger.index._db.execute("PRAGMA query_only = 1")
@@ -329,7 +329,7 @@ async def test_an_index_that_can_not_be_written_is_caught_up_from_the_logs(tmp_p
 
 
 async def test_an_index_whose_disk_is_full_loses_nothing(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     first = await admitted(ledger, "t0")
     ledger.commit()
     ledger.index._db.execute("PRAGMA max_page_count = 1")  # as many pages as it has: no further one can be had

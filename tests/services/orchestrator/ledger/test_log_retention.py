@@ -25,7 +25,7 @@ from services.orchestrator.feedback.feedback_service import FeedbackLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from tests.services.orchestrator.house import house
-from tests.services.orchestrator.old_logs import NOW, SEGMENT_BYTES, answer, opened, prune, prune_until
+from tests.services.orchestrator.old_logs import NOW, SEGMENT_BYTES, answer, open_ledger, prune, prune_until
 
 TASKS = 160
 KEEP = 15_000
@@ -37,7 +37,7 @@ def answered_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("answered")
 
     async def fill() -> None:
-        ledger = await opened(folder)
+        ledger = await open_ledger(folder)
         await answer(ledger, 0, TASKS)
         await ledger.close()
 
@@ -47,7 +47,7 @@ def answered_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def filled(folder: Path, answered_logs: Path) -> Ledger:
     shutil.copytree(answered_logs, folder, dirs_exist_ok=True)
-    return await opened(folder)
+    return await open_ledger(folder)
 
 
 async def given_feedback(folder: Path) -> FeedbackLog:
@@ -79,7 +79,7 @@ def files(folder: Path) -> list[Path]:
 
 async def check_nothing_is_new(folder: Path) -> None:
     """Every task is known, as it was or as removed; numbers go on; what is left can be read from the beginning."""
-    ledger = await opened(folder)
+    ledger = await open_ledger(folder)
     floor = read_start_offsets(folder)
     for number in range(TASKS):
         known = ledger.find(f"t{number}")
@@ -225,7 +225,7 @@ async def test_a_dry_run_says_what_would_go_and_removes_nothing(tmp_path: Path, 
 
 
 async def test_an_open_task_holds_what_came_after_it(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await answer(ledger, 0, TASKS, stays_open=40)
     ledger.commit()
     await ledger.close()
@@ -235,13 +235,13 @@ async def test_an_open_task_holds_what_came_after_it(tmp_path: Path) -> None:
     assert pruned.held is not None
     assert pruned.held.why == "task number 40 is open"
     assert 0 < read_start_offsets(tmp_path).sequence <= 40
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     known = ledger.find("t40")
     assert known is not None
     assert known.work is not None
     await ledger.close()
     (tmp_path / "index.sqlite").unlink()
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     assert ledger.find("t40") == known
     await ledger.close()
 
@@ -282,7 +282,7 @@ async def test_a_removed_task_asked_again_is_refused_with_a_sentence_and_not_run
 
 
 async def test_thousands_of_removed_tasks_are_forgotten_in_several_steps(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
     await answer(ledger, 0, 2 * TASKS)
     ledger.commit()
     prune(tmp_path, 1)

@@ -19,7 +19,7 @@ from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.settlement import settle
 from tests.programs import REPOSITORY, run_module
 from tests.services.orchestrator.house import answered, scored
-from tests.services.orchestrator.old_logs import admitted, opened, prune, prune_until
+from tests.services.orchestrator.old_logs import admitted, open_ledger, prune, prune_until
 
 TOKENS = 9000
 
@@ -64,7 +64,7 @@ async def test_killed_around_a_line_it_has_its_trajectory_and_no_other_is_left(t
     assert all(fill_segments(tmp_path, line).segments for line in lines(tmp_path))
 
     # when another takes over
-    ledger = await opened(tmp_path)
+    ledger = await open_ledger(tmp_path)
 
     # then what has no line is gone
     check(tmp_path)
@@ -84,7 +84,7 @@ async def test_killed_around_a_line_it_has_its_trajectory_and_no_other_is_left(t
 
 
 async def forty_answered(folder: Path) -> None:
-    ledger = await opened(folder)
+    ledger = await open_ledger(folder)
     for number in range(40):
         await answer(ledger, number)
         await ledger.seal_in_step()
@@ -123,7 +123,7 @@ async def test_killed_while_it_removes_the_next_turn_leaves_no_trajectory_withou
 
 
 async def _log_two_groups(folder: Path) -> None:
-    ledger = await opened(folder)
+    ledger = await open_ledger(folder)
     await answer(ledger, 0)
     await answer(ledger, 1)
 

@@ -63,7 +63,7 @@ class World:
     async def rescore(self, task: Task, answer: str, arm: Callable[[int], Arm]) -> None:
         self.asked += 1
         line = self.line(task.task_id, answer, "v1.0.0", arm(self.asked))
-        self.own.closed(task.task_id, [line])
+        self.own.note_closed(task.task_id, [line])
 
     def line(self, task_id: str, answer: str, version: str, arm: Arm) -> Interaction:
         """An answer says what it is worth, and in which style: `0.5 plain`."""
@@ -92,7 +92,7 @@ class World:
         for number in range(count):
             answer = f"{0.1 + 0.8 * number / (COUNT - 1):.3f} {style}"
             task = Task(task_id=f"{version}/{number}", input="x")
-            self.anchors.closed([self.line(task.task_id, answer, version, Arm(sequence=number))], task)
+            self.anchors.take_closed([self.line(task.task_id, answer, version, Arm(sequence=number))], task)
 
     async def checks(self, count: int) -> int | None:
         """Which of them decided something; None if none did."""

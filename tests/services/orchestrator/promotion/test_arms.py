@@ -194,9 +194,9 @@ def test_a_teams_task_has_the_version_of_each_role_and_counts_with_both_agents_u
         "writer": ("small", "v1.0.2"),
         "mender": ("critic", "v1.0.5"),
     }
-    first.admitted(work)
+    first.note_admitted(work)
     assert (first.answering, partner.answering) == ({"v1.0.2"}, {"v1.0.5"})
-    first.closed(work, [])
+    first.note_closed(work, [])
     assert (first.answering, partner.answering) == (frozenset(), frozenset())
     assert partner.arm_for(Task(task_id="t2", input="x"), 8).roles is None
 

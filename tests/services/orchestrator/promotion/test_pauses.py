@@ -14,7 +14,7 @@ def test_pauses_grow_to_an_hour_and_are_said() -> None:
     lengths = []
     for _ in range(9):
         assert pauses.is_over("v1.0.1")
-        lengths.append(pauses.failed("v1.0.1", "no scores"))
+        lengths.append(pauses.note_failure("v1.0.1", "no scores"))
         assert not pauses.is_over("v1.0.1")
         now += lengths[-1]
 
@@ -28,10 +28,10 @@ def test_pauses_grow_to_an_hour_and_are_said() -> None:
 
 def test_one_waits_by_itself_and_begins_anew_once_it_was_judged() -> None:
     pauses = Pauses(lambda: NOON, lambda: 0.0, lambda: 0.0)
-    pauses.failed("v1.0.1", "no scores")
-    pauses.failed("v1.0.1", "no scores")
+    pauses.note_failure("v1.0.1", "no scores")
+    pauses.note_failure("v1.0.1", "no scores")
 
     assert pauses.is_over("v1.0.2")
     pauses.forget("v1.0.1")
     assert pauses.among(["v1.0.1"]) == []
-    assert pauses.failed("v1.0.1", "no scores") == FIRST_S
+    assert pauses.note_failure("v1.0.1", "no scores") == FIRST_S

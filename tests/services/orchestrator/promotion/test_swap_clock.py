@@ -56,12 +56,12 @@ def test_the_first_answer_of_the_new_primary_to_a_later_task_stops_the_clock() -
     clock.began("v1.0.1", DECIDED)
 
     for work in (admitted("v1.0.0", 0.1), admitted("v1.0.1", -0.1)):
-        clock.answered(work, answered(work))
+        clock.note_answer(work, answered(work))
     assert measured() is None
 
     for seconds in (0.3, 5.0):
         work = admitted("v1.0.1", seconds)
-        clock.answered(work, answered(work))
+        clock.note_answer(work, answered(work))
 
     value = measured()
     assert value is not None and abs(value - 1.0) < 1e-6

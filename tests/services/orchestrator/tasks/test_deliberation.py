@@ -223,7 +223,7 @@ def test_a_task_that_wants_the_first_that_passes_is_in_no_experiment_and_keeps_i
     for number in range(40):
         task = Task(task_id=f"s{number}", input="x", session_id=f"user-{number}")
         begun = arms.arm_for(task, count + number)
-        arms.admitted(work_of(task, begun))
+        arms.note_admitted(work_of(task, begun))
         later = arms.arm_for(task.model_copy(update={"task_id": "n", "select": "first-passing"}), 9_000 + number)
         assert (later.adapter_version, later.experiment_id) == (begun.adapter_version, None)
 

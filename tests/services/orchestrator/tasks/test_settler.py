@@ -162,7 +162,7 @@ async def test_a_draft_shaped_reward_is_completed_from_the_kept_response(tmp_pat
 async def test_a_second_and_other_response_does_not_take_the_place_of_the_one_that_is_being_scored(
     tmp_path: Path,
 ) -> None:
-    """As of an agent that was killed once its Response was confirmed, and got the Work again."""
+    """An agent that is killed once its Response was confirmed gets the Work again."""
     async with house(tmp_path, external_scorer=True) as fleet:
         await fleet.submit(Task(task_id="t1", input="x"))
         (work,) = await fleet.work()

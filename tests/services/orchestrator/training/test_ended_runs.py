@@ -86,7 +86,7 @@ async def test_a_request_nobody_answered_within_a_day_has_failed_until_somebody_
     await training.ask_if_due(allowed=False, primary="v1.0.0")
     (lost,) = training.ended_runs
     assert waiting is not None and training.open_run is None
-    training.ended(AdapterTrained(request_id=waiting.run_id, agent_id="small", status="refused", reason="late"))
+    training.note_outcome(AdapterTrained(request_id=waiting.run_id, agent_id="small", status="refused", reason="late"))
     (late,) = training.ended_runs
     await bus.stop(1.0)
     await ledger.close()
@@ -98,7 +98,7 @@ async def test_a_request_nobody_answered_within_a_day_has_failed_until_somebody_
 
 
 async def test_two_requests_with_no_task_between_them_are_two_runs(tmp_path: Path) -> None:
-    """As where groups that were under way at the first are scored later: they bring the second."""
+    """Groups that were under way at the first request, and are scored later, bring the second."""
     ledger = Ledger(tmp_path, segment_bytes=1 << 20)
     await ledger.open()
     bus = MemoryBus(fleet_topology(("small",)))
@@ -110,7 +110,7 @@ async def test_two_requests_with_no_task_between_them_are_two_runs(tmp_path: Pat
         training._state.groups = 1
         await training.ask_if_due(allowed=True, primary="v1.0.0")
         outcome = {"request_id": training.pending, "agent_id": "small", "status": "refused", "reason": "too few"}
-        training.ended(AdapterTrained.model_validate(outcome))
+        training.note_outcome(AdapterTrained.model_validate(outcome))
     await bus.stop(1.0)
     await ledger.close()
 
@@ -144,7 +144,7 @@ async def test_a_wall_clock_that_is_set_loses_no_request_and_brings_none(
     await training.ask_if_due(allowed=True, primary="v1.0.0")
     assert first is not None and training.pending == first
 
-    training.ended(AdapterTrained(request_id=first, agent_id="small", status="failed", reason="why"))
+    training.note_outcome(AdapterTrained(request_id=first, agent_id="small", status="failed", reason="why"))
     training._state.groups = 1
     await training.ask_if_due(allowed=True, primary="v1.0.0")
     assert training.pending is None

@@ -117,7 +117,7 @@ async def test_what_groups_are_counted_by_is_what_the_trainer_is_asked_for(tmp_p
     policy = TrainingPolicy(after_groups=1, every_s=0, baseline="group")
     training = TrainingScheduler("small", bus, ledger, policy, lambda: datetime(2026, 3, 1, tzinfo=UTC), lambda: 50.0)
     training.start()
-    training.closed(
+    training.note_closed(
         [
             Interaction.decode(line("t", 0, score=0.1, program="shell", group_size=2)),
             Interaction.decode(line("t", 1, score=0.9, program="aider", group_size=2)),
@@ -144,7 +144,7 @@ async def test_what_groups_are_counted_by_is_what_the_trainer_is_asked_for(tmp_p
     ids=["usable", "cut", "no tokens", "lost", "can't be scored", "no score"],
 )
 def test_a_group_counts_where_a_training_would_take_it(changed: dict[str, Any], counts: bool) -> None:
-    """Of two answers, one of which is as given."""
+    """The group has two answers, one of which is as given."""
     better, other = line("t", 0, score=1.0), line("t", 1, **({"score": 0.5} | changed))
 
     assert teaches([Interaction.decode(better), Interaction.decode(other)]) is counts
@@ -154,7 +154,7 @@ OTHER = ScorerIdentity(id="judge", revision="2")
 
 
 async def test_groups_are_counted_since_the_last_training_whoever_asked_for_it(tmp_path: Path) -> None:
-    """By the newest scorer, as a training takes them, and over a restart."""
+    """Groups of the newest scorer count, as in a training, also over a restart."""
     ledger = Ledger(tmp_path, segment_bytes=1 << 20)
     await ledger.open()
     training = counting(ledger)
@@ -162,7 +162,7 @@ async def test_groups_are_counted_since_the_last_training_whoever_asked_for_it(t
     async def close(number: int, **changed: Any) -> None:
         lines = [Interaction.decode(one) for one in group(f"t-{number}", (0.1, 0.9), **changed)]
         await ledger.settle(lines)
-        training.closed(lines)
+        training.note_closed(lines)
 
     for number in range(5):
         await close(number)
@@ -171,11 +171,13 @@ async def test_groups_are_counted_since_the_last_training_whoever_asked_for_it(t
     by_another = training.groups
     await close(6)
     back = training.groups
-    training.learned("v1.0.1", 0, half)
+    training.note_learned("v1.0.1", 0, half)
     after, since = training.groups, counting(ledger).groups
-    training.learned("v1.0.2", half + 1, half + 2)  # it left out what came before: the next one reads on where it did
-    training.learned("v1.0.1", 0, half)
-    training.learned("v1.0.3", 0, 10 * half)  # of a larger log than this one
+    training.note_learned(
+        "v1.0.2", half + 1, half + 2
+    )  # it left out what came before: the next one reads on where it did
+    training.note_learned("v1.0.1", 0, half)
+    training.note_learned("v1.0.3", 0, 10 * half)  # of a larger log than this one
     again = training.groups
     training.give_back("v1.0.1")
     note = ledger.index.note("training/small")
@@ -193,7 +195,7 @@ async def test_a_prompt_that_no_training_sees_brings_none(tmp_path: Path) -> Non
     training = counting(ledger, policy)
     prompts = [f"sort {number}" for number in range(20)]
     for number, prompt in enumerate(prompts):
-        training.closed([Interaction.decode(one) for one in group(f"t-{number}", (0.1, 0.9), input=prompt)])
+        training.note_closed([Interaction.decode(one) for one in group(f"t-{number}", (0.1, 0.9), input=prompt)])
     await ledger.close()
 
     assert training.groups == sum(not is_kept(words_key(prompt), 0.5) for prompt in prompts) < len(prompts)

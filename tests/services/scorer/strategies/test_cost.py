@@ -11,8 +11,8 @@ from schemas.messages.response import Sample, Usage
 from schemas.messages.reward import SampleScore
 from services.scorer.settings import ScorerSettings
 from services.scorer.spec import parse_spec
+from services.scorer.strategies.build_strategy import DecidedFirst, Weighted, build_strategy
 from services.scorer.strategies.cost import Time, Tokens
-from services.scorer.strategies.registry import DecidedFirst, Weighted, build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Spent, Strategy
 from services.scorer.worker import spent_on
 from tests.services.scorer.scripted import Scripted
@@ -21,34 +21,34 @@ SETTINGS = ScorerSettings()
 SPEC = "0.9*tests + 0.1*tokens:4000"
 
 
-def asked(*spent: Spent, fresh: bool = False) -> ScoringRequest:
+def request_of(*spent: Spent, fresh: bool = False) -> ScoringRequest:
     return ScoringRequest("t-1", "Mend it.", tuple(Answer("done", spent=one) for one in spent), fresh=fresh)
 
 
 async def by_sum(tests: float, tokens: int, spec: str = SPEC) -> SampleScore:
     """Of an answer that passes such a share of its tests after so many tokens."""
     parts: list[Strategy] = [Scripted([SampleScore(score=tests)]), Tokens.build("4000", SETTINGS)]
-    (score,) = await Weighted(parse_spec(spec), parts).score(asked(Spent(tokens)))
+    (score,) = await Weighted(parse_spec(spec), parts).score(request_of(Spent(tokens)))
     return score
 
 
 @pytest.mark.parametrize(("tokens", "score"), [(0, 1.0), (1000, 0.8), (4000, 0.5), (12_000, 0.25), (10**9, 4e-6)])
 async def test_half_is_earned_at_the_number_that_was_named(tokens: int, score: float) -> None:
-    (found,) = await Tokens.build("4000", SETTINGS).score(asked(Spent(tokens)))
+    (found,) = await Tokens.build("4000", SETTINGS).score(request_of(Spent(tokens)))
 
     assert found.score == pytest.approx(score, rel=1e-3)
     assert found.reason == f"{tokens:,.6g} tokens"
 
 
 async def test_time_is_a_programs_seconds_and_what_nobody_told_is_not_guessed() -> None:
-    found = await Time.build("60", SETTINGS).score(asked(Spent(120, seconds=20.0), Spent(120)))
+    found = await Time.build("60", SETTINGS).score(request_of(Spent(120, seconds=20.0), Spent(120)))
 
     assert [(one.score, one.status) for one in found] == [(0.75, "ok"), (None, "unscorable")]
     assert found[1].reason == "nobody said how many seconds it took"
 
 
 async def test_an_anchor_that_is_scored_again_is_judged_as_it_was() -> None:
-    (found,) = await Tokens.build("4000", SETTINGS).score(asked(Spent(), fresh=True))
+    (found,) = await Tokens.build("4000", SETTINGS).score(request_of(Spent(), fresh=True))
 
     assert found.score == 1.0
 
@@ -91,7 +91,7 @@ async def test_behind_and_only_what_passed_is_looked_at() -> None:
     tests = Scripted([SampleScore(score=1.0), SampleScore(score=0.0)])
     made = DecidedFirst(spec, tests, Tokens.build("4000", SETTINGS))
 
-    found = await made.score(asked(Spent(4000), Spent(0)))
+    found = await made.score(request_of(Spent(4000), Spent(0)))
 
     assert [one.score for one in found] == [0.5, 0.0]
     assert found[0].parts == {"tests": 1.0, "tokens:4000": 0.5}

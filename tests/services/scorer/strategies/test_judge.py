@@ -15,7 +15,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.judge import Judge, majority
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.ratchet.openai.model_server import MODEL, Fault, ModelServer, running, verdict
-from tests.services.scorer.naive_judge import asked, material_of
+from tests.services.scorer.naive_judge import material_of, wanted_verdict
 
 REQUEST = ScoringRequest("t-1", "What?", (Answer("bad"), Answer("fair"), Answer("good")), reference="good")
 POINTS = {"bad": 0, "fair": 5, "good": 10}
@@ -23,11 +23,11 @@ POINTS = {"bad": 0, "fair": 5, "good": 10}
 
 def honest(body: dict[str, Any]) -> str:
     answers = material_of(body)["answers"]
-    return verdict(asked(body)[0], {answer["id"]: POINTS[answer["text"]] for answer in answers})
+    return verdict(wanted_verdict(body)[0], {answer["id"]: POINTS[answer["text"]] for answer in answers})
 
 
 def favours_the_first_place(body: dict[str, Any]) -> str:
-    nonce, ids = asked(body)
+    nonce, ids = wanted_verdict(body)
     return verdict(nonce, {each: 10 if place == 0 else 0 for place, each in enumerate(ids)})
 
 
@@ -65,7 +65,7 @@ async def test_equal_answers_are_judged_once_and_a_share_of_the_tasks_twice() ->
     async with judging("absolute", honest, scorer_judge_repeat_share=1.0) as (judge, server):
         assert await judge.score(request) == scores
     assert len(server.requests) == 4
-    assert len({asked(body)[0] for body in server.requests}) == 4
+    assert len({wanted_verdict(body)[0] for body in server.requests}) == 4
 
 
 async def test_a_call_counts_as_progress_for_as_long_as_it_may_take() -> None:

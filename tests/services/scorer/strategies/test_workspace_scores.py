@@ -13,8 +13,8 @@ from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore
 from schemas.messages.workspace import Artifact, GitSource, Workspace
 from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.build_strategy import build_strategy
 from services.scorer.strategies.efficiency import Taken, verdict
-from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.source_quality import SECURITY, STYLE
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
 from tests.services.cli.verify.workspace_tasks import PLACES, WRONG, patch, task
@@ -36,7 +36,7 @@ async def scorer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     await strategy.stop()
 
 
-def asked(*answers: Answer, **more: Any) -> ScoringRequest:
+def request_of(*answers: Answer, **more: Any) -> ScoringRequest:
     given = {**task("python", with_suite=False), **more}
     workspace = given["workspace"]
     return ScoringRequest(
@@ -64,7 +64,7 @@ async def test_an_artifact_a_patch_and_files_are_answers_and_words_are_none(scor
         left(""),
     ]
 
-    scores = await scorer.score(asked(*answers))
+    scores = await scorer.score(request_of(*answers))
 
     assert [one.score for one in scores] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 
@@ -84,7 +84,7 @@ SHORT = f"{CHANGE}@@ -2 +2 @@\n-    return price + count\n+    return price * co
     ],
 )
 async def test_a_patch_may_be_written_in_many_ways(scorer: Strategy, text: str) -> None:
-    (one,) = await scorer.score(asked(Answer(text)))
+    (one,) = await scorer.score(request_of(Answer(text)))
 
     assert (one.score, one.reason) == (1.0, "2 of 2 cases")
 
@@ -93,10 +93,10 @@ async def test_whose_fault_it_is_decides_between_nothing_and_null(scorer: Strate
     stale = left(patch("python"), tree_sha256="0" * 64)
 
     nonsense, other, out = await scorer.score(
-        asked(left("no patch"), stale, Answer('{"files": {"shop": "", "../x": ""}}'))
+        request_of(left("no patch"), stale, Answer('{"files": {"shop": "", "../x": ""}}'))
     )
     (refused,) = await scorer.score(
-        asked(left(""), workspace=Workspace(git=GitSource(url="https://example.org/x", commit="0" * 40)))
+        request_of(left(""), workspace=Workspace(git=GitSource(url="https://example.org/x", commit="0" * 40)))
     )
 
     assert (nonsense.score, out.score) == (0.0, 0.0)
@@ -111,7 +111,7 @@ async def test_what_is_restored_is_as_it_was_and_what_keeps_is_kept(scorer: Stra
     told["tests"]["restore"] = ["main.py"]
     told["tests"]["cases"][1]["keeps"] = True
 
-    (one,) = await scorer.score(asked(Answer(json.dumps(spoilt)), criteria=json.dumps(told)))
+    (one,) = await scorer.score(request_of(Answer(json.dumps(spoilt)), criteria=json.dumps(told)))
 
     assert one.score == 0.0
     assert (one.reason or "").startswith("what worked before does not: 0 of 2 cases")
@@ -120,7 +120,7 @@ async def test_what_is_restored_is_as_it_was_and_what_keeps_is_kept(scorer: Stra
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scorer", [QUALITY], indirect=True)
 async def test_the_parts_of_a_score_are_told_and_nothing_that_fails_its_cases_is_paid(scorer: Strategy) -> None:
-    best, ugly, slow, nothing = await scorer.score(asked(*map(left, (patch("python"), UGLY, SLOW, ""))))
+    best, ugly, slow, nothing = await scorer.score(request_of(*map(left, (patch("python"), UGLY, SLOW, ""))))
 
     assert best.parts == {"tests": 1.0, "style": 1.0, "security": 1.0, "efficiency": pytest.approx(1.0, abs=0.2)}
     assert ugly.parts is not None
@@ -141,7 +141,7 @@ async def test_only_what_is_new_counts_and_no_comment_or_setting_of_the_answers_
     noqa = "# ruff: noqa\nl = eval('1')  # noqa\nO = 2  # nosec\n"
 
     same, hidden, broken, other = await scorer.score(
-        asked(
+        request_of(
             Answer(json.dumps({"files": {"old.py": old["old.py"] + "x = 1\n"}})),
             Answer(json.dumps({"files": {"new.py": noqa, "ruff.toml": "exclude = ['*']\n", ".gitignore": "*\n"}})),
             Answer(json.dumps({"files": {"new.py": "def f(:\n"}})),
@@ -165,7 +165,7 @@ async def test_other_languages_are_held_to_their_own_tools(scorer: Strategy) -> 
     good, bad = "function f() {\n  return 1;\n}\n", "function f( {\n"
 
     right, broken = await scorer.score(
-        asked(
+        request_of(
             *(Answer(json.dumps({"files": {"a.js": text}})) for text in (good, bad)),
             workspace={"files": {"old.js": bad}},
         )
@@ -184,7 +184,7 @@ async def test_neither_padding_nor_another_name_hides_what_was_written(scorer: S
     data["more.jsonl"] = 300 * '{"text": "take a class", "ok": true, "n": -1.5e3}\n'
 
     plain, *padded, named, harmless = await scorer.score(
-        asked(
+        request_of(
             Answer(json.dumps({"files": {"new.py": bad}})),
             Answer(json.dumps({"files": {"new.py": bad + "".join(f"# {number}\n" for number in range(300))}})),
             Answer(json.dumps({"files": {"new.py": bad + "\n" * 300 + "    return l\n" * 300}})),
@@ -227,8 +227,8 @@ def test_the_median_of_what_was_taken_is_held_against_the_references(
 
 @pytest.mark.parametrize("scorer", ["efficiency"], indirect=True)
 async def test_what_is_fast_and_wrong_is_worth_nothing(scorer: Strategy) -> None:
-    (wrong,) = await scorer.score(asked(left("")))
-    without = asked(left(""))
+    (wrong,) = await scorer.score(request_of(left("")))
+    without = request_of(left(""))
 
     assert (wrong.score, wrong.reason) == (0.0, "not measured, for it does not pass a case: wrong value")
     (none,) = await scorer.score(ScoringRequest("t", "?", without.answers, criteria=without.criteria))

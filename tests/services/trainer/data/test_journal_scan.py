@@ -267,7 +267,7 @@ def test_a_conversation_is_a_row_for_each_segment_with_a_mask_of_what_was_sample
 
 
 def test_whoever_does_not_know_segments_leaves_conversations_out_with_a_reason(tmp_path: Path) -> None:
-    """As an older trainer reads them; where a group has answers too, these stay."""
+    """An older trainer reads them so; answers in the same group stay."""
     answer = line("talk", 0, group_size=3, response="a", score=1.0), line("talk", 1, group_size=3, score=0.0)
     talk = line("talk", 2, group_size=3, **NO_TOKENS, response="c")
 

@@ -31,7 +31,7 @@ from tests.services.trainer.tiny_policy import loaded
 KNOBS: dict[str, Any] = {"demonstrations": ["reference", "correction"], "epochs": 4, "learning_rate": 0.01}
 
 
-def asked(base_model: Path, number: int, **changed: Any) -> list[bytes]:
+def lines_of(base_model: Path, number: int, **changed: Any) -> list[bytes]:
     """A task that was answered twice, equally badly, so that only its reference teaches."""
     prompt = f"name {number}"
     fields: dict[str, Any] = {
@@ -51,7 +51,7 @@ def shown(settings: TrainerSettings, base_model: Path, tmp_path: Path) -> Traine
     lines = [
         one
         for number in range(32)
-        for one in asked(base_model, number, **({"reference_score": 0.5} if number < 2 else {}))
+        for one in lines_of(base_model, number, **({"reference_score": 0.5} if number < 2 else {}))
     ]
     return settings.model_copy(update={"logs_dir": write_log(tmp_path / "shown", lines)})
 
@@ -149,7 +149,7 @@ def test_too_few_demonstrations_take_nothing_from_the_groups(settings: TrainerSe
     """`logs` is shared: the lines go to a copy."""
     before = train(settings)
     lines = (settings.logs_dir / "agent_interactions.jsonl").read_bytes()
-    logs = write_log(settings.adapters_dir.parent / "few", [lines, *asked(base_model, 1), *asked(base_model, 2)])
+    logs = write_log(settings.adapters_dir.parent / "few", [lines, *lines_of(base_model, 1), *lines_of(base_model, 2)])
 
     after = train(settings.model_copy(update={"logs_dir": logs}), "run-2")
 
@@ -162,7 +162,7 @@ def test_a_run_ends_when_held_out_texts_become_no_likelier_and_keeps_its_best_st
 ) -> None:
     """References that have nothing in common: what a run learns of some by heart makes the others less likely."""
     references = ["".join(random.Random(number).choices(ascii_lowercase, k=6)) for number in range(32)]
-    lines = [one for number, text in enumerate(references) for one in asked(base_model, number, reference=text)]
+    lines = [one for number, text in enumerate(references) for one in lines_of(base_model, number, reference=text)]
     by_heart = settings.model_copy(update={"logs_dir": write_log(tmp_path / "by-heart", lines)})
 
     outcome = train(by_heart, hyperparameters=KNOBS | {"epochs": 20, "learning_rate": 0.1})
@@ -185,7 +185,7 @@ def test_references_that_the_parent_finds_far_unlikelier_than_the_others_do_not_
     register(shown, parent)
     wrong = {5, 9, 20, 21}
     changed = {number: {"reference": "no, never"} for number in wrong}
-    lines = [one for number in range(32) for one in asked(base_model, number, **changed.get(number, {}))]
+    lines = [one for number in range(32) for one in lines_of(base_model, number, **changed.get(number, {}))]
     rough = shown.model_copy(update={"logs_dir": write_log(tmp_path / "rough", lines)})
 
     outcome = train(rough, "run-2", parent_version=parent.adapter_version, hyperparameters=KNOBS)
@@ -203,7 +203,7 @@ def test_groups_teach_after_the_demonstrations_where_that_is_asked(
     settings: TrainerSettings, base_model: Path, tmp_path: Path
 ) -> None:
     lines = [(settings.logs_dir / "agent_interactions.jsonl").read_bytes()]
-    lines += [one for number in range(16) for one in asked(base_model, number)]
+    lines += [one for number in range(16) for one in lines_of(base_model, number)]
     both = settings.model_copy(update={"logs_dir": write_log(tmp_path / "both", lines)})
 
     outcome = train(both, hyperparameters={"demonstrations": ["reference"], "mixture": "first", "epochs": 1})

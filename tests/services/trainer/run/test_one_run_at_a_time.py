@@ -13,12 +13,12 @@ from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run
 
 
-def asked(settings: TrainerSettings, run_id: str) -> RunFolder:
+def record_run(settings: TrainerSettings, run_id: str) -> RunFolder:
     return RunStore(settings.adapters_dir).record(TrainRequest(request_id=run_id, agent_id="small"))
 
 
 def test_a_second_run_of_an_agent_waits_until_the_first_has_ended(settings: TrainerSettings) -> None:
-    first, second = asked(settings, "run-1"), asked(settings, "run-2")
+    first, second = record_run(settings, "run-1"), record_run(settings, "run-2")
     meanwhile: list[AdapterTrained | None] = []
 
     def begin_the_second(said: Mapping[str, Any]) -> None:
@@ -34,7 +34,7 @@ def test_a_second_run_of_an_agent_waits_until_the_first_has_ended(settings: Trai
 
 
 def test_a_run_that_is_cancelled_ends_at_its_next_step_and_publishes_nothing(settings: TrainerSettings) -> None:
-    folder = asked(settings, "run-1")
+    folder = record_run(settings, "run-1")
     stages: list[str] = []
 
     def cancel_in_training(said: Mapping[str, Any]) -> None:
@@ -54,7 +54,7 @@ def test_a_run_that_is_cancelled_ends_at_its_next_step_and_publishes_nothing(set
 def test_the_work_that_is_done_is_told_in_tokens_and_ends_with_all_of_it(settings: TrainerSettings) -> None:
     told: list[Mapping[str, Any]] = []
 
-    do_run(settings, asked(settings, "run-1"), told.append)
+    do_run(settings, record_run(settings, "run-1"), told.append)
 
     steps = [(said["step"], said["work_done"]) for said in told if "loss" in said]
     assert [step for step, _ in steps] == [1, 2, 3, 4, 5, 6]

@@ -71,7 +71,7 @@ def test_each_figure_has_its_ends_and_a_name_that_every_tracker_takes() -> None:
 
 
 def test_trackio_and_tensorboard_have_it_in_the_run_of_the_version(tmp_path: Path) -> None:
-    """By the trainer's process, as `ratchet eval` starts it."""
+    """The trainer's process sends it, as `ratchet eval` starts it."""
     trained(tmp_path / "adapters")
     (tmp_path / "found.json").write_bytes(evaluation().encode())
     settings = {"RATCHET_TRAINER_REPORT_TO": "trackio,tensorboard"}

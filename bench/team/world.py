@@ -1,0 +1,211 @@
+"""The team's world: a writer drafts a task's letters in order, and a mender, who sees the draft alone, corrects it.
+
+The writer loses letters, which nobody can mend; the mender mostly copies. Both slip. So each can gain, and neither can
+do the other's work. A rollout is worth the share of its places that are right; the hidden verifier, which nothing is
+trained or promoted by, asks for the whole answer. Tasks are split by their answers, as in bench.learning.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from bench.learning.tasks import held_out_tasks, training_task
+from demos.toy.make import RECIPE_FILE, read_recipe
+from demos.toy.recipe import SMALL
+from demos.toy.sort_task import LENGTH, LETTERS, SortTask
+from ratchet.models.loading import load_language_model
+from ratchet.models.tokenization import prompt_ids
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.response import Sample
+from schemas.messages.work import Sampling
+from schemas.records.adapter_card import AdapterCard
+from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.transformers_engine import TransformersEngine
+from services.trainer.algorithms.algorithm import TrainerInputs
+from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.algorithms.policy import make_policy, save_policy
+from services.trainer.data.samples import TrainingSample
+from services.trainer.run.choices import find_algorithm
+
+RECIPE = replace(SMALL, name="team", steps=500, right_share=0.5, last_two_swapped_share=0.4)
+LOSES, COPIES = 0.4, 0.5
+"""Shares of the demonstrations: a draft in which a letter is another one, a mender that copies what it is given."""
+ROLES = ("writer", "mender")
+BASE = BaseModelIdentity(name="team")
+ROWS_AT_ONCE = 256
+HELD_OUT = 400
+STEPS, RATE = 64, 1e-3
+
+Vector = dict[str, Path | None]
+"""The adapter of each role; None is the base model."""
+
+
+def asked_of_writer(task: SortTask) -> str:
+    return f"write {task.input.removeprefix('sort: ')}"
+
+
+def asked_of_mender(draft: str) -> str:
+    shown = "".join(one if one in LETTERS else "." for one in draft[:LENGTH])
+    return f"mend: {shown.ljust(LENGTH, '.')}"
+
+
+def demonstration(rng: random.Random) -> SortTask:
+    """Of either role in turn, by a teacher who is careless beyond what the recipe says."""
+    task = training_task(rng)
+    draft = list(task.answer)
+    if rng.random() < LOSES:
+        draft[rng.randrange(LENGTH)] = rng.choice(LETTERS)
+    if rng.random() < 0.5:
+        return SortTask(asked_of_writer(task), "".join(draft))
+    if rng.random() < 0.5:
+        draft[-1], draft[-2] = draft[-2], draft[-1]
+    shown = "".join(draft)
+    return SortTask(asked_of_mender(shown), shown if rng.random() < COPIES else "".join(sorted(shown)))
+
+
+def make_base(folder: Path) -> Path:
+    """The model that both roles begin with, made once."""
+    from demos.toy.pretraining import pretrain
+
+    if read_recipe(folder, RECIPE, 0) is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        pretrain(RECIPE, 0, folder, demonstration)
+        report = {"recipe_sha256": RECIPE.sha256(0), "seed": 0, "recipe": asdict(RECIPE)}
+        (folder / RECIPE_FILE).write_text(json.dumps(report) + "\n")
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call of a role."""
+
+    prompt: array[int]
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    task: SortTask
+    turns: dict[str, Turn]
+
+    def worth(self, role: str = "mender") -> float:
+        """Share of the places in which that role's answer is right: the team's is the mender's."""
+        said = self.turns[role].sample.text
+        return sum(one == other for one, other in zip(said, self.task.answer, strict=False)) / LENGTH
+
+
+class World:
+    """One seed's tasks. `base`: the folder of the model."""
+
+    def __init__(self, base: Path, seed: int) -> None:
+        self.base = base
+        self.seed = seed
+
+    def tasks(self, count: int, number: int) -> list[SortTask]:
+        rng = random.Random(f"{self.seed} {number}")
+        return [training_task(rng) for _ in range(count)]
+
+    def rollouts(self, vector: Vector, tasks: Sequence[SortTask], group: int, number: int) -> list[list[Rollout]]:
+        """A group for each task."""
+        engine = TransformersEngine(
+            partial(load_language_model, str(self.base)), seed=1_000 * self.seed + number, max_batch=ROWS_AT_ONCE
+        )
+        engine.start()
+        drafts = self._ask(engine, "writer", vector, [asked_of_writer(task) for task in tasks], group)
+        shown = [asked_of_mender(turn.sample.text) for turns in drafts for turn in turns]
+        mended = iter(turn for turns in self._ask(engine, "mender", vector, shown, 1) for turn in turns)
+        return [
+            [Rollout(task, {"writer": draft, "mender": next(mended)}) for draft in turns]
+            for task, turns in zip(tasks, drafts, strict=True)
+        ]
+
+    @staticmethod
+    def _ask(
+        engine: TransformersEngine, role: str, vector: Vector, prompts: Sequence[str], group: int
+    ) -> list[list[Turn]]:
+        adapter = vector[role]
+        if adapter is not None:
+            engine.load_adapter(role, adapter)
+        sampling = Sampling(n=group, max_tokens=LENGTH + 3)
+        name = role if adapter else None
+        found = []
+        for answer in engine.generate([GenerationRequest(one, sampling, name) for one in prompts]):
+            assert isinstance(answer, Generation), answer
+            prompt = array("l", answer.prompt_ids or ())
+            found.append([Turn(prompt, sample) for sample in answer.samples])
+        return found
+
+    def train(
+        self, parent: Path | None, groups: Sequence[Sequence[Rollout]], parts: Sequence[str], folder: Path, alone: str
+    ) -> Path:
+        """Return an adapter that learned from the segments of these roles, by the product's GRPO. What is compared in a
+        group is the worth of the role `alone`, or of the team where that is its last role."""
+        useful = [one for one in groups if len({rollout.worth(alone) for rollout in one}) > 1]
+        samples = [
+            _sample(group, number, rollout.turns[part], rollout.worth(alone), len(parts) > 1)
+            for group, rollouts in enumerate(useful)
+            for number, rollout in enumerate(rollouts)
+            for part in parts
+        ]
+        algorithm = find_algorithm("grpo")
+        batch = algorithm.hyperparameters.read({}, {}).batch
+        epochs = max(1, round(STEPS / max(1, round(len(samples) / batch))))
+        knobs = algorithm.hyperparameters.read({}, {"epochs": min(100, epochs), "learning_rate": RATE})
+        model = load_language_model(str(self.base))
+        policy = make_policy(model, parent, knobs, seed=self.seed, max_rank=64)
+        inputs = TrainerInputs(
+            policy=policy,
+            tokenizer=model.tokenizer,
+            samples=samples,
+            demonstrations=[],
+            folder=folder / "trainer",
+            seed=self.seed,
+            temperature=1.0,
+            learning_rate=RATE,
+            on_gpu=False,
+            held_out=[],
+        )
+        algorithm.trainer(inputs, knobs).train()
+        home = folder / "adapter"
+        save_policy(policy, BASE, home)
+        card = AdapterCard(base=BASE, algorithm="bench", created=datetime.now(UTC))
+        (home / "adapter_card.json").write_bytes(card.encode())
+        return home
+
+    @torch.inference_mode()
+    def held_out(self, vector: Vector) -> list[float]:
+        """The hidden verifier: for each held-out task the probability that the mender's answer to a draft that was
+        sampled is right."""
+        tasks = held_out_tasks(self.seed)[:HELD_OUT]
+        drafts = [group[0].turns["writer"].sample.text for group in self.rollouts(vector, tasks, 1, 999)]
+        model = load_language_model(str(self.base))
+        policy = make_policy(model, vector["mender"], Hyperparameters(), seed=0, max_rank=64).eval()
+        prompts = [prompt_ids(model.tokenizer, asked_of_mender(draft)) for draft in drafts]
+        answers = [
+            [*model.tokenizer.encode(task.answer, add_special_tokens=False), model.tokenizer.eos_token_id]
+            for task in tasks
+        ]
+        found: list[float] = []
+        for start in range(0, len(tasks), ROWS_AT_ONCE):
+            rows = zip(prompts[start:][:ROWS_AT_ONCE], answers[start:][:ROWS_AT_ONCE], strict=True)
+            ids = torch.tensor([prompt + answer for prompt, answer in rows])
+            predicted = torch.log_softmax(policy(input_ids=ids).logits[:, -LENGTH - 2 : -1].float(), -1)
+            right = predicted.gather(-1, ids[:, -LENGTH - 1 :, None]).squeeze(-1).sum(-1)
+            found += right.exp().tolist()
+        return found
+
+
+def _sample(group: int, number: int, turn: Turn, worth: float, is_part: bool) -> TrainingSample:
+    completion = array("l", turn.sample.completion_ids or ())
+    logprobs = array("f", turn.sample.logprobs or ())
+    rollout = number if is_part else None
+    return TrainingSample(group, "v", worth, turn.prompt, completion, logprobs, rollout=rollout)
