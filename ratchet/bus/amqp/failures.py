@@ -58,13 +58,24 @@ _log = Log(__name__)
 
 
 class Failures:
-    """`name` is the service's, as the dead letters will show it. Without a store, nothing waits on disk."""
+    """`name` is the service's, as the dead letters will show it. Without a store, nothing waits on disk.
 
-    def __init__(self, publisher: Publisher, declaration: Declaration, name: str, store: ClaimStore | None) -> None:
+    `user`: the broker's user that publishes.
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        declaration: Declaration,
+        name: str,
+        store: ClaimStore | None,
+        user: str | None = None,
+    ) -> None:
         self._publisher = publisher
         self._declaration = declaration
         self._name = name
         self._store = store
+        self._user = user
         self._full_until = 0.0
         self._parked: float | None = None
 
@@ -135,7 +146,7 @@ class Failures:
         Without its headers, noted, where that can't be either. A `claimed` one is a dead letter. Raises BusError.
         """
         most_nacks = MOST_NACKS if claimed else None
-        whole = sent_on(message, added)
+        whole = sent_on(message, added, None if claimed else self._user)
         try:
             await self._publisher.send(exchange, routing_key, *whole, most_nacks=most_nacks)
             return

@@ -35,22 +35,28 @@ class WireMessage(NamedTuple):
     body: bytes
 
 
-def sent_on(message: WireMessage, added: Mapping[str, Any]) -> WireMessage:
-    """The message with these headers added: persistent, and without what would lose it or have it refused."""
+def sent_on(message: WireMessage, added: Mapping[str, Any], user: str | None = None) -> WireMessage:
+    """The message with these headers added: persistent, and without what would lose it or have it refused.
+
+    `user`: the broker's user that publishes it. Its name vouches for the header SENT_BY, so it is not put on a message
+    whose first publisher the broker did not check.
+    """
     properties = message.properties
+    sender = properties.user_id
     headers = {} if properties.headers is None else properties.headers
     notes = [
         f"{name}={value}" for name in ("expiration", "user_id") if (value := getattr(properties, name)) is not None
     ]
     notes += [f"header {name}" for name in headers if is_routing(name)]
-    if properties.user_id is not None:
-        added = {**added, SENT_BY: properties.user_id}
+    if sender is not None and sender != user:
+        added = {**added, SENT_BY: sender}
+    vouched = None if sender is None else user
     try:
         table = edit_headers(headers, travels, _add_note(added, notes))
     except UNREADABLE:
         table = edit_headers(None, travels, _add_note(added, [*notes, "headers that can't be read"]))
     return message._replace(
-        properties=replace(properties, headers=table, delivery_mode=PERSISTENT, expiration=None, user_id=None)
+        properties=replace(properties, headers=table, delivery_mode=PERSISTENT, expiration=None, user_id=vouched)
     )
 
 

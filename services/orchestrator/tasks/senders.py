@@ -27,19 +27,20 @@ class Senders:
     ) -> None:
         self._by_user = {namespace + tenants_user(tenant): tenant for tenant in tenants}
         self._managers = {namespace + MANAGER, own_user} - {None}
+        self._own_user = own_user
         self._is_required = is_required
 
     def is_manager(self, delivery: Delivery) -> bool:
         """Tell whether the manager published it. It may name any tenant, and the agents registered with it."""
-        return delivery.user_id in self._managers
+        return self._publisher_of(delivery) in self._managers
 
     def tenant_of(self, delivery: Delivery) -> str:
         """Return the tenant whose message it is.
 
-        Raises Reject where that has to be known and is not: also for a tenant's message that was sent on by another
-        user, a retry or from the dead letters, so that it never counts to another tenant.
+        Raises Reject where that has to be known and is not: also for a tenant's message that came back from the dead
+        letters by another user, so that it never counts to another tenant.
         """
-        if (tenant := self._by_user.get(delivery.user_id or "")) is not None:
+        if (tenant := self._by_user.get(self._publisher_of(delivery) or "")) is not None:
             return tenant
         if delivery.user_id is None and (user := delivery.headers.get(SENT_BY)) in self._by_user:
             raise Reject(f"it was sent on, so the broker can't tell that it is {user}'s: publish it again as that user")
@@ -50,3 +51,9 @@ class Senders:
                 "the property user_id"
             )
         return DEFAULT
+
+    def _publisher_of(self, delivery: Delivery) -> str | None:
+        """Return the user that published it first. A retry is published by our own user, and says whose it was."""
+        if delivery.user_id is not None and delivery.user_id == self._own_user:
+            return str(delivery.headers.get(SENT_BY, delivery.user_id))
+        return delivery.user_id

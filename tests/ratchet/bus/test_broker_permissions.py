@@ -10,16 +10,19 @@ import itertools
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pika
 import pytest
+from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError
 
 from ratchet.bus.accounts import accounts, declare
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.protocol import Delivery
+from ratchet.bus.retry_policy import SENT_BY
 from ratchet.bus.topology import Topology, fleet_topology, topology_of
 from ratchet.service.errors import Retry
 from ratchet.service.settings import FleetSettings
@@ -302,6 +305,29 @@ async def test_a_service_works_as_its_user_the_retry_ladder_included(node: Node)
     await until(lambda: heard == [b"news"], "the broadcast is heard")
     assert agent.trouble() is None
     assert await agent.stop(5.0)
+    await orchestrator.stop(5.0)
+
+
+async def test_a_retry_says_who_published_it_and_the_broker_checked_who_says_so(node: Node) -> None:
+    orchestrator = RabbitBus(node.url("orchestrator"), fleet_topology(AGENTS), name="orchestrator", declare=False)
+    given = pika.URLParameters(node.url("client"))
+    sent = BasicProperties(message_id="vouched", user_id=given.credentials.username)
+    publishers: list[tuple[str | None, object]] = []
+
+    async def fail_once(delivery: Delivery) -> None:
+        if delivery.message_id == "vouched":
+            publishers.append((delivery.user_id, delivery.headers.get(SENT_BY)))
+            if delivery.attempt == 0:
+                raise Retry("not yet")
+
+    await orchestrator.start()
+    await orchestrator.consume("tasks", fail_once, prefetch=4)
+    with closing(BlockingConnection(given)) as connection:
+        connection.channel().basic_publish("ratchet", "tasks", b"{}", sent)
+    own = pika.URLParameters(node.url("orchestrator")).credentials.username
+    await until(lambda: len(publishers) == 2, "the message came back from the first rung, 5 s long")
+
+    assert publishers == [(given.credentials.username, None), (own, given.credentials.username)]
     await orchestrator.stop(5.0)
 
 

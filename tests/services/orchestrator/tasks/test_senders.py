@@ -89,6 +89,25 @@ def test_a_tenants_message_that_was_sent_on_never_counts_to_another() -> None:
     assert Senders(("acme",), "a-", is_required=False).tenant_of(task("a-client-acme")) == "acme"
 
 
+def test_a_retry_is_vouched_for_by_the_user_who_publishes_it() -> None:
+    def retried(user_id: str | None, headers: dict[str, Any] | None = None) -> Delivery:
+        properties = sent_on(
+            WireMessage(Properties(user_id=user_id, headers=headers), b"{}"), {}, "orchestrator"
+        ).properties
+        return task(properties.user_id, headers=dict(properties.headers or {}))
+
+    senders = Senders(("acme",), "", is_required=True, own_user="orchestrator")
+
+    assert senders.tenant_of(retried(ACME)) == "acme"
+    assert senders.is_manager(retried("manager")) and not senders.is_manager(retried("client"))
+    twice = retried("orchestrator", {SENT_BY: ACME})
+    assert senders.tenant_of(twice) == "acme"
+    forged = retried(None, {SENT_BY: "manager"})
+    assert not senders.is_manager(forged)
+    forged = retried("client", {SENT_BY: "manager"})
+    assert not senders.is_manager(forged)
+
+
 async def test_an_id_that_has_no_room_for_its_tenants_name_is_refused_and_leaves_the_log_readable(
     tmp_path: Path,
 ) -> None:
