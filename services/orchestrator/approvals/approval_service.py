@@ -158,12 +158,15 @@ class ApprovalService:
             raise AnsweredBefore(f"{what}: it is {logged.decision}")
         if logged is line:
             self._open.pop(asked.approval_id, None)
-            self._unsent[asked.approval_id] = logged
             metrics.approvals.labels(given["decision"]).inc()
             failpoint.reach("approval-logged")
             self._publish(asked, logged)
-            with suppress(BusError):  # the next turn sends it
+            try:
                 await self._send(logged)
+            except Exception as error:
+                self._unsent[asked.approval_id] = logged  # only now: the next turn sends it, and none before
+                if not isinstance(error, BusError):
+                    raise
         return self._view(asked, logged)
 
     def list(self, caller: Caller, task_id: str | None, *, open_only: bool) -> list[Approval]:
