@@ -24,8 +24,9 @@ def who_leads_by_a_lease_may_and_nobody_else(cluster: Cluster) -> Iterator[str]:
         if set(_rights(cluster, pods)) != (RULES if leads else set()):
             yield f"{pods} may do {sorted(_rights(cluster, pods))} of Leases; it leads by {'one' if leads else 'none'}"
         wanted = {(cidr, server.port) for cidr in server.cidrs} if leads and server else set()
-        if set(_blocks(cluster, pods)) != wanted:
-            yield f"{pods} reaches {sorted(_blocks(cluster, pods))} of the API server; it must reach {sorted(wanted)}"
+        found = set(_blocks(cluster, pods)) - _database(cluster, pods)
+        if found != wanted:
+            yield f"{pods} reaches {sorted(found)} of the API server; it must reach {sorted(wanted)}"
 
 
 def _rights(cluster: Cluster, pods: Pods) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -40,6 +41,13 @@ def _rights(cluster: Cluster, pods: Pods) -> Iterator[tuple[tuple[str, ...], tup
             names = tuple("own" if name == pods.owner.name else name for name in rule.get("resourceNames", ()))
             known = (rule["apiGroups"], rule["resources"]) == (["coordination.k8s.io"], ["leases"])
             yield (tuple(rule["verbs"]), names) if known else (("other",), tuple(rule["resources"]))
+
+
+def _database(cluster: Cluster, pods: Pods) -> set[tuple[str, int]]:
+    """Return the manager's database outside the cluster, which infra/checks/needed_flows.py looks at."""
+    database = cluster.settings.manager and cluster.settings.manager.database
+    is_managers = pods.labels.get(ROLE) == "manager"
+    return {(database.cidr, database.port)} if database and database.cidr and is_managers else set()
 
 
 def _blocks(cluster: Cluster, pods: Pods) -> Iterator[tuple[str, int]]:

@@ -253,9 +253,10 @@ def _programs(dashboard: Dashboard) -> None:
         ),
         lines(
             "Calls and tokens of programs",
-            "Calls of the model, and tokens sampled, a second; Work by what became of it.",
+            "Calls of the model, and tokens sampled, a second; those an agent kept for a runner; Work, by outcome.",
             Query(rate("ratchet_runner_calls_total", "program"), "{{program}}: calls"),
             Query(rate("ratchet_runner_tokens_total", "program"), "{{program}}: tokens"),
+            Query(rate("ratchet_agent_call_tokens_total", "source"), "agents: {{source}}"),
             Query(rate("ratchet_runner_tasks_total", "outcome"), "tasks {{outcome}}"),
             unit="ops",
         ),

@@ -237,12 +237,14 @@ class AsyncFleet:
         """Raises what ended the connection."""
         self._changed.clear()
         if self.fault is None:
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(seconds):
                     await self._changed.wait()
+            except TimeoutError:
+                return False
         if self.fault is not None:
             raise self.fault
-        return self._changed.is_set()
+        return True  # not whether it is set: another who waits may have cleared it
 
 
 def as_task(asked: Asked, **fields: Any) -> Task:

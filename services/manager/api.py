@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Response
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.operation import ADMIN, OPERATOR, OWN_TASKS, VIEWER, Effect, operation
@@ -29,12 +30,22 @@ from services.manager.jobs import Jobs
 
 JSONL = "application/jsonl"
 TheJob = Annotated[JobKey, Path(description="The job's id.")]
+
 LINES: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {JSONL: {"schema": {"type": "string"}}},
         "description": "A page, or lines where they are asked for.",
     }
 }
+
+
+class JobConvertor(StringConvertor):
+    """Takes an id, with its tenant where that is not the caller's: so `0/pause` is never the id of a job."""
+
+    regex = "(?:tenant:[^/]+/)?[^/]+"
+
+
+register_url_convertor("job", JobConvertor())
 
 
 def jobs_router(jobs: Jobs) -> APIRouter:
@@ -50,7 +61,7 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         job, _ = await jobs.submit(asked, caller)
         return job
 
-    @router.post("/{job_id:path}/tasks", responses=problems(402, 404, 409, 422, 429, 503))
+    @router.post("/{job_id:job}/tasks", responses=problems(402, 404, 409, 422, 429, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Add tasks to a job")
     async def add_tasks(job_id: TheJob, given: Annotated[MoreTasks, Body()], caller: CallerOf) -> Job:
         """Add tasks to a job that was submitted with `more`. Tasks that it has by these numbers are passed over, so a
@@ -71,7 +82,7 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         found = await jobs.page(caller, state, None if place is None else str(place[0]), limit)
         return Page(items=found, next=cursor_of([found[-1].job_id]) if len(found) == limit else None)
 
-    @router.get("/{job_id:path}/results", response_model=Page[JobResult], responses=LINES | problems(404, 422, 503))
+    @router.get("/{job_id:job}/results", response_model=Page[JobResult], responses=LINES | problems(404, 422, 503))
     @operation(VIEWER, OWN_TASKS, OPERATOR, title="Read a job's results", tool="get_job_results", hides=("jsonl",))
     async def get_results(
         job_id: TheJob,
@@ -92,7 +103,7 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         lines = "".join(f"{one.model_dump_json()}\n" for one in found)
         return Response(lines, media_type=JSONL, headers={"X-Next": following} if following else {})
 
-    @router.get("/{job_id:path}", responses=problems(404, 503))
+    @router.get("/{job_id:job}", responses=problems(404, 503))
     @operation(VIEWER, OWN_TASKS, OPERATOR, title="Show a job", tool="get_job", resource="jobs")
     async def get_job(job_id: TheJob, caller: CallerOf) -> JobDetail:
         """Show how far a job is: its state and the reason for it, tasks by state, failures by reason, and the seconds
@@ -100,13 +111,13 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         """
         return await jobs.get(job_id, caller)
 
-    @router.post("/{job_id:path}/pause", responses=problems(404, 409, 503))
+    @router.post("/{job_id:job}/pause", responses=problems(404, 409, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Pause a job", tool="pause_job")
     async def pause_job(job_id: TheJob, caller: CallerOf) -> Job:
         """Release no further task of a job. What the fleet has goes on, and its results are kept."""
         return await jobs.pause(job_id, caller)
 
-    @router.post("/{job_id:path}/resume", responses=problems(402, 404, 409, 422, 503))
+    @router.post("/{job_id:job}/resume", responses=problems(402, 404, 409, 422, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.SETS, title="Resume a job", tool="resume_job")
     async def resume_job(
         job_id: TheJob,
@@ -118,13 +129,13 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         """
         return await jobs.resume(job_id, budget, caller)
 
-    @router.post("/{job_id:path}/cancel", responses=problems(404, 503))
+    @router.post("/{job_id:job}/cancel", responses=problems(404, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.REPLACES, title="Cancel a job", tool="cancel_job")
     async def cancel_job(job_id: TheJob, caller: CallerOf) -> Job:
         """End a job: tasks that wait are not run. What the fleet has ends by itself, and its results are kept."""
         return await jobs.cancel(job_id, caller)
 
-    @router.post("/{job_id:path}/rerun", responses=problems(404, 409, 503))
+    @router.post("/{job_id:job}/rerun", responses=problems(404, 409, 503))
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS, title="Run failed tasks again", tool="rerun_job")
     async def rerun_job(job_id: TheJob, caller: CallerOf) -> Job:
         """Run the tasks of a job again that failed, expired or were cancelled."""

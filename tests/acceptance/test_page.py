@@ -45,7 +45,18 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
-VIEWS = ("overview", "tasks", "experiments", "adapters", "programs", "agreement", "training", "queues", "dead-letters")
+VIEWS = (
+    "overview",
+    "tasks",
+    "experiments",
+    "adapters",
+    "programs",
+    "agreement",
+    "evaluations",
+    "training",
+    "queues",
+    "dead-letters",
+)
 MANY = 100_000
 ADAPTERS, DRAWN = 10_000, 24
 Size = tuple[int, int]

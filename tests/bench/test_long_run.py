@@ -40,7 +40,7 @@ async def test_tasks_are_asked_as_others_are_answered_and_none_once_the_end_is_a
             self.ledger.attempted.add(task_id)
 
     user, end = Unheard("amqp://nowhere", "", []), EarlyEnd()
-    publishing = asyncio.create_task(user.publish_as_answered(1000, end))
+    publishing = asyncio.create_task(user.publish_as_answered(1000, end, lambda: 1000))
     await until(lambda: user.open == OPEN)
 
     user.ledger.answers[min(user.ledger.attempted)] += 1

@@ -76,7 +76,8 @@ def made_sense_of(case: schemathesis.Case) -> None:
 def made_sense_of_jobs(case: schemathesis.Case) -> None:
     """As above, for the manager: what a budget, a program or a line of a job may be is said in sentences."""
     if isinstance(case.body, dict):
-        for name in {"deadline", "budget", "adapter_version", "kind", "needs_approval", "tools"} & case.body.keys():
+        hard = {"deadline", "budget", "adapter_version", "kind", "needs_approval", "tools", "tool_policy"}
+        for name in hard & case.body.keys():
             del case.body[name]
         if "tasks" in case.body:
             case.body["tasks"] = ["x"]

@@ -13,7 +13,9 @@ export function Evaluations() {
     <${Loaded} resource=${found}>${({ items }) =>
       items.length
         ? boards(items).map((rows) => html`<${Board} key=${boardOf(rows[0])} rows=${rows} />`)
-        : html`<div class="card"><${Empty} title="Nothing was evaluated yet"><code>ratchet eval --set FILE</code> does.<//></div>`}<//>`;
+        : html`<div class="card">
+            <${Empty} title="Nothing was evaluated yet"><code>ratchet eval --set FILE</code> does.<//>
+          </div>`}<//>`;
 }
 
 function Board({ rows }) {
@@ -39,6 +41,10 @@ const COLUMNS = [
   { title: "score", class: "n", cell: (one) => score(one.score.mean) },
   { title: "95 % interval", class: "n", cell: (one) => `${score(one.score.low)} to ${score(one.score.high)}` },
   { title: "cost of a solved task", class: "n", cell: (one) => one.cost_per_solved?.toFixed(4) ?? "–" },
-  { title: "tokens of one", class: "n wide", cell: (one) => (one.tokens_per_solved ? count(Math.round(one.tokens_per_solved)) : "–") },
+  {
+    title: "tokens of one",
+    class: "n wide",
+    cell: (one) => (one.tokens_per_solved ? count(Math.round(one.tokens_per_solved)) : "–"),
+  },
   { title: "evaluated", class: "n wide", cell: (one) => moment(one.at) },
 ];

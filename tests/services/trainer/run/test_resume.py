@@ -54,16 +54,18 @@ def killed_at_each_step(settings: TrainerSettings, job: RunFolder, steps: Sequen
 
 
 @pytest.fixture(scope="module")
-def request() -> TrainRequest:
+def often_killed() -> TrainRequest:
     return TrainRequest(request_id="often-killed", agent_id="small", hyperparameters=KNOBS, seed=11)
 
 
-def test_killed_at_each_step_it_gives_the_same_adapter_once(settings: TrainerSettings, request: TrainRequest) -> None:
+def test_killed_at_each_step_it_gives_the_same_adapter_once(
+    settings: TrainerSettings, often_killed: TrainRequest
+) -> None:
     # given a run that nothing disturbed
     calm = train(settings, "calm", hyperparameters=KNOBS, seed=11)
 
     # when another is killed at each step and taken up again
-    job = RunStore(settings.adapters_dir).record(request)
+    job = RunStore(settings.adapters_dir).record(often_killed)
     ended = killed_at_each_step(settings, job)
 
     # then it was killed each time, ended well, and there is one adapter of it, equal to the byte
