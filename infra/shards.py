@@ -33,15 +33,15 @@ def shard(
     """Make the fleet with this number, from 1."""
     mine, users = of_shard(settings, number), accounts.of_shard(number)
 
-    def made(process: Process, *needs: pulumi.Resource) -> Workload:
+    def make_workload(process: Process, *needs: pulumi.Resource) -> Workload:
         return Workload(as_shard(process, number, settings), foundation, after=needs)
 
-    queues = made(fleet.queues(mine, users), broker)
-    orchestrator = made(fleet.orchestrator(mine, users, keys), queues)
-    made(fleet.gateway(mine), orchestrator)
-    made(fleet.scorer(mine, users, keys), queues)
+    queues = make_workload(fleet.queues(mine, users), broker)
+    orchestrator = make_workload(fleet.orchestrator(mine, users, keys), queues)
+    make_workload(fleet.gateway(mine), orchestrator)
+    make_workload(fleet.scorer(mine, users, keys), queues)
     for agent in mine.agents:
-        made(fleet.agent(agent, mine, users, keys), queues, *models)
+        make_workload(fleet.agent(agent, mine, users, keys), queues, *models)
 
 
 def as_shard(process: Process, number: int, settings: StackSettings) -> Process:

@@ -59,7 +59,7 @@ def asked_of_mender(draft: str) -> str:
 
 
 def demonstration(rng: random.Random) -> SortTask:
-    """Of either role in turn, by a teacher who is careless beyond what the recipe says."""
+    """A demonstration of one of the roles, drawn at random, by a teacher more careless than the recipe says."""
     task = training_task(rng)
     draft = list(task.answer)
     if rng.random() < LOSES:

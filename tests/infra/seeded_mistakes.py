@@ -618,7 +618,7 @@ def with_programs() -> dict[str, Any]:
 
 
 def with_manager() -> dict[str, Any]:
-    """Of `prod`, with a manager, and a runner for the agents that are registered with it."""
+    """The stack `prod`, with a manager, and a runner for the agents that are registered with it."""
     configuration = stack_configuration("prod")
     configuration["ratchet:fleet"] |= {
         "manager": {"database": {"urlSecret": "jobs-db", "namespace": "databases"}, "prices": 'currency = "EUR"'},

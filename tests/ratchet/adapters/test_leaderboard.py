@@ -43,7 +43,9 @@ def evaluation(
                 VersionResult(
                     version=v,
                     program=p,
-                    results=(FamilyResult(samples=4, single=held(before, mean), best=held(before, mean)),),
+                    results=(
+                        FamilyResult(samples=4, single=comparison_of(before, mean), best=comparison_of(before, mean)),
+                    ),
                 )
                 for (p, v), mean in others
             ),
@@ -52,7 +54,7 @@ def evaluation(
     )
 
 
-def held(before: float, after: float) -> Comparison:
+def comparison_of(before: float, after: float) -> Comparison:
     return Comparison(before=interval(before), after=interval(after), difference=NONE)
 
 

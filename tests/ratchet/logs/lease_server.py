@@ -32,7 +32,7 @@ class LeaseServer:
         self.url = ""
 
     def write(self, name: str, **spec: Any) -> None:
-        """As somebody else does it."""
+        """Changes a lease, as somebody else does it."""
         self.version += 1
         lease = self.leases.setdefault(name, {"metadata": {"name": name}, "spec": {}})
         lease["metadata"] = {"name": name, "resourceVersion": str(self.version)}

@@ -75,7 +75,7 @@ class House:
         await self.send(TASKS, task.encode(), **how)
 
     async def submit_as(self, user_id: str, task: Task, correlation_id: str | None = None) -> None:
-        """As the broker's user, whom RabbitMQ has checked."""
+        """Publishes it as the broker's user, whom RabbitMQ has checked."""
         sent = Delivery(TASKS, task.encode(), reply_to=REPLIES, correlation_id=correlation_id, user_id=user_id)
         await self.orchestrator._intake.handle(sent)
 

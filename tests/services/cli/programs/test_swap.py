@@ -64,7 +64,7 @@ def rows(mean: float) -> list[EvaluatedRow]:
     return [EvaluatedRow("t", score=mean + by) for by in (-0.1, 0.1)]
 
 
-def told(means: Mapping[str, float], tasks: int = 40, spread: float = 0.02) -> tuple[str, str]:
+def swap_sentences(means: Mapping[str, float], tasks: int = 40, spread: float = 0.02) -> tuple[str, str]:
     """The verdict and the table, where a vector's tasks have these means, give or take."""
     names = ("all new", "new writer, old partners", "old writer, new partners", "all old")
     swap = Swap({name: {"writer": BASE, "mender": BASE} for name in names})
@@ -80,7 +80,7 @@ def told(means: Mapping[str, float], tasks: int = 40, spread: float = 0.02) -> t
 
 
 def test_a_large_gap_says_that_the_roles_are_rolled_back_together_only() -> None:
-    says, shown = told({"nn": 0.8, "no": 0.3, "on": 0.75, "oo": 0.4})
+    says, shown = swap_sentences({"nn": 0.8, "no": 0.3, "on": 0.75, "oo": 0.4})
 
     assert says == CO_ADAPTED and CO_ADAPTED in shown
     assert "-0.500 [" in shown and "0.800 [" in shown
@@ -95,7 +95,7 @@ def test_a_small_gap_is_told_apart_from_one_that_is_not_measured(
 ) -> None:
     means = dict(zip("abcd", (0.8, *swapped_means, 0.4), strict=True))
 
-    assert said in told(means, tasks, spread)[0]
+    assert said in swap_sentences(means, tasks, spread)[0]
 
 
 def test_the_newest_prompts_of_users_are_asked_again_each_once_with_the_sampling_that_they_had(tmp_path: Path) -> None:
