@@ -340,7 +340,7 @@ PROGRAM_MISTAKES = (
     ProgramMistake(
         "a fleet without a scorer",
         "shards",
-        "    made(fleet.scorer(mine, users, keys), queues)\n",
+        "    make_workload(fleet.scorer(mine, users, keys), queues)\n",
         "",
         "fleets_are_whole_and_decide_as_one",
         "dev",
