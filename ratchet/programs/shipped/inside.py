@@ -13,7 +13,7 @@ import workbench
 from workbench.tools.names import TOOL_NAMES
 
 RoleTools = Mapping[str, Mapping[str, str]]
-"""By role whether tools are allowed or denied, by name."""
+"""Decisions, `allow` or `deny`, by the name of a tool and by role."""
 ALL = "*"
 """All roles, and all tools, that are not named."""
 

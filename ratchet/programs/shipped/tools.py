@@ -36,4 +36,4 @@ def serve(role: str = "") -> int:
 
 if __name__ == "__main__":
     sys.path.insert(0, f"{AT}/packages")
-    raise SystemExit({"agent": agent, "serve": serve}[sys.argv[1]](*sys.argv[2:]))
+    raise SystemExit((agent if sys.argv[1] == "agent" else serve)(*sys.argv[2:]))
