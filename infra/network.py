@@ -65,8 +65,8 @@ FLOWS = (
     Flow(Role.TRAINER, Role.TRAINER, *FREE_PORTS),
     Flow(Role.JUDGE, Role.JUDGE, *FREE_PORTS),
 )
-WITHOUT_NETWORK = frozenset({Role.TOKENS, Role.MODELS, Role.INSTALLER, Role.BACKUP})
-"""Roles that ask nobody, unless they fetch something from outside."""
+WITHOUT_NETWORK = frozenset({Role.TOKENS, Role.MODELS, Role.INSTALLER, Role.BACKUP, Role.JUDGE})
+"""Roles that ask nobody, unless they fetch something from outside or compute with peers."""
 FROM_THE_HUB = frozenset({Role.AGENT, Role.TRAINER, Role.JUDGE})
 
 
@@ -94,7 +94,7 @@ def egress(process: Process, settings: StackSettings) -> list[NetworkPolicyEgres
         or (settings.workspace_urls and process.sandboxes)
         or (settings.runner is not None and settings.runner.package_access and process.role is Role.INSTALLER)
     )
-    if fetches or process.port_outside or process.role not in WITHOUT_NETWORK:
+    if fetches or process.port_outside or process.machines > 1 or process.role not in WITHOUT_NETWORK:
         rules.append(NetworkPolicyEgressRuleArgs(to=[_namespace("kube-system")], ports=[_tcp(DNS), _udp(DNS)]))
     if (database := process.database) is not None:
         inside = _namespace(database.namespace) if database.namespace else None

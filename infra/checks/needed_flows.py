@@ -159,6 +159,8 @@ def _ports_outside(fetches: list[str]) -> set[int]:
 def other_namespaces_reach_what_is_for_them(cluster: Cluster) -> Iterator[str]:
     """Prometheus reaches metrics, KEDA the depths, clients the broker and the API; nobody else comes in from outside"""
     for pods in cluster.pods:
+        if pods.works_for_a_leader:  # one policy is for both, and their leader has the ports
+            continue
         wanted = set(_from_outside(cluster, pods))
         found = {
             (peer["namespaceSelector"]["matchLabels"].get(NAMESPACE), port["port"])
