@@ -110,7 +110,7 @@ class RunFolder:
 
     @property
     def meeting(self) -> str | None:
-        """Where and when the machines of a spread run meet: `host:port`, and nanoseconds. Each attempt has its own."""
+        """Address at which the machines of a spread run meet, and the nanoseconds at which this attempt began."""
         return self._meeting.read_text() if self._meeting.exists() else None
 
     @meeting.setter

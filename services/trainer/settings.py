@@ -99,7 +99,7 @@ class TrainerSettings(FleetSettings):
 
     @property
     def trainer_launches(self) -> bool:
-        """Whether a run is several processes, or another launch that `accelerate` was configured for."""
+        """Tell whether runs are started by `accelerate launch`: several processes, or a configuration of its own."""
         return self.trainer_processes * self.trainer_machines > 1 or self.trainer_accelerate_config is not None
 
     def model_of(self, agent_id: str) -> str:

@@ -163,7 +163,8 @@ def test_a_judge_over_several_pods_is_asked_at_the_first_pod_of_each_group(sever
     assert not asked.items() <= judge["workerTemplate"]["metadata"]["labels"].items()
     assert worker["args"][-3:] == ["--max-model-len", "8192", "--headless"]
     assert "--headless" not in leader["args"]
-    assert {"readinessProbe", "ports"} & leader.keys() and not {"readinessProbe", "ports"} & worker.keys()
+    assert leader["readinessProbe"] and [port["name"] for port in leader["ports"]] == ["vllm"]
+    assert "readinessProbe" not in worker and not worker["ports"]
 
 
 def test_without_keda_cpu_scales_and_the_trainer_stays(dev: Manifests) -> None:
