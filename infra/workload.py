@@ -43,7 +43,8 @@ class Workload(pulumi.ComponentResource):
         self._connect()
         template = pod(process, foundation.settings, self._asked, content_hash)
         opts = pulumi.ResourceOptions(parent=self, depends_on=list(after))
-        worker = process.worker and pod(process, foundation.settings, self.labels, content_hash, process.worker)
+        others = process.worker
+        worker = pod(process, foundation.settings, self.labels, content_hash, others) if others else None
         self.controller = control(process, foundation, template, self.labels, opts, worker)
         if process.kind in (Kind.SERVICE, Kind.CLUSTER, Kind.GROUP):
             self._protect_from_drains()

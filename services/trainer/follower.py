@@ -71,13 +71,15 @@ class Follower:
 
     def _newest_meeting(self) -> tuple[str | None, RunFolder | None]:
         """Return where machine 0 waits for this one, and for which run; None where it does not."""
-        found: list[tuple[int, str, RunFolder]] = []
+        found: list[tuple[int, RunFolder]] = []
         for folder in self._store.unfinished_runs():
             address, _, written_at = (folder.meeting or "").partition(" ")
             if address == self._settings.trainer_main_address:
-                found.append((int(written_at), f"{address} {written_at}", folder))
-        _, meeting, folder = max(found, key=lambda one: one[0], default=(0, None, None))
-        return meeting, folder
+                found.append((int(written_at), folder))
+        if not found:
+            return None, None
+        newest, folder = max(found, key=lambda one: one[0])
+        return f"{self._settings.trainer_main_address} {newest}", folder
 
     async def _join(self, meeting: str | None, folder: RunFolder | None) -> None:
         self._joined = meeting
