@@ -276,7 +276,7 @@ class TokensRow(msgspec.Struct):
 
 
 class EditedRow(msgspec.Struct):
-    """What a person had an answer be, and what the model had been asked."""
+    """The edit of an answer by a person: the prompt of the model, and the text that it should have said."""
 
     prompt_ids: list[int]
     text: str

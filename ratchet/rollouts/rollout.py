@@ -183,7 +183,7 @@ class RecordedRollout:
         self.overruled: dict[str, list[float | str]] = first.overruled if first else {}
         self.offered_tools = False
         self.edited: Edited | None = None
-        """What a person had an answer be."""
+        """The newest edit of a result by a person."""
         self.turns = KeptTurns()
         self.reading = asyncio.Semaphore(MOST_BODIES)
         self._asking = asyncio.Lock()

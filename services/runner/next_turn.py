@@ -21,7 +21,7 @@ from services.runner.sandboxed import SandboxStart
 
 QUESTION = "Is this result to be taken?"
 SHOWN_CHARS = 8_000
-"""Of its answer, the end of which the program is given again."""
+"""Characters of an answer that the program is given again, from its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class SandboxStart:
     seconds: float
     tree: Tree | None = None
     begins: Tree | None = None
-    """What its workspace begins with in a later turn, where that is not `tree`."""
+    """The files of a later turn, where they are not those of `tree`."""
 
     async def __call__(self, rollout: RecordedRollout) -> Ran:
         return (await self.run(rollout))[0]

@@ -15,7 +15,7 @@ from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
-from schemas.messages.task import AnswerFormat, Constraints, ChatMessage, Task, Tool, ToolFunction
+from schemas.messages.task import AnswerFormat, ChatMessage, Constraints, Task, Tool, ToolFunction
 from schemas.messages.work import Arm, RoleVersion, Sampling, Work
 from schemas.messages.workspace import Artifact, Workspace
 from schemas.records.interaction import Interaction
