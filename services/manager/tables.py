@@ -35,6 +35,8 @@ jobs = Table(
     Column("spent", BigInteger, nullable=False, default=0),
     Column("awaits_approval", Boolean, nullable=False, default=False),
     Index("jobs_by_state", "state", "agent_id"),
+    Index("jobs_by_tenant", "tenant"),
+    Index("jobs_by_released", "released"),
 )
 
 tasks = Table(
