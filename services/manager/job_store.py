@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 
+from ratchet.experiments.served import Mean
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
 from ratchet.logs.tenants import DEFAULT, MARK, key_beginning, own_id
@@ -23,15 +24,17 @@ from schemas.api.jobs import (
     MOST_TASKS,
     Job,
     JobDetail,
+    JobKind,
     JobResult,
     JobState,
     JobSubmission,
     MoreTasks,
     TaskState,
 )
+from schemas.api.status import Interval
 from schemas.messages.result import Result
 from services.manager.limits import check_budget, check_quota
-from services.manager.submission import NewTask, read_tasks, task_id_of
+from services.manager.submission import JobTerms, NewTask, read_tasks, task_id_of
 from services.manager.tables import jobs, tasks, transfers
 
 COUNTS = ("released", "ok", "failed", "expired", "cancelled", "places", "reserved", "spent")
@@ -86,7 +89,7 @@ def submit(
         return _job(known), False
     if deadline <= now:
         raise Problem(422, "Too late", f"the deadline {asked.deadline} has passed", "deadline-passed")
-    new = list(read_tasks(asked.tasks, job_id, agent_id, asked.samples, asked.priority, 0))
+    new = list(read_tasks(asked.tasks, job_id, JobTerms(agent_id, asked.kind, asked.samples, asked.priority), 0))
     if asked.budget is not None:
         check_budget(new, micros(asked.budget), agent_id, prices)
     check_quota(connection, tenant, len(new), now)
@@ -100,6 +103,7 @@ def submit(
             tenant=tenant,
             owner=owner,
             agent_id=agent_id,
+            kind=asked.kind,
             state=state,
             reason=reason,
             asked=said,
@@ -134,7 +138,8 @@ def add_tasks(
         raise Problem(409, "Tasks are missing", f"the next task of job {job_id!r} has the number {job.tasks}", "gap")
     if end > MOST_TASKS:
         raise Problem(422, "Too many tasks", f"a job may have {MOST_TASKS:,} tasks", "too-many-tasks")
-    new = list(read_tasks(given.tasks, job_id, job.agent_id, job.samples, job.priority, given.first))
+    terms = JobTerms(job.agent_id, job.kind, job.samples, job.priority)
+    new = list(read_tasks(given.tasks, job_id, terms, given.first))
     there = dict(
         connection.execute(
             select(tasks.c.n, tasks.c.body).where(tasks.c.job_id == job_id, tasks.c.n >= given.first, tasks.c.n < end)
@@ -181,6 +186,7 @@ def get(connection: Connection, job_id: str, now: float) -> JobDetail:
     seconds = 0.0 if not left else RATE_S * left / ended if ended and row.state != JobState.PAUSED else None
     return JobDetail(
         **_job(row).model_dump(),
+        score=_score(row),
         failures={reason or "no reason was given": count for reason, count in counted},
         ended_last_minute=ended,
         seconds_left=seconds,
@@ -334,7 +340,10 @@ def _open_state(job: Row[Any]) -> JobState:
 def _digest(asked: JobSubmission) -> str:
     """Return what a request says, its tasks shortened to a digest."""
     lines = json.dumps(asked.tasks, sort_keys=True).encode()
-    said = asked.model_dump(mode="json", exclude={"tasks"}) | {"tasks": hashlib.sha256(lines).hexdigest()}
+    known_before = {"kind"} if asked.kind == JobKind.TASKS else set()  # jobs that an older version stored say no kind
+    said = asked.model_dump(mode="json", exclude={"tasks", *known_before}) | {
+        "tasks": hashlib.sha256(lines).hexdigest()
+    }
     return json.dumps(said, sort_keys=True)
 
 
@@ -360,6 +369,12 @@ def _must_find(connection: Connection, job_id: str) -> Row[Any]:
     return found
 
 
+def _score(row: Row[Any]) -> Interval | None:
+    if not row.scored:
+        return None
+    return Mean.of_sums(row.scored, row.score_sum, row.score_squares).interval()
+
+
 def _job(row: Row[Any]) -> Job:
     def moment(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
@@ -371,6 +386,7 @@ def _job(row: Row[Any]) -> Job:
         reserved=units(row.reserved),
         spent=units(row.spent),
         **{name: getattr(row, name) for name in (*same, "failed", "expired", "cancelled")},
+        kind=JobKind[row.kind.upper()],
         state=state_of(row),
         created_at=moment(row.created_at),
         changed_at=moment(row.changed_at),

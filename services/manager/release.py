@@ -277,15 +277,18 @@ def _store(
     counts = Counter[str](result.status for result in new.values())
     charges = [charge_of(open_ones[key], result) for key, result in new.items()]
     settle(connection, job, charges, now)
-    _count(connection, job, counts)
+    _count(connection, job, counts, [one.score for one in new.values() if one.score is not None])
     _close_if_done(connection, job.job_id, now)
     return counts
 
 
-def _count(connection: Connection, job: Row[Any], counts: Mapping[str, int]) -> None:
+def _count(connection: Connection, job: Row[Any], counts: Mapping[str, int], scores: Sequence[float]) -> None:
     ended = sum(counts.values())
     values: dict[str, Any] = {"released": jobs.c.released - ended, "places": job.places + ended}
     values |= {state: jobs.c[state] + count for state, count in counts.items()}
+    if scores:
+        sums = {"scored": len(scores), "score_sum": sum(scores), "score_squares": sum(one * one for one in scores)}
+        values |= {name: jobs.c[name] + value for name, value in sums.items()}
     connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
 
 
