@@ -41,8 +41,8 @@ SYSTEM = (
 )
 MOST_STEPS = 6
 PLAN = (
-    f'First plan. Answer with JSON alone, such as {{"steps": ["read a.py", "mend the sum"]}}: at most {MOST_STEPS} steps, '
-    "each one thing to find out, to change or to check."
+    'First plan. Answer with JSON alone, such as {"steps": ["read a.py", "mend the sum"]}: '
+    f"at most {MOST_STEPS} steps, each one thing to find out, to change or to check."
 )
 NO_PLAN = 'That is no JSON with a list of steps: {"steps": ["…"]}. Answer with that alone.'
 CARRY_OUT = (
