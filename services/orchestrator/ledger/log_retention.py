@@ -46,7 +46,7 @@ class LogRetention:
         fence: Fence = UNFENCED,
         follower: int = 0,
     ) -> None:
-        """`forget`: of each log about tasks, what forgets its lines before a position. `follower`: as `needs` has it."""
+        """`forget`: of each log about tasks, what forgets its lines before a position. `follower`: see `needs`."""
         self._follower = follower
         self._ledger = ledger
         self._forget = forget
