@@ -13,7 +13,8 @@ MAX_PATH_CHARS = 1024
 PLAIN_PATH = r"^(?!\.{1,2}(/|$)|\.[gG][iI][tT](/|$))[^/\x00]+(/(?!\.{1,2}(/|$)|\.[gG][iI][tT](/|$))[^/\x00]+)*$"
 """The same as `_plain`, in JSON Schema's words."""
 
-SEEN_AT = r"^/(?!(usr|bin|sbin|lib|lib32|lib64|libx32|etc|dev|proc|sys|run|tmp|task|workspace)(/|$))[\w-][\w.-]*(/[\w-][\w.-]*)*$"
+_TAKEN = "usr|bin|sbin|lib|lib32|lib64|libx32|etc|dev|proc|sys|run|tmp|task|tests|logs|solution|workspace"
+SEEN_AT = rf"^/(?!({_TAKEN})(/|$))[\w-][\w.-]*(/[\w-][\w.-]*)*$"
 """An absolute path outside of what a sandbox is made of."""
 
 

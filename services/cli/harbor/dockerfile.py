@@ -1,4 +1,4 @@
-"""The part of a Dockerfile that needs no container engine: a base, a WORKDIR, and files that are copied into it. Pure."""
+"""The part of a Dockerfile that needs no container engine: a base, a WORKDIR, and files that are copied. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_dockerfile(text: str, context: Mapping[str, str], directory: str | None
         elif word == "WORKDIR":
             workdir = posixpath.join(workdir, _plain(rest.strip()))
         elif word == "COPY" or (word == "ADD" and "://" not in rest):
-            files |= _copied(rest, workdir, context, files)
+            files |= _read_copy(rest, workdir, context, files)
         elif word not in _IGNORED:
             raise NeedsEngine(f"{word} {rest}")
     if not language:
@@ -76,7 +76,7 @@ def _language_of(image: str) -> str:
     return BASES[name]
 
 
-def _copied(rest: str, workdir: str, context: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+def _read_copy(rest: str, workdir: str, context: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
     """Return what a COPY brings, by absolute path."""
     words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
     flags = [word for word in words if word.startswith("--")]

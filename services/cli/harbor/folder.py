@@ -56,7 +56,7 @@ class _Environment(_Part):
 
 
 class _Settings(_Part):
-    """What is read of task.toml; Harbor ignores keys that it does not know, and so does this."""
+    """The part of task.toml that is read. Keys that are not known are ignored, as Harbor ignores them."""
 
     metadata: _Metadata = _Metadata()
     verifier: _Verifier = _Verifier()

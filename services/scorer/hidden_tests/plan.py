@@ -139,7 +139,7 @@ class Script(_Part):
     """
 
     files: Annotated[dict[str, str], Field(min_length=1)]
-    """By their path below /tests, test.sh among them."""
+    """The texts by their path below /tests. One is test.sh."""
     environment: dict[str, str] = {}
     seen_at: SeenAt | None = None
     """Another path at which it finds the workspace."""
@@ -161,7 +161,7 @@ class Plan(_Part):
     cases: Annotated[list[Case], Field(max_length=MAX_CASES)] = []
     suite: Suite | None = None
     script: Script | None = None
-    """In the place of cases and a suite."""
+    """It stands in the place of cases and a suite."""
     build: list[str] | None = None
     """Run once in the workspace before the rest; what it makes stays for them."""
     restore: list[str] = []

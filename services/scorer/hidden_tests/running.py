@@ -169,8 +169,9 @@ def reward_of(text: str) -> float | None:
         return None
     if isinstance(given, dict):
         given = given.get("reward", next(iter(given.values())) if len(given) == 1 else None)
-    is_number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
-    return float(given) if is_number else None
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return None
+    return float(given) if math.isfinite(given) else None
 
 
 async def _fault_of_suite(plan: Plan, ready: Built, run: Run) -> str | None:
