@@ -24,10 +24,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ratchet.service.errors import FAULTS, RatchetError
 from ratchet.tools.audit import ToolAudit, audit_folder
-from ratchet.tools.recorded import RecordedToolbox, recorder_client
+from ratchet.tools.recorded import RecordedToolbox, read_policy, recorder_client
 from workbench.tools.globs import matcher
 from workbench.tools.operation import Effect
-from workbench.tools.policy import Policy
 from workbench.tools.toolbox import OPERATIONS, Toolbox
 
 Mode = Literal["act", "plan"]
@@ -186,14 +185,14 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--mode", choices=("act", "plan"), default="act", help="act at once, or write a plan first")
     parser.add_argument("--turns", type=int, default=20, help="calls of the model, at most")
     parser.add_argument("--tools", default=TOOLS, help="names or globs, by comma")
-    parser.add_argument("--model", default="any", help="the name that is asked for")
+    parser.add_argument("--model", default="any", help="the name that is asked for: a role's, of a program with roles")
     parser.add_argument("--max-tokens", type=int, default=1024, help="of each answer")
     return parser.parse_args(arguments)
 
 
 async def run(given: argparse.Namespace, settings: ModelSettings) -> str:
     """The answer. Raises RatchetError."""
-    policy = Policy.read(given.policy, frozenset(OPERATIONS))
+    policy = read_policy(given.policy).for_role(given.model)
     if given.isolation:
         policy = policy.model_copy(update={"isolation": given.isolation})
     audit, key = ToolAudit(given.audit or audit_folder(given.root)), settings.openai_api_key.get_secret_value()

@@ -329,12 +329,13 @@ class RunnerWorker:
         return Sample(text="", status="lost", program=name, says=why_ended("lost", says))
 
     def _program(self, work: Work, name: str) -> Program:
+        """Return a program with the limits and tools that the task leaves it."""
         if work.registered_agent is None:
-            return self._programs[name]
+            return self._programs[name].within(work.constraints)
         assert self._registered is not None
         program = self._registered.program(name)
         assert program is not None, "_await_registered comes first"
-        return program
+        return program.within(work.constraints)
 
     async def _await_registered(self, work: Work) -> None:
         """Wait until the program of its registered agent is here. Raises Unanswerable where it can't be had in time."""
@@ -368,7 +369,8 @@ class RunnerWorker:
         if strange and work.registered_agent is None:
             raise Unanswerable(f"agent {work.agent_id} has no program {strange[0]!r}: it has {', '.join(has)}")
         for name in self._names(work):
-            if unfit := self._program(work, name).unfit(work.input):
+            program = self._program(work, name)
+            if unfit := program.unfit(work.input) or program.undeclared_tool(work.constraints):
                 raise Unanswerable(f"program {name}: {unfit}")
 
     async def _tree(self, work: Work) -> Tree | None:

@@ -37,6 +37,7 @@ NOT_LOGGED = frozenset(
         "programs",
         "local_only",
         "approval",
+        "constraints",
     }
 )
 """Fields of a Task that no line repeats: `sampling` has what came of the first six, the Work's own line the others,
