@@ -68,12 +68,11 @@ class _Settings(_Part):
 @dataclass(frozen=True, slots=True)
 class HarborTask:
     """`line`: the task as a line of a set has it. `solution`: its files by their path, None where there is no
-    solve.sh. `agent_s`: seconds that an agent has."""
+    solve.sh."""
 
     name: str
     line: Mapping[str, Any]
     solution: Mapping[str, str] | None
-    agent_s: float | None
 
 
 def read_tasks(folder: Path) -> list[HarborTask]:
@@ -108,16 +107,17 @@ def read_task(folder: Path) -> HarborTask:
         ) from None
     script = {"files": tests, "environment": settings.verifier.env, "seen_at": image.directory}
     limits = {"wall_s": settings.verifier.timeout_sec, "memory_mib": settings.environment.memory_mb, "processes": 256}
-    level, solution = settings.metadata.difficulty, _files(folder / "solution")
+    level, solution, agent_s = settings.metadata.difficulty, _files(folder / "solution"), settings.agent.timeout_sec
     line = {
         "input": instruction,
         "workspace": {"files": image.files, "seen_at": image.directory},
         "criteria": json.dumps({"tests": {"language": image.language, "script": script, "limits": limits}}),
+        "constraints": {"seconds": agent_s} if agent_s else None,
         "family": settings.metadata.category or folder.name,
         "language": image.language,
         "level": level if level in LEVELS else None,
     }
-    return HarborTask(folder.name, line, solution if "solve.sh" in solution else None, settings.agent.timeout_sec)
+    return HarborTask(folder.name, line, solution if "solve.sh" in solution else None)
 
 
 def _settings(path: Path) -> _Settings:

@@ -82,7 +82,7 @@ def test_a_folder_is_a_task_whose_tests_and_solution_the_agent_never_gets() -> N
     assert plan.script is not None
     assert (plan.script.seen_at, plan.script.environment) == ("/app", {"GREETING": "Hello"})
     assert (plan.limits.wall_s, plan.limits.memory_mib) == (30.0, 256)
-    assert found.agent_s == 60.0
+    assert task.constraints is not None and task.constraints.seconds == 60.0
     assert found.solution is not None
     assert "test.sh" not in json.dumps(found.line["workspace"])
 
