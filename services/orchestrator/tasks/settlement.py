@@ -91,6 +91,7 @@ def settle(
                 "program": sample.program,
                 "usage": sample.usage,
                 "artifact": sample.artifact,
+                "edited": sample.edited,
                 "ended_at": sample.ended_at,
                 "score": score.score,
                 "score_status": score.status,
