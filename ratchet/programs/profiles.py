@@ -34,7 +34,7 @@ class _Part(BaseModel):
 
 
 class PlayedRole(_Part):
-    """Who plays a role. `url`: that the provider's routes hang below. `prices`: its name in the file of prices."""
+    """The player of a role. `url`: that the provider's routes hang below. `prices`: its name in the file of prices."""
 
     provider: Literal["local", "openai", "anthropic"]
     model: str | None = Field(None, min_length=1)

@@ -31,7 +31,7 @@ from workbench.sandbox import bubblewrap
 ASK = """
 import json, os, sys, urllib.error, urllib.request
 def ask(text, **more):
-    body = json.dumps({"model": more.pop("model", "any"), "messages": [{"role": "user", "content": text}]} | more).encode()
+    body = json.dumps({"model": "any", "messages": [{"role": "user", "content": text}]} | more).encode()
     headers = {"Authorization": "Bearer " + more.pop("key", os.environ["OPENAI_API_KEY"])}
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
     return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
