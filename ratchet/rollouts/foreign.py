@@ -82,7 +82,7 @@ class ForeignRole:
 
     async def answer(self, asked: ModelRequest) -> AsyncGenerator[ForeignAnswer, None]:
         """Yield the whole answer. Raises Refused, ModelServerError, EngineError."""
-        key = key_of("foreign", self.role, self.model, *_asked(asked))
+        key = key_of("foreign", self.role, self.model, *_key_parts(asked))
         async with self._asking:  # one at a time, so that a request that is sent again is answered once
             reply = self._answered.get(key) if asked.retry else None
             if reply is None:
@@ -134,7 +134,7 @@ class ForeignRole:
         )
 
 
-def _asked(asked: ModelRequest) -> tuple[Any, ...]:
+def _key_parts(asked: ModelRequest) -> tuple[Any, ...]:
     form = asked.format and asked.format.model_dump()
     return asked.messages, asked.tools, asked.calls, asked.max_tokens, asked.stop, asked.one_call, form
 

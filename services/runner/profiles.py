@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ratchet.programs.profiles import read_profiles
 from ratchet.rollouts.foreign import ForeignRole
 from ratchet.rollouts.kept_steps import KeptSteps
+from ratchet.rollouts.profiles import read_profiles
 from ratchet.rollouts.providers import ForeignClient, ForeignModel
 from ratchet.rollouts.rollout import Budget, TextRole
 from ratchet.service.prices import AgentPrices, Prices

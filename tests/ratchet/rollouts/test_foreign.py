@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ratchet.programs.profiles import read_profiles
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.foreign import ForeignRole
 from ratchet.rollouts.kept_steps import KeptSteps
+from ratchet.rollouts.profiles import read_profiles
 from ratchet.rollouts.providers import ForeignClient, ForeignModel, Provider
 from ratchet.rollouts.recording import Ran, record
 from ratchet.rollouts.rollout import Budget, RecordedRollout
