@@ -79,6 +79,7 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(PIP) --editable '.[all,test,bench]'
 	$(BIN)/python -m bench.pipeline
 	$(BIN)/python -m bench.pipeline --flat
+	$(BIN)/python -m bench.shards
 	$(BIN)/python -m bench.faults --all --minutes 30
 	$(BIN)/python -m bench.faults --only enospc --cycles 1000
 	$(BIN)/python -m bench.rollouts

@@ -1,4 +1,5 @@
-"""Makes what keeps pods running: a Deployment, a StatefulSet, a ScaledJob (a pod a message), a CronJob, or one Job."""
+"""Makes what keeps pods running: a Deployment, a StatefulSet, a LeaderWorkerSet (groups of pods), a ScaledJob (a job
+for each message), a CronJob, or one Job."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from pulumi_kubernetes.apps.v1 import (
     StatefulSetSpecArgs,
     StatefulSetUpdateStrategyArgs,
 )
-from pulumi_kubernetes.batch.v1 import CronJob, CronJobSpecArgs, Job, JobSpecArgs, JobTemplateSpecArgs
+from pulumi_kubernetes.batch.v1 import (
+    CronJob,
+    CronJobSpecArgs,
+    Job,
+    JobSpecArgs,
+    JobTemplateSpecArgs,
+    SuccessPolicyArgs,
+    SuccessPolicyRuleArgs,
+)
 from pulumi_kubernetes.core.v1 import (
     PersistentVolumeClaimArgs,
     PersistentVolumeClaimSpecArgs,
@@ -27,6 +36,9 @@ from infra.foundation import Foundation
 from infra.process import Kind, OwnDisk, Process
 from infra.scheduling import queue_labels
 
+GROUPS = "leaderworkerset.x-k8s.io/v1"
+LEADER = {"ratchet/leader": "true"}
+"""The label by which a group's first pod is told from its others."""
 START_LIMIT_S = 40 * 60
 """A big model is loaded, and may be downloaded first."""
 
@@ -37,7 +49,9 @@ def control(
     template: PodTemplateSpecArgs,
     labels: dict[str, str],
     opts: pulumi.ResourceOptions,
+    worker: PodTemplateSpecArgs | None = None,
 ) -> pulumi.CustomResource:
+    """Return the controller of these pods; `template` is that of a group's first pod where there is a `worker`."""
     limits = pulumi.CustomTimeouts(create=f"{START_LIMIT_S}s", update=f"{START_LIMIT_S}s")
     opts = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(custom_timeouts=limits))
     match process.kind:
@@ -45,6 +59,8 @@ def control(
             return _deployment(process, foundation, template, labels, opts)
         case Kind.CLUSTER:
             return _stateful_set(process, foundation, template, labels, opts)
+        case Kind.GROUP:
+            return _group(process, foundation, template, worker, opts)
         case Kind.JOB_PER_MESSAGE:
             return _scaled_job(process, foundation, template, labels, opts)
         case Kind.ONCE:
@@ -105,6 +121,40 @@ def _stateful_set(
     )
 
 
+def _group(
+    process: Process,
+    foundation: Foundation,
+    leader: PodTemplateSpecArgs,
+    worker: PodTemplateSpecArgs | None,
+    opts: pulumi.ResourceOptions,
+) -> CustomResource:
+    """A pod that dies takes its group along, since what is left of a split model answers nothing.
+
+    Each replica has a headless Service of its own, by its first pod's name: one for all would have the process's name.
+    """
+    return CustomResource(
+        process.name,
+        api_version=GROUPS,
+        kind=Kind.GROUP.value,
+        metadata=foundation.metadata(process.name),
+        spec={
+            "replicas": process.scale.least,
+            "rolloutStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdateConfiguration": {"maxUnavailable": 1, "maxSurge": 0},
+            },
+            "networkConfig": {"subdomainPolicy": "UniquePerReplica"},
+            "leaderWorkerTemplate": {
+                "size": process.machines,
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": leader,
+                "workerTemplate": worker,
+            },
+        },
+        opts=opts,
+    )
+
+
 def _own_disk(disk: OwnDisk, labels: dict[str, str]) -> PersistentVolumeClaimArgs:
     return PersistentVolumeClaimArgs(
         metadata=ObjectMetaArgs(name=disk.name, labels=labels),
@@ -117,9 +167,20 @@ def _own_disk(disk: OwnDisk, labels: dict[str, str]) -> PersistentVolumeClaimArg
 
 
 def _job_spec(process: Process, template: PodTemplateSpecArgs) -> JobSpecArgs:
-    """A pod that died is taken up again by the next one: twice."""
+    """A pod that died is taken up again by the next one: twice.
+
+    Of several machines each is a pod with a number, and the job is done when number 0 is.
+    """
+    several = process.machines > 1
+    by_first = SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_indexes="0")])
     return JobSpecArgs(
-        backoff_limit=2, active_deadline_seconds=process.deadline_s, parallelism=1, completions=1, template=template
+        backoff_limit=2 * process.machines,
+        active_deadline_seconds=process.deadline_s,
+        parallelism=process.machines,
+        completions=process.machines,
+        completion_mode="Indexed" if several else None,
+        success_policy=by_first if several else None,
+        template=template,
     )
 
 

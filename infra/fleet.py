@@ -284,6 +284,15 @@ def _models_access(settings: StackSettings) -> Access:
     return Access.WRITE if settings.hub_access else Access.READ
 
 
+MEETING = 29500
+"""Where the pods of one training find the first of them."""
+JOB_FIELDS = {
+    "JOB_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
+    "RATCHET_TRAINER_MACHINE_RANK": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
+}
+"""What a pod of an Indexed Job knows of its place in it."""
+
+
 def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     """With KEDA a job for each request, so that a GPU is held only while one trains; else always there, alone."""
     wanted = settings.trainer
@@ -302,7 +311,11 @@ def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proce
     )
     if wanted.resources.gpus > 1:
         main = replace(main, mounts=(*main.mounts, SHARED_MEMORY))
-    return fleet_process(
+    if wanted.machines > 1:
+        environment["RATCHET_TRAINER_MACHINES"] = str(wanted.machines)
+        meeting = f"$(JOB_NAME)-0.trainer-nodes:{MEETING}"
+        main = replace(main, fields=JOB_FIELDS, environment={"RATCHET_TRAINER_MAIN_ADDRESS": meeting})
+    process = fleet_process(
         "trainer",
         Role.TRAINER,
         replace(main, readiness=None) if by_request else main,
@@ -319,6 +332,7 @@ def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proce
         drain_s=180,
         deadline_s=wanted.deadline_s if by_request else None,
     )
+    return replace(process, machines=wanted.machines)
 
 
 def queues(settings: StackSettings, accounts: Accounts) -> Process:

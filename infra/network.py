@@ -29,6 +29,9 @@ HTTPS, DNS = 443, 53
 PRIVATE_RANGES = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
 """Closed to pods that may reach a hub: the cluster's own networks, and the cloud's metadata."""
 
+FREE_PORTS = (1024, 65535)
+"""What pods that compute together listen at: torch takes free ports, and names them to its peers."""
+
 ROLE_LABEL = "app.kubernetes.io/component"
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
@@ -38,6 +41,8 @@ class Flow:
     source: Role
     target: Role
     port: int
+    last: int | None = None
+    """The last of several ports."""
 
 
 FLOWS = (
@@ -57,15 +62,17 @@ FLOWS = (
     Flow(Role.GATEWAY, Role.ORCHESTRATOR, API),
     Flow(Role.BROKER, Role.BROKER, EPMD),
     Flow(Role.BROKER, Role.BROKER, CLUSTERING),
+    Flow(Role.TRAINER, Role.TRAINER, *FREE_PORTS),
+    Flow(Role.JUDGE, Role.JUDGE, *FREE_PORTS),
 )
-WITHOUT_NETWORK = frozenset({Role.TOKENS, Role.MODELS, Role.INSTALLER, Role.BACKUP})
-"""Roles that ask nobody, unless they fetch something from outside."""
+WITHOUT_NETWORK = frozenset({Role.TOKENS, Role.MODELS, Role.INSTALLER, Role.BACKUP, Role.JUDGE})
+"""Roles that ask nobody, unless they fetch something from outside or compute with peers."""
 FROM_THE_HUB = frozenset({Role.AGENT, Role.TRAINER, Role.JUDGE})
 
 
 def ingress(process: Process, settings: StackSettings) -> list[NetworkPolicyIngressRuleArgs]:
     inside = [
-        NetworkPolicyIngressRuleArgs(from_=[_pods(flow.source)], ports=[_tcp(flow.port)])
+        NetworkPolicyIngressRuleArgs(from_=[_pods(flow.source)], ports=[_tcp(flow.port, flow.last)])
         for flow in FLOWS
         if flow.target is process.role and _is_used(flow, settings)
     ]
@@ -78,7 +85,7 @@ def ingress(process: Process, settings: StackSettings) -> list[NetworkPolicyIngr
 
 def egress(process: Process, settings: StackSettings) -> list[NetworkPolicyEgressRuleArgs]:
     rules = [
-        NetworkPolicyEgressRuleArgs(to=[_pods(flow.target)], ports=[_tcp(flow.port)])
+        NetworkPolicyEgressRuleArgs(to=[_pods(flow.target)], ports=[_tcp(flow.port, flow.last)])
         for flow in FLOWS
         if flow.source is process.role and _is_used(flow, settings)
     ]
@@ -87,7 +94,7 @@ def egress(process: Process, settings: StackSettings) -> list[NetworkPolicyEgres
         or (settings.workspace_urls and process.sandboxes)
         or (settings.runner is not None and settings.runner.package_access and process.role is Role.INSTALLER)
     )
-    if fetches or process.port_outside or process.role not in WITHOUT_NETWORK:
+    if fetches or process.port_outside or process.machines > 1 or process.role not in WITHOUT_NETWORK:
         rules.append(NetworkPolicyEgressRuleArgs(to=[_namespace("kube-system")], ports=[_tcp(DNS), _udp(DNS)]))
     if (database := process.database) is not None:
         inside = _namespace(database.namespace) if database.namespace else None
@@ -120,7 +127,11 @@ def _callers(settings: StackSettings) -> tuple[str, ...]:
 
 
 def _is_used(flow: Flow, settings: StackSettings) -> bool:
-    """A runner asks a scorer of ours; where there is an auditor only, it asks nobody."""
+    """A runner asks a scorer of ours; where there is an auditor only, it asks nobody. Pods of one role talk to each
+    other where there are several for one piece of work."""
+    if flow.last is not None:
+        of_role = settings.trainer if flow.source is Role.TRAINER else settings.judge
+        return of_role is not None and of_role.machines > 1
     asks_ours = flow.source is not Role.RUNNER or flow.target is not Role.SCORER or not settings.external_scorer
     return asks_ours and _exists(flow.source, settings) and _exists(flow.target, settings)
 
@@ -143,8 +154,8 @@ def _namespace(name: str) -> NetworkPolicyPeerArgs:
     return NetworkPolicyPeerArgs(namespace_selector=LabelSelectorArgs(match_labels={NAMESPACE_LABEL: name}))
 
 
-def _tcp(number: int) -> NetworkPolicyPortArgs:
-    return NetworkPolicyPortArgs(protocol="TCP", port=number)
+def _tcp(number: int, last: int | None = None) -> NetworkPolicyPortArgs:
+    return NetworkPolicyPortArgs(protocol="TCP", port=number, end_port=last)
 
 
 def _udp(number: int) -> NetworkPolicyPortArgs:

@@ -63,9 +63,16 @@ SECRETS = Mount(SecretSettings(), "/run/secrets", read_only=True)
 
 
 def pod(
-    process: Process, settings: StackSettings, labels: dict[str, str], content_hash: pulumi.Output[str]
+    process: Process,
+    settings: StackSettings,
+    labels: dict[str, str],
+    content_hash: pulumi.Output[str],
+    main: Program | None = None,
 ) -> PodTemplateSpecArgs:
-    """A change of configuration changes `content_hash`, so that the pods are replaced, one by one."""
+    """A change of configuration changes `content_hash`, so that the pods are replaced, one by one.
+
+    `main`: what runs in it, if that is not the process's own program.
+    """
     gpu = settings.gpu_nodes
     jobs = process.kind in (Kind.JOB_PER_MESSAGE, Kind.ONCE, Kind.SCHEDULED)
     return PodTemplateSpecArgs(
@@ -74,6 +81,7 @@ def pod(
             service_account_name=process.name,
             automount_service_account_token=process.leads_by_lease,
             enable_service_links=False,
+            subdomain=f"{process.name}-nodes" if jobs and process.machines > 1 else None,
             priority_class_name=priority_of(process, settings),
             security_context=PodSecurityContextArgs(
                 run_as_non_root=True,
@@ -87,7 +95,7 @@ def pod(
             runtime_class_name=settings.sandbox.runtime_class if _on_gvisor(process, settings.sandbox) else None,
             image_pull_secrets=_pull_secrets(settings),
             init_containers=[_container(process.beside, process, settings)] if process.beside else None,
-            containers=[_container(process.main, process, settings)],
+            containers=[_container(main or process.main, process, settings)],
             volumes=list(_volumes(process)),
             termination_grace_period_seconds=process.drain_s + MARGIN_S,
             restart_policy="Never" if jobs else None,
@@ -95,7 +103,7 @@ def pod(
             tolerations=[TolerationArgs(**toleration.model_dump()) for toleration in gpu.tolerations]
             if process.gpus
             else None,
-            topology_spread_constraints=None if jobs else _spread(process, labels),
+            topology_spread_constraints=None if jobs or process.worker else _spread(process, labels),
         ),
     )
 
@@ -160,7 +168,8 @@ def resources(wanted: Resources, gpu: str) -> ResourceRequirementsArgs:
 
 def _environment(program: Program) -> Iterator[EnvVarArgs]:
     """A name given first can be used in the values after it: `$(POD_NAME)`."""
-    for name, path in (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace")):
+    of_all = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    for name, path in (of_all | dict(program.fields)).items():
         yield EnvVarArgs(name=name, value_from=EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path=path)))
     yield from (
         EnvVarArgs(name=name, value=value) for name, value in ({"HOME": "/tmp"} | dict(program.environment)).items()

@@ -48,6 +48,8 @@ class Role(StrEnum):
 class Kind(StrEnum):
     SERVICE = "Deployment"
     CLUSTER = "StatefulSet"
+    GROUP = "LeaderWorkerSet"
+    """Replicas of several pods each: the first is `main`, the others are `worker`."""
     JOB_PER_MESSAGE = "ScaledJob"
     ONCE = "Job"
     SCHEDULED = "CronJob"
@@ -150,6 +152,8 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     site_secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Variables whose values are keys of Secrets that the site made beforehand: (Secret, key)."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Variables whose values are fields of the pod. `environment` may name them: `$(JOB_NAME)`."""
     mounts: tuple[Mount, ...] = ()
     startup: ProbeArgs | None = None
     liveness: ProbeArgs | None = None
@@ -192,6 +196,10 @@ class Process:
     scale: Scale
     kind: Kind = Kind.SERVICE
     beside: Program | None = None
+    worker: Program | None = None
+    """What runs in each pod of a group but the first."""
+    machines: int = 1
+    """Pods that do one piece of work together; more than one find each other by the names of a headless Service."""
     environment: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, pulumi.Output[str]] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
@@ -221,7 +229,7 @@ class Process:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        return (self.main, self.beside) if self.beside else (self.main,)
+        return tuple(program for program in (self.main, self.beside, self.worker) if program)
 
     @property
     def ports(self) -> tuple[Port, ...]:
@@ -235,4 +243,4 @@ class Process:
 
     @property
     def gpus(self) -> int:
-        return sum(program.resources.gpus for program in self.programs)
+        return sum(program.resources.gpus for program in (self.main, self.beside) if program)

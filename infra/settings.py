@@ -144,6 +144,7 @@ class Scorer(_Model):
 
 
 TENSOR_RANKS = re.compile(r"--tensor-parallel-size[ =](\d+)")
+PIPELINE_RANKS = re.compile(r"--pipeline-parallel-size[ =](\d+)")
 RUNS_CODE = re.compile(r"\b(tests|style|security|efficiency)\b")
 """Strategies of a scorer that run, or read with a tool, what an answer is: they need a sandbox."""
 
@@ -257,14 +258,20 @@ class Judge(_Model):
 
     model: str
     replicas: int = Field(1, ge=1)
-    resources: Resources = Resources(cpu="8", memory="96Gi", gpus=2)
+    machines: int = Field(
+        1, ge=1, le=64, description="Pods that each replica is spread over; above 1 LeaderWorkerSet must be installed."
+    )
+    resources: Resources = Field(Resources(cpu="8", memory="96Gi", gpus=2), description="Of each of its pods.")
     server_args: tuple[str, ...] = ()
 
 
 class Trainer(_Model):
     device: Literal["cpu", "cuda"] = "cpu"
     model: str = Field("/models/small", description="The agents' base model, or one by agent: small=…,coder=….")
-    resources: Resources = Resources(cpu="2", memory="8Gi")
+    resources: Resources = Field(Resources(cpu="2", memory="8Gi"), description="Of each of its pods.")
+    machines: int = Field(
+        1, ge=1, le=64, description="Pods that one training is spread over; above 1 with KEDA and Kubernetes 1.31."
+    )
     fsdp: bool = Field(False, description="Spread the base model over the GPUs, where one can't hold it.")
     deadline_s: int = Field(12 * 3600, ge=60, description="Seconds after which a training job is ended.")
     max_jobs: int = Field(
@@ -404,14 +411,36 @@ def _gpus(settings: StackSettings) -> Iterator[str]:
         yield "trainer.device is cuda, but trainer.resources.gpus is 0: ask for a GPU, or train on the cpu"
     if settings.trainer.device == "cpu" and settings.trainer.resources.gpus > 0:
         yield "trainer.resources.gpus is given, but trainer.device is cpu: the GPUs would be held for nothing"
-    servers = [(f"agent {a.id}'s server", a.server, a.server_args) for a in settings.agents if a.engine == "vllm"]
-    servers += [("the judge", settings.judge.resources, settings.judge.server_args)] if settings.judge else []
-    for name, resources, args in servers:
+    servers = [(f"agent {a.id}'s server", a.server, a.server_args, 1) for a in settings.agents if a.engine == "vllm"]
+    if (judge := settings.judge) is not None:
+        servers.append(("the judge", judge.resources, judge.server_args, judge.machines))
+    for name, resources, args, machines in servers:
         if resources.gpus == 0:
             yield f"{name} has no GPU, and vLLM's image runs on none: set its resources.gpus"
-        ranks = TENSOR_RANKS.search(" ".join(args))
-        if ranks and int(ranks[1]) > resources.gpus:
-            yield f"{name} splits its model over {ranks[1]} GPUs (serverArgs), but has {resources.gpus}: ask for more"
+        ranks, there = ranks_of(args, resources.gpus, machines), resources.gpus * machines
+        if ranks > there:
+            yield f"{name} splits its model over {ranks} GPUs (serverArgs), but has {there}: ask for more"
+        if ranks < there:
+            yield f"{name} splits its model over {ranks} GPUs (serverArgs) and holds {there}: ask for fewer"
+
+
+def ranks_of(server_args: tuple[str, ...], gpus: int, machines: int) -> int:
+    """Return over how many GPUs a vLLM server splits its model: within each pod by tensor, over the pods by layers."""
+    text = " ".join(server_args)
+    tensor, pipeline = TENSOR_RANKS.search(text), PIPELINE_RANKS.search(text)
+    return (int(tensor[1]) if tensor else max(1, gpus)) * (int(pipeline[1]) if pipeline else machines)
+
+
+def _machines(settings: StackSettings) -> Iterator[str]:
+    several = {"trainer": settings.trainer.machines, "judge": settings.judge.machines if settings.judge else 1}
+    if several["trainer"] > 1 and settings.autoscaling is not Autoscaling.KEDA:
+        yield "trainer.machines is more than 1, but autoscaling is hpa, where no training is a job: use keda, or one"
+    for name, machines in several.items():
+        if machines > 1 and settings.storage.access_mode != "ReadWriteMany":
+            yield (
+                f"{name}.machines is {machines}, but storage.accessMode is {settings.storage.access_mode}, and all "
+                f"its pods share claims: name a class for ReadWriteMany, or one machine"
+            )
 
 
 def _models(settings: StackSettings) -> Iterator[str]:
@@ -513,7 +542,8 @@ class StackSettings(_Model):
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        if faults := [*_judges(self), *_gpus(self), *_models(self), *_disks(self), *_queues(self), *_shards(self)]:
+        about = (_judges, _gpus, _machines, _models, _disks, _queues, _shards)
+        if faults := [fault for faults_of in about for fault in faults_of(self)]:
             raise ValueError(faults[0])
         if self.hub_token_secret and not self.hub_access:
             raise ValueError("hubTokenSecret is given, but hubAccess is not: the hub could not be reached")

@@ -1,17 +1,18 @@
 """vLLM servers: beside an agent with LoRA adapters, and as the judge behind a Service.
 
-Distribution is vLLM's own affair: a server with several GPUs splits its model over them (tensor parallel); more, such
-as Ray over nodes, is `serverArgs`.
+Distribution is vLLM's own affair: a server with several GPUs splits its model over them (tensor parallel), and a judge
+with several machines by layers over its pods (pipeline parallel), by torch and without Ray. More is `serverArgs`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from infra import probes
 from infra.foundation import MODELS
 from infra.network import VLLM
-from infra.process import Claim, Mount, Port, Process, Program, Role, Scale, Scratch, SiteSecret
+from infra.process import Claim, Kind, Mount, Port, Process, Program, Role, Scale, Scratch, SiteSecret
 from infra.settings import Judge, Resources, StackSettings
 
 JUDGE = "judge"
@@ -81,20 +82,55 @@ def server(
     )
 
 
+def _of_several(wanted: Judge) -> tuple[str, ...]:
+    """Return the options of a pod of a group, which LeaderWorkerSet tells its number and its first pod's address."""
+    options = {
+        "--pipeline-parallel-size": str(wanted.machines),
+        "--distributed-executor-backend": "mp",
+        "--nnodes": str(wanted.machines),
+        "--node-rank": "$(LWS_WORKER_INDEX)",
+        "--master-addr": "$(LWS_LEADER_ADDRESS)",
+    }
+    return tuple(word for option in options.items() for word in option)
+
+
+def _worker(main: Program) -> Program:
+    """Return what runs in a group's other pods: they serve nobody, so they have no port, and nothing to ask."""
+    model, port = main.args.index("--model"), main.args.index("--port")
+    left_out = {model, model + 1, port, port + 1}
+    rest = tuple(word for number, word in enumerate(main.args) if number not in left_out)
+    return replace(
+        main,
+        command=("vllm", "serve", main.args[model + 1]),
+        args=(*rest, "--headless"),
+        ports=(),
+        startup=None,
+        liveness=None,
+        readiness=None,
+    )
+
+
 def judge(wanted: Judge, settings: StackSettings) -> Process:
     token, environment = hub_token(settings)
     mounts = (Mount(Claim(MODELS), "/models"), *token)
+    several = wanted.machines > 1
+    main = server(
+        settings.images.vllm,
+        wanted.model,
+        wanted.resources,
+        (*(_of_several(wanted) if several else ()), *wanted.server_args),
+        mounts=mounts,
+        environment=environment,
+    )
+    if several:
+        main = replace(main, fields={"VLLM_HOST_IP": "status.podIP"})
     return Process(
         name=JUDGE,
         role=Role.JUDGE,
-        main=server(
-            settings.images.vllm,
-            wanted.model,
-            wanted.resources,
-            wanted.server_args,
-            mounts=mounts,
-            environment=environment,
-        ),
+        kind=Kind.GROUP if several else Kind.SERVICE,
+        main=main,
+        worker=_worker(main) if several else None,
+        machines=wanted.machines,
         drain_s=DRAIN_S,
         scale=Scale(wanted.replicas, wanted.replicas),
         metrics="vllm",

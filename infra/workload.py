@@ -17,7 +17,7 @@ from pulumi_kubernetes.networking.v1 import NetworkPolicy, NetworkPolicySpecArgs
 from pulumi_kubernetes.policy.v1 import PodDisruptionBudget, PodDisruptionBudgetSpecArgs
 
 from infra import autoscaling, network
-from infra.controllers import control
+from infra.controllers import LEADER, control
 from infra.foundation import FLEET, NO_WAIT, PART_OF, Foundation
 from infra.leases import api_egress, lease_rights
 from infra.pods import pod
@@ -35,15 +35,18 @@ class Workload(pulumi.ComponentResource):
         self._foundation = foundation
         self._opts = pulumi.ResourceOptions(parent=self)
         self.labels = {PART_OF: FLEET, INSTANCE: process.name, network.ROLE_LABEL: process.role.value}
+        self._asked = self.labels | LEADER if process.worker else self.labels
+        """Labels of the pods that answer: of a group the first."""
         self.address = pulumi.Output.concat(process.name, ".", foundation.namespace, ".svc.cluster.local")
         content_hash = self._configure()
         self._identify()
         self._connect()
-        template = pod(process, foundation.settings, self.labels, content_hash)
-        self.controller = control(
-            process, foundation, template, self.labels, pulumi.ResourceOptions(parent=self, depends_on=list(after))
-        )
-        if process.kind in (Kind.SERVICE, Kind.CLUSTER):
+        template = pod(process, foundation.settings, self._asked, content_hash)
+        opts = pulumi.ResourceOptions(parent=self, depends_on=list(after))
+        others = process.worker
+        worker = pod(process, foundation.settings, self.labels, content_hash, others) if others else None
+        self.controller = control(process, foundation, template, self.labels, opts, worker)
+        if process.kind in (Kind.SERVICE, Kind.CLUSTER, Kind.GROUP):
             self._protect_from_drains()
         autoscaling.scale(process, foundation, self._opts)
         self._monitor()
@@ -89,7 +92,7 @@ class Workload(pulumi.ComponentResource):
         process, foundation = self._process, self._foundation
         if process.ports:
             self._service(process.name, headless=False)
-        if process.kind is Kind.CLUSTER or process.by_pod:
+        if process.kind is Kind.CLUSTER or process.by_pod or (process.machines > 1 and process.worker is None):
             self._service(f"{process.name}-nodes", headless=True)
         NetworkPolicy(
             f"{process.name}-flows",
@@ -110,7 +113,7 @@ class Workload(pulumi.ComponentResource):
             f"{name}-service",
             metadata=self._foundation.metadata(name, labels=labels, annotations=NO_WAIT),
             spec=ServiceSpecArgs(
-                selector=self.labels,
+                selector=self._asked,
                 cluster_ip="None" if headless else None,
                 publish_not_ready_addresses=headless or None,
                 ports=[

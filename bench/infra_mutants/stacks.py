@@ -24,13 +24,15 @@ def configurations() -> dict[str, dict[str, Any]]:
         "scheduling": {
             "priorities": True,
             "queue": "gpus",
-            "quota": {"cpu": "200", "memory": "1Ti", "gpus": 16, "pods": 90},
+            "quota": {"cpu": "200", "memory": "1Ti", "gpus": 24, "pods": 90},
         },
         "backups": {"claim": "backups-of-the-site", "keySecret": "backup-key"},
     }
     everything["ratchet:fleet"]["images"] |= {"pullSecret": "registry", "digests": {"agent": f"sha256:{'0' * 64}"}}
     everything["ratchet:fleet"]["scorer"]["strategy"] = "0.8*tests + 0.2*judge:absolute"
-    everything["ratchet:fleet"]["trainer"] |= {"fsdp": True, "resources": {"cpu": "8", "memory": "64Gi", "gpus": 2}}
+    several = {"fsdp": True, "machines": 2, "resources": {"cpu": "8", "memory": "64Gi", "gpus": 2}}
+    everything["ratchet:fleet"]["trainer"] |= several
+    everything["ratchet:fleet"]["judge"] |= {"machines": 2}
     everything["ratchet:fleet"]["api"]["revoked"] = [{"tokenId": "a", "expiresAt": 1}]
     dev["ratchet:fleet"]["scorer"]["strategy"] = "likelihood"
     dev["ratchet:fleet"] |= {"shards": 2, "apiServer": {"cidrs": ["10.0.0.5/32"]}}
@@ -39,7 +41,8 @@ def configurations() -> dict[str, dict[str, Any]]:
         "externalScorer": True,
         "runner": {"programs": PROGRAMS},
         "sandbox": {"isolation": "gvisor"},
-        "auditor": {"strategy": "tests"},
+        "auditor": {"strategy": "0.8*tests + 0.2*judge:absolute"},
+        "judge": {"model": "/models/judge", "resources": {"cpu": "4", "memory": "32Gi", "gpus": 1}},
         "hubAccess": False,
         "agents": [
             {"id": "small", "resources": {"cpu": "4", "memory": "16Gi", "gpus": 1}},
@@ -47,6 +50,5 @@ def configurations() -> dict[str, dict[str, Any]]:
         ],
         "trainer": {"device": "cuda", "resources": {"cpu": "4", "memory": "16Gi", "gpus": 1}},
     }
-    del elsewhere["ratchet:fleet"]["judge"]
     elsewhere["ratchet:fleet"]["scorer"]["strategy"] = "verifier:exact"
     return {"everything": everything, "dev": dev, "elsewhere": elsewhere}

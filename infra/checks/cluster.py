@@ -13,12 +13,15 @@ SECRETS_AT = "/run/secrets"
 """Where a file is a setting: its key is the variable's name."""
 SITE = "site-"
 """How volumes begin whose Secret the site makes itself."""
-TEMPLATE_AT = {
-    "Deployment": ("spec", "template"),
-    "StatefulSet": ("spec", "template"),
-    "Job": ("spec", "template"),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    "ScaledJob": ("spec", "jobTargetRef", "template"),
+LEADER_TEMPLATE = ("spec", "leaderWorkerTemplate", "leaderTemplate")
+WORKER_TEMPLATE = ("spec", "leaderWorkerTemplate", "workerTemplate")
+TEMPLATES_AT: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "Deployment": (("spec", "template"),),
+    "StatefulSet": (("spec", "template"),),
+    "LeaderWorkerSet": (LEADER_TEMPLATE, WORKER_TEMPLATE),
+    "Job": (("spec", "template"),),
+    "CronJob": (("spec", "jobTemplate", "spec", "template"),),
+    "ScaledJob": (("spec", "jobTargetRef", "template"),),
 }
 
 
@@ -39,10 +42,27 @@ class Mounted:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The pods of one controller."""
+    """The pods of one controller. Those of a LeaderWorkerSet are two: the first pods of its groups, and the others."""
 
     owner: Manifest
     template: Mapping[str, Any]
+    works_for_a_leader: bool = False
+
+    @property
+    def machines(self) -> int:
+        """Pods that do one piece of work together."""
+        spec = self.owner.content["spec"]
+        if self.owner.kind == "LeaderWorkerSet":
+            return int(spec["leaderWorkerTemplate"]["size"])
+        return int(spec.get("jobTargetRef", spec).get("parallelism", 1))
+
+    @property
+    def count(self) -> int:
+        """Pods that there are at once, where no autoscaler decides that; of a job for each message those of one."""
+        replicas = int(self.owner.content["spec"].get("replicas", 1))
+        if self.owner.kind == "LeaderWorkerSet":
+            return replicas * (self.machines - 1 if self.works_for_a_leader else 1)
+        return replicas * self.machines
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -85,7 +105,11 @@ class Cluster:
     def __init__(self, manifests: Manifests) -> None:
         self.manifests = list(manifests)
         self.settings = manifests.settings
-        self.pods = [Pods(manifest, _template(manifest)) for manifest in manifests if manifest.kind in TEMPLATE_AT]
+        self.pods = [
+            Pods(manifest, _template(manifest, place), place is WORKER_TEMPLATE)
+            for manifest in manifests
+            for place in TEMPLATES_AT.get(manifest.kind, ())
+        ]
 
     def all(self, *kinds: str) -> list[Manifest]:
         return [manifest for manifest in self.manifests if manifest.kind in kinds]
@@ -138,8 +162,8 @@ def _mounted(mount: Mapping[str, Any], volume: Mapping[str, Any] | None) -> Moun
     return Mounted(mount["mountPath"], kind, name, read_only, mount.get("subPath"), in_memory)
 
 
-def _template(manifest: Manifest) -> Mapping[str, Any]:
+def _template(manifest: Manifest, place: tuple[str, ...]) -> Mapping[str, Any]:
     part: Any = manifest.content
-    for key in TEMPLATE_AT[manifest.kind]:
+    for key in place:
         part = part[key]
     return dict(part)

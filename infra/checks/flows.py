@@ -11,6 +11,8 @@ from infra.checks.cluster import ROLE, Cluster, Pods
 
 ADDRESS = re.compile(r"\b(?:amqp|http)://(?:[^/\s@]+@)?([a-z0-9.-]+):(\d+)")
 HERE = ("127.0.0.1", "localhost")
+FREE_PORTS = (1024, 65535)
+"""Ports that pods which compute together may take."""
 NOT_ASKED = ("setup", "RATCHET_MANAGER_URL")
 """A role that only has to know that there is one."""
 
@@ -27,8 +29,9 @@ def nothing_is_allowed_by_default(cluster: Cluster) -> Iterator[str]:
     for policy in cluster.all("NetworkPolicy"):
         spec = policy.content["spec"]
         labels = spec["podSelector"].get("matchLabels", {})
-        if labels and len(cluster.selected(labels)) != 1:
-            yield f"{policy} is for {labels}: the pods of {len(cluster.selected(labels))} controllers, not of one"
+        owners = {pods.owner.name for pods in cluster.selected(labels)}
+        if labels and len(owners) != 1:
+            yield f"{policy} is for {labels}: the pods of {len(owners)} controllers, not of one"
         for rule in (*spec.get("ingress", []), *spec.get("egress", [])):
             if not (rule.get("from") or rule.get("to")) or not rule.get("ports"):
                 yield f"{policy} has a rule for anybody, or for any port"
@@ -41,7 +44,7 @@ def flows_are_open_at_both_ends(cluster: Cluster) -> Iterator[str]:
     yield from (f"{flow} may be sent, but not received" for flow in sorted(map(str, out - into)))
     yield from (f"{flow} may be received, but not sent" for flow in sorted(map(str, into - out)))
     for pods in cluster.pods:
-        for port in sorted(_open_ports(cluster, pods)):
+        for port in sorted(_open_ports(cluster, pods)) if not pods.works_for_a_leader else ():
             if port not in pods.ports.values():
                 yield f"{pods} is opened at port {port}, where nothing listens"
 
@@ -104,8 +107,9 @@ def received(cluster: Cluster) -> Iterator[Flow]:
 
 
 def _open_ports(cluster: Cluster, pods: Pods) -> set[int]:
+    """Single ports; infra/checks/machines.py looks at ranges."""
     rules = [rule for policy in policies(cluster, pods) for rule in policy.get("ingress", [])]
-    return {port["port"] for rule in rules for port in rule.get("ports", [])}
+    return {port["port"] for rule in rules for port in rule.get("ports", []) if "endPort" not in port}
 
 
 def _rules(cluster: Cluster, pods: Pods, direction: str, end: str) -> Iterator[tuple[Mapping[str, str], int]]:

@@ -9,7 +9,7 @@ from typing import Any
 from infra.checks.broker import PORTS
 from infra.checks.cluster import ROLE, Cluster, Pods
 from infra.checks.declared import our_containers
-from infra.checks.flows import HERE, NOT_ASKED, policies, sent
+from infra.checks.flows import FREE_PORTS, HERE, NOT_ASKED, policies, sent
 
 ADDRESS = re.compile(r"(?:(?:amqp|https?)://(?:[^/\s@]+@)?|^)([a-z][a-z0-9.-]*):(\d+)\b")
 AMONG_BROKERS = (PORTS["epmd"], PORTS["clustering"])
@@ -38,6 +38,8 @@ def _needed(cluster: Cluster) -> Iterator[tuple[str, str, int]]:
             service = cluster.get("Service", name) if inside else None
             for target in cluster.selected(service.content["spec"]["selector"]) if service else ():
                 yield from ((str(pods), str(one), port) for one in _same_role(cluster, target))
+        if pods.machines > 1:
+            yield str(pods), str(pods), FREE_PORTS[0]
         if pods.labels.get(ROLE) == "broker":
             yield from ((str(pods), str(pods), port) for port in AMONG_BROKERS)
 
@@ -157,6 +159,8 @@ def _ports_outside(fetches: list[str]) -> set[int]:
 def other_namespaces_reach_what_is_for_them(cluster: Cluster) -> Iterator[str]:
     """Prometheus reaches metrics, KEDA the depths, clients the broker and the API; nobody else comes in from outside"""
     for pods in cluster.pods:
+        if pods.works_for_a_leader:  # one policy is for both, and their leader has the ports
+            continue
         wanted = set(_from_outside(cluster, pods))
         found = {
             (peer["namespaceSelector"]["matchLabels"].get(NAMESPACE), port["port"])

@@ -68,10 +68,11 @@ def jobs_end(cluster: Cluster) -> Iterator[str]:
         job = spec["jobTemplate"]["spec"] if manifest.kind == "CronJob" else spec.get("jobTargetRef", spec)
         if job["template"]["spec"].get("restartPolicy") not in ("Never", "OnFailure"):
             yield f"{manifest}: its pods are restarted for ever"
-        if not 1 <= job.get("backoffLimit", 6) <= 6:
+        machines = job.get("parallelism", 1)
+        if not 1 <= job.get("backoffLimit", 6) <= 6 * machines:
             yield f"{manifest} is tried again {job.get('backoffLimit')} times: a pod that died must be taken up again"
-        if (job.get("parallelism", 1), job.get("completions", 1)) != (1, 1):
-            yield f"{manifest} runs more than one pod for one piece of work"
+        if job.get("completions", 1) != machines or (machines > 1 and job.get("completionMode") != "Indexed"):
+            yield f"{manifest} runs more than one pod for one piece of work, and gives them no numbers"
         if not job.get("activeDeadlineSeconds"):
             yield f"{manifest} has no deadline: a job that hangs would hold its GPU for ever"
     trainers = [pods.owner for pods in cluster.pods if pods.labels.get(ROLE) == "trainer"]

@@ -74,7 +74,7 @@ def _fewest(cluster: Cluster, pods: Pods) -> int:
     specs = [one.content["spec"] for one in scalers if one.content["spec"]["scaleTargetRef"]["name"] == pods.owner.name]
     if specs:
         return max(1, int(specs[0].get("minReplicaCount", specs[0].get("minReplicas", 1))))
-    return int(pods.owner.content["spec"].get("replicas", 1))
+    return pods.count
 
 
 def _number(quantity: str) -> float:

@@ -1,7 +1,7 @@
 """Each manifest by itself: Kubernetes' own schemas, strictly, and compact ones of the custom resources in use.
 
-Those were written after the custom resource definitions of KEDA and the Prometheus operator, with only the fields used
-here, so a field spelled wrong or used for the first time is refused.
+Those were written after the custom resource definitions of KEDA, the Prometheus operator and LeaderWorkerSet, with only
+the fields used here, so a field spelled wrong or used for the first time is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from infra.checks.cluster import Cluster
 
 KUBERNETES = "1.33"
 SCHEMAS = Path(__file__).parent / "schemas"
-CUSTOM = ("keda.sh/", "monitoring.coreos.com/")
+CUSTOM = ("keda.sh/", "monitoring.coreos.com/", "leaderworkerset.x-k8s.io/")
 
 
 def valid_alone(cluster: Cluster) -> Iterator[str]:
@@ -29,6 +29,12 @@ def valid_alone(cluster: Cluster) -> Iterator[str]:
     for manifest in cluster.manifests:
         if problem := _problem(manifest.content):
             yield f"{manifest}: {problem}"
+        if manifest.kind == "LeaderWorkerSet":
+            for name in ("leaderTemplate", "workerTemplate"):
+                template = manifest.content["spec"]["leaderWorkerTemplate"][name]
+                alone = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {}, "template": template}
+                if problem := _problem(alone):
+                    yield f"{manifest}, its {name}: {problem}"
         if manifest.kind == "ScaledJob":
             job = {
                 "apiVersion": "batch/v1",

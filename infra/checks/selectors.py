@@ -115,7 +115,7 @@ def budgets_protect_and_let_drain(cluster: Cluster) -> Iterator[str]:
     yield from (
         f"{pods} has no disruption budget"
         for pods in cluster.pods
-        if pods.owner.kind in ("Deployment", "StatefulSet") and pods not in guarded
+        if pods.owner.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet") and pods not in guarded
     )
 
 

@@ -24,15 +24,20 @@ def vllm_serves_what_it_must(cluster: Cluster) -> Iterator[str]:
     """a vLLM server has GPUs and uses them all, serves the model it is asked for, and logs what was sampled from"""
     for pods, box in servers(cluster):
         who = f"{pods}, container {box['name']}"
-        options, variables = _options(box), dict(cluster.environment(pods, box))
+        options, variables = options_of(box), dict(cluster.environment(pods, box))
         gpus = [int(n) for name, n in box["resources"].get("limits", {}).items() if "gpu" in name]
         if sum(gpus) < 1:
             yield f"{who} has no GPU"
-        elif options.get("--tensor-parallel-size") != str(sum(gpus)):
-            yield f"{who} splits its model over {options.get('--tensor-parallel-size')} GPUs, and has {sum(gpus)}"
-        if MODULE not in box.get("command", []) or "/vllm-openai:" not in box["image"]:
+        elif (ranks := _ranks(options)) != sum(gpus) * pods.machines:
+            yield f"{who} splits its model over {ranks} GPUs, and has {sum(gpus) * pods.machines}"
+        runs = box.get("command", [])
+        served = (
+            (runs[:2] == ["vllm", "serve"] and "--headless" in options) if pods.works_for_a_leader else MODULE in runs
+        )
+        if not served or "/vllm-openai:" not in box["image"]:
             yield f"{who} runs {' '.join(box.get('command', []))} of {box['image']}, which is no vLLM server"
-        if [options.get("--port")] != [str(port["containerPort"]) for port in box.get("ports", [])]:
+        listens = [options["--port"]] if "--port" in options else []
+        if listens != [str(port["containerPort"]) for port in box.get("ports", [])]:
             yield f"{who} listens on {options.get('--port')}, and its port is {box.get('ports')}"
         for name, value in LOGGED.items():
             if options.get(name) != value:
@@ -50,9 +55,14 @@ def servers(cluster: Cluster) -> Iterator[tuple[Pods, Mapping[str, Any]]]:
         yield from ((pods, box) for box in (pods.spec["containers"] if pods.labels.get(ROLE) == "judge" else beside))
 
 
-def _options(box: Mapping[str, Any]) -> dict[str, str]:
-    words = list(box.get("args", []))
-    return {
+def _ranks(options: Mapping[str, str]) -> int:
+    return int(options.get("--tensor-parallel-size", 0)) * int(options.get("--pipeline-parallel-size", 1))
+
+
+def options_of(box: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options by name; of `vllm serve MODEL` the model, too."""
+    words, model = list(box.get("args", [])), box.get("command", [])[2:3]
+    return ({"--model": model[0]} if model and not model[0].startswith("vllm.") else {}) | {
         word: "" if index + 1 == len(words) or words[index + 1].startswith("--") else words[index + 1]
         for index, word in enumerate(words)
         if word.startswith("--")

@@ -28,7 +28,6 @@ from ratchet.logs.reader import LogReader, start_of_newest
 from ratchet.logs.rows import ProgramRow, ScorerRow, UsageRow
 from ratchet.service.errors import JournalError
 from schemas.api.programs import ProgramFigures, ProgramsCompared
-from schemas.api.status import Interval
 from schemas.messages.response import MOST_COUNTED
 from schemas.messages.reward import ScorerIdentity
 
@@ -83,7 +82,7 @@ class ProgramTally:
             scorer=scorer and ScorerIdentity(**msgspec.structs.asdict(scorer)),
             rollouts=self.rollouts,
             scored=self.scored,
-            score=_interval(self.score),
+            score=self.score.interval() if self.score.count else None,
             ended=dict(sorted(self.ended.items())),
             breaks=dict(sorted(self.breaks.items())),
             calls=_mean(self.calls),
@@ -155,11 +154,3 @@ def _can_be(usage: UsageRow) -> bool:
 
 def _mean(mean: Mean) -> float | None:
     return mean.mean if mean.count else None
-
-
-def _interval(mean: Mean) -> Interval | None:
-    if not mean.count:
-        return None
-    half = mean.half_width
-    low, high = (None, None) if half is None else (mean.mean - half, mean.mean + half)
-    return Interval(tasks=mean.count, mean=mean.mean, low=low, high=high)

@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from schemas.api.status import Interval
+
 Z95 = 1.959964
 
 
@@ -22,6 +24,12 @@ class Mean:
     count: int = 0
     mean: float = 0.0
     _squares: float = 0.0
+
+    @classmethod
+    def of_sums(cls, count: int, total: float, squares: float) -> Mean:
+        """Return the mean of values whose sum, and sum of squares, these are."""
+        mean = total / count if count else 0.0
+        return cls(count, mean, max(0.0, squares - total * mean))
 
     def add(self, value: float) -> None:
         self.count += 1
@@ -38,6 +46,12 @@ class Mean:
     def half_width(self) -> float | None:
         """Half the width of the 95 % confidence interval around the mean (normal approximation)."""
         return None if self.error is None else Z95 * self.error
+
+    def interval(self) -> Interval:
+        """Return the mean with its 95 % interval, whose ends are None below two values."""
+        half = self.half_width
+        low, high = (None, None) if half is None else (self.mean - half, self.mean + half)
+        return Interval(tasks=self.count, mean=self.mean, low=low, high=high)
 
     def data(self) -> dict[str, float | None]:
         return {"tasks": self.count, "mean": self.mean, "half_width": self.half_width}

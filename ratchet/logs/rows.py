@@ -235,6 +235,7 @@ class SelectionRow(msgspec.Struct):
     select: str | None = None
     cascade: RoutingRow | None = None
     reference_score: float | None = None
+    edited: msgspec.Raw = msgspec.Raw()
     usage: CallsRow | None = None
 
 
@@ -274,6 +275,13 @@ class TokensRow(msgspec.Struct):
     sampling: HeldRow = msgspec.field(default_factory=HeldRow)
 
 
+class EditedRow(msgspec.Struct):
+    """The edit of an answer by a person: the prompt of the model, and the text that it should have said."""
+
+    prompt_ids: list[int]
+    text: str
+
+
 class DemonstrationRow(msgspec.Struct):
     """An interaction: what a demonstration of its task is made from."""
 
@@ -281,6 +289,7 @@ class DemonstrationRow(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw()
     prompt_ids: list[int] | None = None
     reference: str | None = None
+    edited: EditedRow | None = None
 
 
 class ProgramRow(msgspec.Struct):

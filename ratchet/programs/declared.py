@@ -38,10 +38,11 @@ from ratchet.programs.task_input import INPUT, as_text, unfit_argument
 from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import SettingsError
 from schemas.messages.base import AgentId, Identifier
-from schemas.messages.task import Prompt
+from schemas.messages.task import Constraints, Prompt
 from workbench.sandbox.bubblewrap import PATH
 from workbench.sandbox.job import WORKSPACE, SandboxError, require_absolute, require_inside, require_mountable
 from workbench.sandbox.limits import MIB, Limits
+from workbench.tools.names import unknown_tool
 
 INSTALLED = EntryPoints("ratchet.programs", "program", SettingsError)
 TASK_FILE = "/task/input"
@@ -110,6 +111,11 @@ class Program(_Declared):
     tools: bool = Field(
         False, description="It sees the tools of Ratchet: `/ratchet/run.py serve` serves them over MCP on stdio."
     )
+    tool_policy: dict[str, dict[str, Literal["allow", "deny"]]] = Field(
+        default_factory=dict,
+        exclude_if=lambda policy: not policy,
+        description="By role, or `*` for all, whether it may call a tool of Ratchet, by its name, or `*` for all.",
+    )
     task: Literal["stdin", "argument", "file", "environment"] = Field(
         "stdin",
         description="How it is given the task's input: on stdin; where {input} stands in the command; in a file whose "
@@ -161,6 +167,17 @@ class Program(_Declared):
         return path
 
     @model_validator(mode="after")
+    def _has_a_tool_policy_that_can_be_held(self) -> Self:
+        if self.tool_policy and not self.tools:
+            raise ValueError("tool_policy is that of the tools of Ratchet: it needs tools = true")
+        if self.tool_policy and inside.TOOLS_POLICY in self.data:
+            raise ValueError(f"it has a tool_policy, and another one in its data, {inside.TOOLS_POLICY}: name one")
+        for role, table in self.tool_policy.items():
+            if strange := unknown_tool(name for name in table if name != inside.ALL):
+                raise ValueError(f"tool_policy.{role}: {strange}")
+        return self
+
+    @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
         if self.command and self.coroutine:
             raise ValueError("it has either a command or a coroutine")
@@ -202,7 +219,7 @@ class Program(_Declared):
         if self.requirements:
             environment["PATH"] = f"{ENVIRONMENT}/bin:{environment.get('PATH', PATH)}"
         if self.tools:
-            binds, data = inside.tools_packages() | binds, inside.tools_files() | data
+            binds, data = inside.tools_packages() | binds, inside.tools_files(self.tool_policy) | data
         if self.coroutine:
             data[inside.LAUNCHER] = inside.launcher()
             command = ("python3", inside.LAUNCHER, self.coroutine, *self.binds)
@@ -224,6 +241,34 @@ class Program(_Declared):
                 "directory": self.directory or said.directory,
             }
         )
+
+    def within(self, constraints: Constraints | None) -> Self:
+        """Return the program with limits and tools that are no more than a task allows; its own where those are less.
+
+        It is the one that is run: with its requirements.
+        """
+        if constraints is None:
+            return self
+        asked = constraints.model_dump(include={"calls", "tokens", "seconds"}, exclude_none=True)
+        limits = {name: min(most, getattr(self.limits, name)) for name, most in asked.items()}
+        data = dict(self.data)
+        if self.tools and constraints.tools is not None:
+            data[inside.TOOLS_POLICY] = inside.with_task_tools(data[inside.TOOLS_POLICY], constraints.tools)
+        return self.model_copy(update={"limits": self.limits.model_copy(update=limits), "data": data})
+
+    def undeclared_tool(self, constraints: Constraints | None) -> str | None:
+        """Return why a task's constraints name a tool that the declaration does not have; None where they don't."""
+        tools = constraints and constraints.tools
+        if not tools:
+            return None
+        if not self.tools:
+            return "constraints.tools: it has none of the tools of Ratchet (tools = true in its declaration)"
+        of_all = self.tool_policy.get(inside.ALL, {})
+        tables = [{**of_all, **own} for own in (self.tool_policy or {inside.ALL: {}}).values()]
+        for name in tools:
+            if all(table.get(name, table.get(inside.ALL)) == "deny" for table in tables):
+                return f"constraints.tools: {name} is not declared: its tool_policy denies it"
+        return unknown_tool(tools)
 
     def unfit(self, prompt: Prompt) -> str | None:
         """Say why this input can't be given to it; None where it can."""

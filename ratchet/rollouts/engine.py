@@ -53,6 +53,13 @@ class TokenEngine(Protocol):
         """Call off the answers that were closed early: nobody asks for them again."""
 
 
+class KeepsNothing:
+    """An engine that keeps no answer that was closed early."""
+
+    async def call_off_left(self) -> None:
+        """Do nothing."""
+
+
 async def lines(reply: httpx.Response) -> AsyncGenerator[bytes, None]:
     """Yield the lines of a body that streams, as they come, without their ends; the last one also where it has none.
     As bytes, which JSON's reader takes at less cost than text.
@@ -68,7 +75,7 @@ async def lines(reply: httpx.Response) -> AsyncGenerator[bytes, None]:
         yield had
 
 
-class ScriptedEngine:
+class ScriptedEngine(KeepsNothing):
     """Answers each prompt with what `script` makes of it; keeps what it saw and sampled.
 
     No two tokens have the same log-probability. `gate`: it waits there behind each token; `asked` says how often.
@@ -89,9 +96,6 @@ class ScriptedEngine:
         self._script = script
         self.fails_after: int | None = None
         self._numbers = itertools.count(1)
-
-    async def call_off_left(self) -> None:
-        """Do nothing: what is closed is not kept."""
 
     async def sample(
         self,

@@ -210,7 +210,7 @@ async def record(rollout: RecordedRollout, program: str, start: Start) -> tuple[
     says = one_line(says, SAID_CHARS)
     if status == "cancelled":
         return Sample(text="", status=status, program=program, usage=usage, says=says or None), says
-    told = {"usage": usage, "artifact": ran.artifact, "says": why_ended(status, says)}
+    told = {"usage": usage, "artifact": ran.artifact, "edited": rollout.edited, "says": why_ended(status, says)}
     return sample.model_copy(update=told), says
 
 

@@ -24,7 +24,7 @@ from ratchet.rollouts.kept_steps import Answered, Diverged, KeptSteps, NotKept, 
 from ratchet.rollouts.parsing import Parser, PlainParser, parser_for
 from ratchet.service.errors import EngineError
 from schemas.messages.grammar import Grammar
-from schemas.messages.response import FinishReason
+from schemas.messages.response import Edited, FinishReason
 from schemas.messages.task import Tool
 from schemas.messages.work import BASE_VERSION, Sampling
 
@@ -182,6 +182,8 @@ class RecordedRollout:
         self.budget: Budget = first.budget if first else budget or Budget()
         self.overruled: dict[str, list[float | str]] = first.overruled if first else {}
         self.offered_tools = False
+        self.edited: Edited | None = None
+        """The newest edit of a result by a person."""
         self.turns = KeptTurns()
         self.reading = asyncio.Semaphore(MOST_BODIES)
         self._asking = asyncio.Lock()

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from ratchet.openai.completions import TextChunk
 from ratchet.openai.errors import ServerUnavailable, error_of
-from ratchet.rollouts.engine import JSON, Token, lines
+from ratchet.rollouts.engine import JSON, KeepsNothing, Token, lines
 from schemas.messages.grammar import Grammar
 from schemas.messages.work import Sampling
 
@@ -22,7 +22,7 @@ SILENT_S = 600.0
 TIMEOUT = httpx.Timeout(CONNECT_S, read=SILENT_S)
 
 
-class VllmTokens:
+class VllmTokens(KeepsNothing):
     """`http` has the server's root for its base URL. `model` is the name of the model or adapter that answers, all
     calls of a rollout the same; `context` the tokens it holds. A stream that is closed early ends the generation."""
 
@@ -32,9 +32,6 @@ class VllmTokens:
         self._http = http
         self._model = model
         self._sampling = sampling
-
-    async def call_off_left(self) -> None:
-        """Do nothing: what is closed is not kept."""
 
     async def sample(
         self,

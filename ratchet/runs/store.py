@@ -47,6 +47,7 @@ class RunFolder:
         self._announced = path / "announced"
         self._cancelled = path / "cancelled"
         self._attempts = path / "attempts"
+        self._meeting = path / "meeting"
 
     @property
     def run(self) -> TrainingRun:
@@ -106,6 +107,15 @@ class RunFolder:
     def attempts(self) -> int:
         """Number of starts since its newest checkpoint."""
         return self._read_attempts()[0]
+
+    @property
+    def meeting(self) -> str | None:
+        """Address at which the machines of a spread run meet, and the nanoseconds at which this attempt began."""
+        return self._meeting.read_text() if self._meeting.exists() else None
+
+    @meeting.setter
+    def meeting(self, place: str) -> None:
+        replace_file(self._meeting, place.encode())
 
     def begin(self, checkpoint: str) -> None:
         """Count a start at that checkpoint. At another one than the last time the count begins anew."""

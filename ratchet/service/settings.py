@@ -109,10 +109,11 @@ class FleetSettings(BaseSettings):
         "scorer likes. The same for every service.",
     )
     demonstrations: Annotated[tuple[DemonstrationSource, ...], NoDecode, BeforeValidator(names)] = Field(
-        ("reference", "correction", "big_model"),
+        ("reference", "correction", "big_model", "approval"),
         description="Which texts that are known to be good for a prompt teach, by comma: reference (a task's reference "
         "that earns full marks from the scorer as an answer), correction (given with feedback), big_model (its "
-        "answer, in a cascade); none if empty. The same for orchestrator, scorer and trainer.",
+        "answer, in a cascade), approval (a person's edit of a program's result); none if empty. The same for "
+        "orchestrator, scorer and trainer.",
     )
     replay_share: float = Field(
         0.1,

@@ -2,9 +2,10 @@
 
     OPENAI_BASE_URL=… OPENAI_API_KEY=… python -m ratchet.tools.agent --root . "mend the failing test"
 
-It acts in turns, each a call of the model and the tools that it asks for; `--mode plan` has it write a plan first. When
-it says that it is done and has changed something, the project's tests are run, and what fails is told to it. Left out:
-memory beyond the task, streaming, several models.
+It acts in turns, each a call of the model and the tools that it asks for. With `--mode plan` it first says its steps as
+JSON, ticks them off, and is reminded once of those that are left. When it says that it is done and has changed
+something, the project's tests are run, and what fails is told to it. Left out: memory beyond the task, streaming,
+several models.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ratchet.service.errors import FAULTS, RatchetError
 from ratchet.tools.audit import ToolAudit, audit_folder
-from ratchet.tools.recorded import RecordedToolbox, recorder_client
+from ratchet.tools.recorded import RecordedToolbox, read_policy, recorder_client
 from workbench.tools.globs import matcher
 from workbench.tools.operation import Effect
-from workbench.tools.policy import Policy
 from workbench.tools.toolbox import OPERATIONS, Toolbox
 
 Mode = Literal["act", "plan"]
@@ -39,8 +39,26 @@ SYSTEM = (
     "You work in a workspace with tools. Look before you change anything, change as little as needed, and check what "
     "you did. When you are done, say in a sentence what you did, without calling a tool."
 )
-PLAN = "First write a plan: at most six numbered steps, each one thing to find out, to change or to check."
-CARRY_OUT = "Carry the plan out with the tools. Where it turns out to be wrong, do what is right instead."
+MOST_STEPS = 6
+PLAN = (
+    'First plan. Answer with JSON alone, such as {"steps": ["read a.py", "mend the sum"]}: '
+    f"at most {MOST_STEPS} steps, each one thing to find out, to change or to check."
+)
+NO_PLAN = 'That is no JSON with a list of steps: {"steps": ["…"]}. Answer with that alone.'
+CARRY_OUT = (
+    "Carry the plan out with the tools, and call step_done with the number of each step that is done. Where the plan "
+    "turns out to be wrong, do what is right instead.\n{steps}"
+)
+LEFT = "These steps are not done:\n{steps}\nDo them, or say why they are not needed."
+STEP_DONE = "step_done"
+STEP_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": STEP_DONE,
+        "description": "Tick a step of the plan off, once it is done.",
+        "parameters": {"type": "object", "properties": {"step": {"type": "integer"}}, "required": ["step"]},
+    },
+}
 MEND = "The project's tests fail:\n{output}\nMend what is wrong, then say what you did."
 
 
@@ -89,13 +107,23 @@ class ChatModel:
         return kept | ({"tool_calls": message["tool_calls"]} if message.get("tool_calls") else {})
 
 
+@dataclass(slots=True)
+class Step:
+    """A step of the plan."""
+
+    says: str
+    done: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """`tests_pass` is None where nothing was changed, or there are no tests that can be run."""
+    """`tests_pass` is None where nothing was changed, or there are no tests that can be run. `plan` is empty without
+    one."""
 
     answer: str
     turns: int
     tests_pass: bool | None
+    plan: tuple[Step, ...] = ()
 
 
 class ToolAgent:
@@ -120,21 +148,22 @@ class ToolAgent:
         self._tools = [
             tool for tool in toolbox.openai_tools() if any(fits(str(tool["function"]["name"])) for fits in wanted)
         ]
+        self._plan: list[Step] = []
         self._names = {str(tool["function"]["name"]) for tool in self._tools}
 
     async def work(self, task: str) -> Finished:
         """Raises AgentFailed where the model can't be asked or the turns are used up."""
         messages: list[Message] = [{"role": "system", "content": SYSTEM}]
-        turns, repairs, changed = 0, 0, False
+        turns, repairs, changed, reminded = 0, 0, False, False
+        self._plan = []
         if self._mode == "plan":
-            messages += [{"role": "user", "content": f"{task}\n\n{PLAN}"}]
-            messages += [await self._model.ask(messages, ()), {"role": "user", "content": CARRY_OUT}]
-            turns += 1
+            turns = await self._make_plan(task, messages)
         else:
             messages += [{"role": "user", "content": task}]
+        tools = [*self._tools, STEP_TOOL] if self._plan else self._tools
         while turns < self._turns:
             turns += 1
-            said = await self._model.ask(messages, self._tools)
+            said = await self._model.ask(messages, tools)
             messages.append(said)
             if calls := said.get("tool_calls"):
                 for call in calls:
@@ -144,19 +173,50 @@ class ToolAgent:
                     messages.append({"role": "tool", "tool_call_id": str(call.get("id")), "content": content})
                 continue
             answer = str(said.get("content") or "")
+            left = [one for one in shown_steps(self._plan) if one.startswith("[ ]")]
+            if left and not reminded and turns < self._turns:
+                reminded = True
+                messages.append({"role": "user", "content": LEFT.format(steps="\n".join(left))})
+                continue
             output = await self._failing() if changed else ""
             if not output:
-                return Finished(answer, turns, None if output is None or not changed else True)
+                return Finished(answer, turns, None if output is None or not changed else True, tuple(self._plan))
             if repairs == self._repairs:
-                return Finished(answer, turns, False)
+                return Finished(answer, turns, False, tuple(self._plan))
             repairs += 1
             messages.append({"role": "user", "content": MEND.format(output=output)})
         raise AgentFailed(f"{self._turns} turns were used up before it was done")
+
+    async def _make_plan(self, task: str, messages: list[Message]) -> int:
+        """Ask for a plan, once more where there is none; return the turns that it took. Without one it acts at once."""
+        messages.append({"role": "user", "content": f"{task}\n\n{PLAN}"})
+        for turn in (1, 2):
+            said = await self._model.ask(messages, ())
+            messages.append(said)
+            self._plan = read_plan(str(said.get("content") or ""))
+            if self._plan or turn == min(2, self._turns):
+                break
+            messages.append({"role": "user", "content": NO_PLAN})
+        messages.append({"role": "user", "content": CARRY_OUT.format(steps="\n".join(shown_steps(self._plan)))})
+        return turn
+
+    def _tick_off(self, arguments: str) -> str:
+        """Return the plan, with the step that is done, as a tool's answer."""
+        try:
+            number = int(json.loads(arguments)["step"])
+            if not 1 <= number <= len(self._plan):
+                raise ValueError
+        except (ValueError, KeyError, TypeError):
+            return json.dumps({"error": "arguments", "says": f"name a step by its number, 1 to {len(self._plan)}"})
+        self._plan[number - 1].done = True
+        return json.dumps({"plan": shown_steps(self._plan)}, ensure_ascii=False)
 
     async def _call_tool(self, call: Message) -> tuple[str, str, bool]:
         """Name, what the tool says, whether it did what it was asked."""
         function = call.get("function") or {}
         name = str(function.get("name"))
+        if name == STEP_DONE and self._plan:
+            return name, self._tick_off(str(function.get("arguments") or "{}")), False
         if name not in self._names:
             return name, json.dumps({"error": "arguments", "says": f"there is no tool {name[:100]!r} here"}), False
         arguments = function.get("arguments") or "{}"
@@ -171,6 +231,22 @@ class ToolAgent:
         return "" if result.content["ok"] else str(result.content["output"])[-4000:]
 
 
+def read_plan(answer: str) -> list[Step]:
+    """Return the steps of a plan, of which an answer has the JSON; none where it has no such JSON."""
+    begins, ends = answer.find("{"), answer.rfind("}")
+    try:
+        steps = json.loads(answer[begins : ends + 1])["steps"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+    said = [one.strip() for one in steps if isinstance(one, str) and one.strip()] if isinstance(steps, list) else []
+    return [Step(one) for one in said[:MOST_STEPS]]
+
+
+def shown_steps(plan: Sequence[Step]) -> list[str]:
+    """Return the plan with its ticks, a line for each step."""
+    return [f"[{'x' if one.done else ' '}] {number}. {one.says}" for number, one in enumerate(plan, start=1)]
+
+
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m ratchet.tools.agent", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("task", nargs="?", help="what is to be done; read from stdin if not given")
@@ -183,17 +259,17 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         help="the model's server is Ratchet's recorder: calls of tools are kept there",
     )
     parser.add_argument("--isolation", choices=("own", "around"), help="in place of the policy's")
-    parser.add_argument("--mode", choices=("act", "plan"), default="act", help="act at once, or write a plan first")
+    parser.add_argument("--mode", choices=("act", "plan"), default="act", help="act at once, or plan first")
     parser.add_argument("--turns", type=int, default=20, help="calls of the model, at most")
     parser.add_argument("--tools", default=TOOLS, help="names or globs, by comma")
-    parser.add_argument("--model", default="any", help="the name that is asked for")
+    parser.add_argument("--model", default="any", help="the name that is asked for: a role's, of a program with roles")
     parser.add_argument("--max-tokens", type=int, default=1024, help="of each answer")
     return parser.parse_args(arguments)
 
 
 async def run(given: argparse.Namespace, settings: ModelSettings) -> str:
     """The answer. Raises RatchetError."""
-    policy = Policy.read(given.policy, frozenset(OPERATIONS))
+    policy = read_policy(given.policy).for_role(given.model)
     if given.isolation:
         policy = policy.model_copy(update={"isolation": given.isolation})
     audit, key = ToolAudit(given.audit or audit_folder(given.root)), settings.openai_api_key.get_secret_value()

@@ -17,7 +17,9 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from schemas.messages.base import explain
 from workbench.tools.changes import Changes, Look, changes_between, look_at, put
-from workbench.tools.operation import Answer, Effect, Operation, Subject, ToolError
+from workbench.tools.names import TOOL_NAMES
+from workbench.tools.operation import Answer, Decision, Effect, Operation, Subject, ToolError
+from workbench.tools.policy import Policy
 from workbench.tools.toolbox import OPERATIONS, Toolbox, ToolResult
 from workbench.tools.workshop import Workshop
 
@@ -50,11 +52,15 @@ class RecordedToolbox(Toolbox):
 
     @property
     def operations(self) -> list[Operation]:
-        return [*super().operations, ASK_PERSON]
+        """Those that the policy does not deny, and the question to a person."""
+        offered = super().operations
+        return offered if self.policy.decides(ASK_PERSON) is Decision.DENY else [*offered, ASK_PERSON]
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
         """Answer as a Toolbox does, or from the record. Calls that may change files are made one at a time."""
         if name == ASK_PERSON.name:
+            if self.policy.decides(ASK_PERSON) is Decision.DENY:
+                return ToolResult.of_error(ToolError("policy", "ask_person is denied by the policy"))
             return await self._ask_person(arguments)
         if (operation := OPERATIONS.get(name)) is None:
             return await super().call(name, arguments)
@@ -103,6 +109,11 @@ class RecordedToolbox(Toolbox):
             return ToolResult.of_error(ToolError("arguments", explain("call of ask_person", error)))
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             return ToolResult.of_error(ToolError("ours", f"nobody can be asked: {type(error).__name__}"))
+
+
+def read_policy(file: Path | None) -> Policy:
+    """Return the policy of a program that is recorded, whose names are those of all its tools. Raises PolicyError."""
+    return Policy.read(file, TOOL_NAMES)
 
 
 def recorder_client(base_url: str, key: str) -> httpx.AsyncClient:

@@ -11,7 +11,10 @@ from schemas.messages.work import Decision
 
 
 class GivenDecision(Record):
-    """A person's answer. Which it is decides the program that asked; of a result, only `approve` and `reject`."""
+    """A person's answer. What it means decides the program that asked.
+
+    Of a result, `reject` and `edit` with a text are the program's next turn; `reject` without one is the end.
+    """
 
     decision: Literal["approve", "reject", "edit"] = Field(description="What the person decided.")
     text: str = Field("", max_length=65_536, description="What the program is told besides: why not, or what instead.")

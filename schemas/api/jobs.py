@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StringConstraints
 
+from schemas.api.status import Interval
 from schemas.messages.base import AgentId, Identifier, Record, Sentences, Timestamp
 from schemas.messages.result import Result
 from schemas.messages.task import NO_BOOLEAN
@@ -31,6 +32,11 @@ TaskLines = Annotated[
         "kept as `own_id`.",
     ),
 ]
+
+
+class JobKind(Sentences):
+    TASKS = "tasks", "Its tasks teach and are counted as those of its agent are."
+    EVALUATION = "evaluation", "Its tasks teach nothing, and no experiment counts them."
 
 
 class JobState(Sentences):
@@ -61,10 +67,11 @@ class JobSubmission(Record):
 
     job_id: JobId | None = Field(None, description="Unique per job; made up if absent.")
     agent_id: AgentId | None = Field(None, description="Which agent answers; the fleet's default one if absent.")
+    kind: JobKind = Field(JobKind.TASKS, description="Whether its tasks teach, and experiments count them.")
     tasks: TaskLines = Field(min_length=1)
     more: StrictBool = Field(False, description="Further tasks follow, and none is released before the last of them.")
     samples: Annotated[int, Field(ge=1, le=64), NO_BOOLEAN] | None = Field(
-        None, description="Answers sampled for a task that does not say it itself."
+        None, description="Answers sampled for a task that does not say it itself; of an evaluation 1 if absent."
     )
     priority: Annotated[int, Field(ge=1, le=10), NO_BOOLEAN] = Field(1, description="10 goes first.")
     deadline: Timestamp | None = Field(None, description="What has not ended then expires.")
@@ -85,6 +92,7 @@ class Job(Record):
     job_id: JobKey
     agent_id: AgentId
     tenant: Identifier
+    kind: JobKind
     state: JobState
     reason: str | None = Field(description="Why it is in this state, in a sentence.")
     priority: int
@@ -105,6 +113,7 @@ class Job(Record):
 
 
 class JobDetail(Job):
+    score: Interval | None = Field(description="The mean score of its answers; null if none has one.")
     failures: dict[str, int] = Field(description="How many tasks failed or expired for each reason, the ten commonest.")
     ended_last_minute: int = Field(ge=0, description="Tasks that ended within the last minute.")
     seconds_left: float | None = Field(description="Until all have ended, at the last minute's rate; null if none did.")

@@ -167,6 +167,13 @@ class Usage(Record):
         return max(*counts, *self.breaks.values(), self.seconds or 0, *of_roles)
 
 
+class Edited(Record):
+    """A person's edit of an answer: what the model was asked, and what it should have said."""
+
+    prompt_ids: tuple[int, ...] = Field(min_length=1)
+    text: str = Field(min_length=1)
+
+
 class Sample(Record):
     """One sampled answer. `completion_ids` and `logprobs` have one entry per sampled token, the end token included.
 
@@ -204,6 +211,9 @@ class Sample(Record):
     program: Identifier | None = Field(None, description="What made the rollout.")
     usage: Usage | None = None
     artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")
+    edited: Edited | None = Field(
+        None, exclude_if=absent, description="What a person had an answer of it be: a demonstration, which teaches."
+    )
     token_texts: tuple[str, ...] | None = Field(
         None, exclude_if=absent, description="Of each of completion_ids its text, where the Work asks for them."
     )

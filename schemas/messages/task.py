@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from schemas.messages.base import (
     AdapterVersion,
@@ -75,6 +75,38 @@ class AnswerFormat(Record):
     )
 
 
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not true or false")
+    return value
+
+
+NO_BOOLEAN = BeforeValidator(_no_boolean)
+"""Pydantic would take `true` for 1. Last in an Annotated, after the bounds, which it would hide from the schema."""
+
+
+class Constraints(Record):
+    """The most that each rollout of a task may take and call. They lower what the program's declaration allows.
+
+    One that is not known is refused, also by an older reader: it would not be held.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    tools: Annotated[tuple[Identifier, ...], Field(max_length=128)] | None = Field(
+        None,
+        exclude_if=absent,
+        description="The tools of Ratchet that it may call, of those that its program may; none if empty.",
+    )
+    calls: Annotated[int, Field(ge=1), NO_BOOLEAN] | None = Field(None, exclude_if=absent, description="Of the model.")
+    tokens: Annotated[int, Field(ge=1), NO_BOOLEAN] | None = Field(
+        None, exclude_if=absent, description="That the model samples for it, in all calls."
+    )
+    seconds: Annotated[float, Field(gt=0), NO_BOOLEAN] | None = Field(
+        None, exclude_if=absent, description="From its start to its end."
+    )
+
+
 Prompt = str | Annotated[tuple[ChatMessage, ...], Field(min_length=1)]
 
 
@@ -84,16 +116,6 @@ Reference = Annotated[
     WithJsonSchema({"type": ["string", "number"]}, mode="validation"),
 ]
 """A number is taken as its text."""
-
-
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("should be a number, not true or false")
-    return value
-
-
-NO_BOOLEAN = BeforeValidator(_no_boolean)
-"""Pydantic would take `true` for 1. Last in an Annotated, after the bounds, which it would hide from the schema."""
 
 
 Select = Literal["best", "majority", "judge", "first-passing"]
@@ -190,6 +212,11 @@ class Task(Message):
         exclude_if=absent,
         description="Whether a person has to approve a program's result before it is scored: each, or those that "
         "changed the workspace; as the program is declared if absent.",
+    )
+    constraints: Constraints | None = Field(
+        None,
+        exclude_if=absent,
+        description="The most that each rollout of a program may take; what the program is declared with, if less.",
     )
     task_type: Identifier | None = Field(None, description="Stratum: tasks of one type are compared with each other.")
     session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")

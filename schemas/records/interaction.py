@@ -19,7 +19,7 @@ from schemas.messages.base import (
     Timestamp,
     absent,
 )
-from schemas.messages.response import MOST_SAID, FinishReason, SampleStatus, Segment, Usage, sampled_tokens
+from schemas.messages.response import MOST_SAID, Edited, FinishReason, SampleStatus, Segment, Usage, sampled_tokens
 from schemas.messages.result import ResultStatus
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt, Select, Tool
@@ -96,6 +96,9 @@ class Interaction(Message):
     program: Identifier | None = Field(None, exclude_if=absent, description="What made the rollout.")
     usage: Usage | None = Field(None, exclude_if=absent)
     artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")
+    edited: Edited | None = Field(
+        None, exclude_if=absent, description="What a person had an answer of it be: a demonstration, which teaches."
+    )
     ended_at: Timestamp | None = Field(
         None, exclude_if=absent, description="When a rollout ended, where the first that passes is to be chosen."
     )

@@ -36,6 +36,9 @@ from services.agent.settings import AgentSettings
 
 log = Log("agent")
 
+NO_PROGRAMS = (
+    "constraints bound the rollouts of programs, and this agent has none: name max_tokens and a deadline in their place"
+)
 ENGINE_POLL_S = 0.5
 """Seconds between two looks at an engine that is away."""
 
@@ -162,6 +165,8 @@ class AgentWorker:
         started = time.perf_counter()
         adapter: LoadedAdapter | None = None
         try:
+            if work.constraints is not None:
+                raise PromptRefused(NO_PROGRAMS)
             async with self._cache.acquire(work.arm) as adapter:
                 name = adapter.name if adapter else None
                 request = GenerationRequest(

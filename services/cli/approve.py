@@ -19,7 +19,7 @@ def approve(
         str | None, typer.Argument(help="The question's id; without one the open questions are listed.")
     ] = None,
     reject: Annotated[bool, typer.Option("--reject", help="Reject it: the program is told, and goes on.")] = False,
-    edit: Annotated[str | None, typer.Option(help="What is to be taken instead.")] = None,
+    edit: Annotated[str | None, typer.Option(help="What it should be instead.")] = None,
     text: Annotated[str, typer.Option(help="What the program is told besides.")] = "",
     url: FleetUrl = None,
     token: FleetToken = None,

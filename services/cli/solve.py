@@ -21,6 +21,8 @@ from ratchet.service.errors import TimedOut
 from schemas.api.approvals import Approvals
 from schemas.api.rollouts import FleetRollouts
 from schemas.api.tasks import LoggedSample, TaskHistory
+from schemas.messages.task import Task
+from services.cli.constrain import Constrain, constraints_of
 from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import CommandError, UsageError, print_raw, say
 
@@ -45,6 +47,7 @@ def solve(
         Literal["before-finish", "on-change", "never"] | None,
         typer.Option(help="Have a person approve each result, or each that changed files; as declared, if not given."),
     ] = None,
+    constrain: Constrain = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the answer, its patch and the result.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that it may take.")] = 600.0,
     url: FleetUrl = None,
@@ -55,7 +58,17 @@ def solve(
 
     Exit code 1 if nothing came of it, 4 if it was not done in time.
     """
-    task = new_problem(_problem(problem, file), language, _criteria(tests), program, agent, samples, approve, timeout)
+    task = new_problem(
+        _problem(problem, file),
+        language,
+        timeout,
+        criteria=_criteria(tests),
+        programs=[program] if program else None,
+        agent_id=agent,
+        samples=samples,
+        approval=approve,
+        constraints=constraints_of(constrain),
+    )
     with api_client("orchestrator", url, token, token_file) as client:
         api = Api(client)
         api.post("/v1/tasks?wait_s=0", task)
@@ -101,29 +114,17 @@ def _criteria(tests: Path | None) -> str | None:
         raise UsageError(f"--tests {tests}: {error}") from None
 
 
-def new_problem(
-    problem: str,
-    language: Language | None,
-    criteria: str | None,
-    program: str | None,
-    agent: str | None,
-    samples: int | None,
-    approve: str | None,
-    timeout_s: float,
-) -> dict[str, Any]:
-    """Return the task, as the API takes it."""
-    asked = f"{problem}\n\nWrite it in {language}." if language else problem
-    fields = {
-        "task_id": f"solve-{uuid.uuid4().hex}",
-        "input": asked,
-        "criteria": criteria,
-        "programs": [program] if program else None,
-        "agent_id": agent,
-        "samples": samples,
-        "approval": approve,
-        "deadline": (datetime.now(UTC) + timedelta(seconds=timeout_s)).isoformat(),
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+def new_problem(problem: str, language: Language | None, timeout_s: float, **fields: Any) -> dict[str, Any]:
+    """Return the task, as the API takes it. `fields`: more of a Task's, of which those that are None are left out."""
+    task = Task.model_validate(
+        {
+            "task_id": f"solve-{uuid.uuid4().hex}",
+            "input": f"{problem}\n\nWrite it in {language}." if language else problem,
+            "deadline": datetime.now(UTC) + timedelta(seconds=timeout_s),
+            **fields,
+        }
+    )
+    return task.model_dump(mode="json", exclude_unset=True, exclude_none=True)
 
 
 def progress(api: Api, task_id: str, until: float) -> Iterator[str]:

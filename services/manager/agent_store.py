@@ -38,6 +38,7 @@ from schemas.messages.result import Result
 from services.manager.job_store import OPEN, RATE_S
 from services.manager.submission import Route
 from services.manager.tables import agent_reports, agents, jobs, tasks, usage
+from workbench.tools.names import unknown_tool
 
 HEARD_S = 15.0
 """Seconds for which a runner's last word counts."""
@@ -151,6 +152,8 @@ def check_rules(rules: AgentRules, name: str, prices: AgentPrices | None) -> Non
         raise _bad("program.image: only an image that is pulled by its digest")
     if odd := next((one for one in program.requirements if not PACKAGE.fullmatch(one)), None):
         raise _bad(f"program.requirements: {odd[:100]!r} is no name and version of a package")
+    if strange := unknown_tool(rules.tool_policy or ()):
+        raise _bad(f"tool_policy: {strange}")
     if program.tools and not rules.tools:
         raise _bad("program.tools: the agent says that its program has no tools (tools)")
     if odd := next((path for path in program.data if path.startswith(f"{inside.TOOLS}/")), None):
@@ -273,12 +276,11 @@ def wanted_programs(connection: Connection) -> list[AgentsProgram]:
 
 
 def _program_of(rules: AgentRules) -> dict[str, Any]:
-    """Return its program as runners have it: with the policy that the server of Ratchet's tools reads."""
+    """Return its program as runners have it: with the policy of its agent, which goes before its own."""
     if not rules.program.get("tools") or rules.tool_policy is None:
         return rules.program
-    operations = "".join(f'{name} = "{decision}"\n' for name, decision in sorted(rules.tool_policy.items()))
-    policy = {inside.TOOLS_POLICY: f"{inside.tools_files()[inside.TOOLS_POLICY]}[operations]\n{operations}"}
-    return rules.program | {"data": rules.program.get("data", {}) | policy}
+    own = {inside.ALL: {}} | rules.program.get("tool_policy", {})
+    return rules.program | {"tool_policy": {role: table | rules.tool_policy for role, table in own.items()}}
 
 
 def forget_old(connection: Connection, now: float, keep_s: float) -> None:

@@ -24,7 +24,6 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
-from sqlalchemy.pool import NullPool
 
 from ratchet.service.errors import SettingsError, StorageUnavailable
 from services.manager.tables import METADATA
@@ -178,7 +177,7 @@ class Database:
             options = f"-c statement_timeout={ANSWERS_WITHIN_MS}"
             arguments = {"connect_timeout": CONNECT_S, "tcp_user_timeout": 1000 * CONNECT_S, "options": options}
             return create_engine(self._url, pool_size=4, pool_pre_ping=True, connect_args=arguments)
-        engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": 30})
+        engine = create_engine(self._url, pool_size=4, connect_args={"timeout": 30})
 
         @event.listens_for(engine, "connect")
         def prepare(connection: Any, _: Any) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 
+from ratchet.experiments.served import Mean
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
 from ratchet.logs.tenants import DEFAULT, MARK, key_beginning, own_id
@@ -23,18 +24,20 @@ from schemas.api.jobs import (
     MOST_TASKS,
     Job,
     JobDetail,
+    JobKind,
     JobResult,
     JobState,
     JobSubmission,
     MoreTasks,
     TaskState,
 )
+from schemas.api.status import Interval
 from schemas.messages.result import Result
 from services.manager.limits import check_budget, check_quota
-from services.manager.submission import NewTask, read_tasks, task_id_of
+from services.manager.submission import JobTerms, NewTask, read_tasks, task_id_of
 from services.manager.tables import jobs, tasks, transfers
 
-COUNTS = ("tasks", "waiting", "released", "ok", "failed", "expired", "cancelled", "places", "reserved", "spent")
+COUNTS = ("released", "ok", "failed", "expired", "cancelled", "places", "reserved", "spent")
 LONGEST_KEY = 100
 """Characters of a job's id, with its tenant before it."""
 LOADING_S = 3600.0
@@ -44,6 +47,21 @@ REASONS = 10
 NO_APPROVAL = "it waits for approval: an operator lets it go on with `ratchet jobs resume`"
 OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 NO_ANSWER = (TaskState.FAILED, TaskState.EXPIRED, TaskState.CANCELLED)
+
+# Statements of the calls that come most often. SQLAlchemy takes as long to put one together as SQLite to answer it.
+_JOB = select(jobs).where(jobs.c.job_id == bindparam("key"))
+_LOCKED_JOB = _JOB.with_for_update()
+_OWNER = select(jobs.c.owner).where(jobs.c.job_id == bindparam("key"))
+_ENDED_SINCE = select(func.count()).where(
+    tasks.c.job_id == bindparam("key"), tasks.c.ended_at > bindparam("since"), tasks.c.place.isnot(None)
+)
+_FAILURES = (
+    select(tasks.c.reason, func.count())
+    .where(tasks.c.job_id == bindparam("key"), tasks.c.state.in_((TaskState.FAILED, TaskState.EXPIRED)))
+    .group_by(tasks.c.reason)
+    .order_by(func.count().desc(), tasks.c.reason)
+    .limit(REASONS)
+)
 
 
 def submit(
@@ -71,18 +89,23 @@ def submit(
         return _job(known), False
     if deadline <= now:
         raise Problem(422, "Too late", f"the deadline {asked.deadline} has passed", "deadline-passed")
-    new = list(read_tasks(asked.tasks, job_id, agent_id, asked.samples, asked.priority, 0))
+    new = list(read_tasks(asked.tasks, job_id, JobTerms(agent_id, asked.kind, asked.samples, asked.priority), 0))
     if asked.budget is not None:
         check_budget(new, micros(asked.budget), agent_id, prices)
     check_quota(connection, tenant, len(new), now)
+    state, reason = _state_of_new(more=asked.more, needs_approval=needs_approval)
     connection.execute(
         insert(jobs).values(
+            **dict.fromkeys(COUNTS, 0),
+            tasks=len(new),
+            waiting=len(new),
             job_id=job_id,
             tenant=tenant,
             owner=owner,
             agent_id=agent_id,
-            state=JobState.LOADING,
-            reason=JobState.LOADING.sentence,
+            kind=asked.kind,
+            state=state,
+            reason=reason,
             asked=said,
             priority=asked.priority,
             samples=asked.samples,
@@ -92,10 +115,9 @@ def submit(
             served_at=now,
             deadline=deadline,
             awaits_approval=needs_approval,
-            **dict.fromkeys(COUNTS, 0),
         )
     )
-    _add(connection, job_id, new, more=asked.more, now=now)
+    _insert_tasks(connection, job_id, new)
     return _job(_must_find(connection, job_id)), True
 
 
@@ -116,7 +138,8 @@ def add_tasks(
         raise Problem(409, "Tasks are missing", f"the next task of job {job_id!r} has the number {job.tasks}", "gap")
     if end > MOST_TASKS:
         raise Problem(422, "Too many tasks", f"a job may have {MOST_TASKS:,} tasks", "too-many-tasks")
-    new = list(read_tasks(given.tasks, job_id, job.agent_id, job.samples, job.priority, given.first))
+    terms = JobTerms(job.agent_id, job.kind, job.samples, job.priority)
+    new = list(read_tasks(given.tasks, job_id, terms, given.first))
     there = dict(
         connection.execute(
             select(tasks.c.n, tasks.c.body).where(tasks.c.job_id == job_id, tasks.c.n >= given.first, tasks.c.n < end)
@@ -131,7 +154,11 @@ def add_tasks(
         if job.budget is not None:
             check_budget(missing, job.budget, job.agent_id, prices_of(connection, job.agent_id))
         check_quota(connection, job.tenant, len(missing), now)
-        _add(connection, job_id, missing, more=given.more, now=now)
+        _insert_tasks(connection, job_id, missing)
+        state, reason = _state_of_new(more=given.more, needs_approval=job.awaits_approval)
+        values: dict[str, Any] = {"state": state, "reason": reason, "changed_at": now, "served_at": now}
+        values |= {"tasks": jobs.c.tasks + len(missing), "waiting": jobs.c.waiting + len(missing)}
+        connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(values))
     return _job(_must_find(connection, job_id))
 
 
@@ -150,21 +177,16 @@ def drop(connection: Connection, job_id: str) -> None:
 
 
 def get(connection: Connection, job_id: str, now: float) -> JobDetail:
-    row = _must_find(connection, job_id)
-    ended = connection.execute(
-        select(func.count()).where(tasks.c.job_id == job_id, tasks.c.ended_at > now - RATE_S, tasks.c.place.isnot(None))
-    ).scalar_one()
-    counted = connection.execute(
-        select(tasks.c.reason, func.count())
-        .where(tasks.c.job_id == job_id, tasks.c.state.in_((TaskState.FAILED, TaskState.EXPIRED)))
-        .group_by(tasks.c.reason)
-        .order_by(func.count().desc(), tasks.c.reason)
-        .limit(REASONS)
-    )
+    row = connection.execute(_JOB, {"key": job_id}).one_or_none()
+    if row is None:
+        raise _no_such_job(job_id)
     left = row.waiting + row.released
+    ended = connection.execute(_ENDED_SINCE, {"key": job_id, "since": now - RATE_S}).scalar_one() if row.places else 0
+    counted = connection.execute(_FAILURES, {"key": job_id}) if row.failed or row.expired else ()
     seconds = 0.0 if not left else RATE_S * left / ended if ended and row.state != JobState.PAUSED else None
     return JobDetail(
         **_job(row).model_dump(),
+        score=_score(row),
         failures={reason or "no reason was given": count for reason, count in counted},
         ended_last_minute=ended,
         seconds_left=seconds,
@@ -190,7 +212,6 @@ def page(connection: Connection, caller: Caller, state: JobState | None, before:
 
 def results(connection: Connection, job_id: str, after: int, limit: int) -> list[JobResult]:
     """Return tasks that have ended, in that order, those after the place `after`."""
-    _must_find(connection, job_id)
     query = select(tasks).where(tasks.c.job_id == job_id, tasks.c.place > after).order_by(tasks.c.place).limit(limit)
     return [
         JobResult(
@@ -286,28 +307,20 @@ def end_waiting(connection: Connection, job: Row[Any], state: TaskState, reason:
     connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(counts))
 
 
-def _add(connection: Connection, job_id: str, new: Sequence[NewTask], *, more: bool, now: float) -> None:
-    if new:
-        rows = [
-            {
-                "job_id": job_id,
-                "n": one.n,
-                "attempt": 1,
-                "state": TaskState.WAITING,
-                "own_id": one.own_id,
-                "body": one.body,
-            }
-            for one in new
-        ]
+def _insert_tasks(connection: Connection, job_id: str, new: Sequence[NewTask]) -> None:
+    rows = [
+        {"job_id": job_id, "n": one.n, "attempt": 1, "state": TaskState.WAITING, "own_id": one.own_id, "body": one.body}
+        for one in new
+    ]
+    if rows:
         connection.execute(insert(tasks), rows)
-    count: dict[str, Any] = {"tasks": jobs.c.tasks + len(new), "waiting": jobs.c.waiting + len(new), "changed_at": now}
-    mine = jobs.c.job_id == job_id
-    connection.execute(update(jobs).where(mine).values(count))
-    if not more:
-        queued = {"state": JobState.QUEUED, "reason": JobState.QUEUED.sentence, "served_at": now}
-        connection.execute(update(jobs).where(mine, ~jobs.c.awaits_approval).values(queued))
-        held = {"state": JobState.PAUSED, "reason": NO_APPROVAL, "served_at": now}
-        connection.execute(update(jobs).where(mine, jobs.c.awaits_approval).values(held))
+
+
+def _state_of_new(*, more: bool, needs_approval: bool) -> tuple[JobState, str]:
+    """Return the state of a job some of whose tasks have come, and its reason. `more`: others follow."""
+    if more:
+        return JobState.LOADING, JobState.LOADING.sentence
+    return (JobState.PAUSED, NO_APPROVAL) if needs_approval else (JobState.QUEUED, JobState.QUEUED.sentence)
 
 
 def _change(connection: Connection, job_id: str, state: JobState, reason: str | None, now: float) -> Job:
@@ -327,18 +340,21 @@ def _open_state(job: Row[Any]) -> JobState:
 def _digest(asked: JobSubmission) -> str:
     """Return what a request says, its tasks shortened to a digest."""
     lines = json.dumps(asked.tasks, sort_keys=True).encode()
-    said = asked.model_dump(mode="json", exclude={"tasks"}) | {"tasks": hashlib.sha256(lines).hexdigest()}
+    known_before = {"kind"} if asked.kind == JobKind.TASKS else set()  # jobs that an older version stored say no kind
+    said = asked.model_dump(mode="json", exclude={"tasks", *known_before}) | {
+        "tasks": hashlib.sha256(lines).hexdigest()
+    }
     return json.dumps(said, sort_keys=True)
 
 
 def find_job(connection: Connection, job_id: str) -> Row[Any] | None:
     """Return its row, which stays as it is until the transaction ends."""
-    return connection.execute(select(jobs).where(jobs.c.job_id == job_id).with_for_update()).one_or_none()
+    return connection.execute(_LOCKED_JOB, {"key": job_id}).one_or_none()
 
 
 def check_visible(connection: Connection, job_id: str, caller: Caller) -> None:
     """Raises Problem 404 for a job that there is not, or that the caller may not see."""
-    owner = connection.execute(select(jobs.c.owner).where(jobs.c.job_id == job_id)).one_or_none()
+    owner = connection.execute(_OWNER, {"key": job_id}).one_or_none()
     if owner is None or not caller.may_see(job_id, owner[0]):
         raise _no_such_job(job_id)
 
@@ -353,6 +369,12 @@ def _must_find(connection: Connection, job_id: str) -> Row[Any]:
     return found
 
 
+def _score(row: Row[Any]) -> Interval | None:
+    if not row.scored:
+        return None
+    return Mean.of_sums(row.scored, row.score_sum, row.score_squares).interval()
+
+
 def _job(row: Row[Any]) -> Job:
     def moment(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
@@ -364,6 +386,7 @@ def _job(row: Row[Any]) -> Job:
         reserved=units(row.reserved),
         spent=units(row.spent),
         **{name: getattr(row, name) for name in (*same, "failed", "expired", "cancelled")},
+        kind=JobKind[row.kind.upper()],
         state=state_of(row),
         created_at=moment(row.created_at),
         changed_at=moment(row.changed_at),

@@ -74,7 +74,7 @@ def charge_of(task: Any, result: Result) -> Charge:
 
 
 def reserve(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: float) -> None:
-    """Reserve for tasks of a job. That it may is known (`quotas_of`)."""
+    """Reserve for tasks of a job. That it may is known (`limits_of`)."""
     if not (charges := list(charges)):
         return
     _transfer(connection, job, now, ((one, AVAILABLE, RESERVED, one.reserved) for one in charges))
@@ -124,6 +124,15 @@ def quotas_of(connection: Connection, now: float, tenant: str | None = None) -> 
     for name, count in connection.execute(today.group_by(usage.c.tenant)):
         found[name] = found[name]._replace(tokens_today=int(count or 0))
     return dict(found)
+
+
+def limits_of(connection: Connection, now: float, tenants: Iterable[str]) -> dict[str, Quota]:
+    """Return the quota of each of these tenants. What a tenant uses is summed up where a limit of its needs it."""
+    found = {tenant: Quota() for tenant in tenants}
+    for row in connection.execute(select(quotas).where(quotas.c.tenant.in_(list(found)))):
+        is_limited = any(limit is not None for limit in (row.open_tasks, row.tokens_a_day, row.budget))
+        found[row.tenant] = quotas_of(connection, now, row.tenant)[row.tenant] if is_limited else Quota(row.weight)
+    return found
 
 
 def no_tokens(tenant: str, quota: Quota, now: float) -> str:

@@ -10,7 +10,7 @@ from ratchet.http.problem import Problem
 from ratchet.service.prices import AgentPrices, cost, micros, most_tokens, units, with_limits
 from schemas.api.jobs import TenantQuota, TenantUse, UsageKey, UsageRow
 from schemas.messages.task import Task
-from services.manager.ledger import Quota, next_day, no_tokens, quotas_of
+from services.manager.ledger import Quota, limits_of, next_day, no_tokens, quotas_of
 from services.manager.submission import NewTask
 from services.manager.tables import quotas, usage
 
@@ -28,7 +28,7 @@ def check_budget(new: Iterable[NewTask], budget: int, agent_id: str, prices: Age
 
 def check_quota(connection: Connection, tenant: str, new: int, now: float) -> None:
     """Raises Problem for a tenant that may have no further tasks."""
-    quota = quotas_of(connection, now, tenant).get(tenant, Quota())
+    quota = limits_of(connection, now, [tenant])[tenant]
     if quota.open_tasks is not None and quota.is_open + new > quota.open_tasks:
         why = (
             f"the tenant {tenant!r} has {quota.is_open:,} open tasks and may have {quota.open_tasks:,}; these are "

@@ -15,7 +15,7 @@ from schemas.messages.result import Result
 from schemas.messages.task import Task
 from services.manager.agent_store import forget_old, registrations
 from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
-from services.manager.ledger import Charge, charge_of, no_tokens, quotas_of, reserve, settle
+from services.manager.ledger import Charge, charge_of, limits_of, no_tokens, reserve, settle
 from services.manager.order import FairOrder, Waiting
 from services.manager.submission import Route, parse_task_id, task_id_of, task_to_release
 from services.manager.tables import jobs, tasks
@@ -62,7 +62,7 @@ def release(
             select(jobs.c.agent_id, func.sum(jobs.c.released)).where(jobs.c.released > 0).group_by(jobs.c.agent_id)
         ).all()
     )
-    quotas, registered = quotas_of(connection, now), registrations(connection, now)
+    quotas, registered = limits_of(connection, now, {job.tenant for job in there}), registrations(connection, now)
     purses = {tenant: Purse(f"tenant {tenant!r}", quota.left, quota.reserved) for tenant, quota in quotas.items()}
     of_agents = {one.name: Purse(f"agent {one.name!r}", one.left, one.reserved) for one in registered.values()}
     by_agent: dict[str, list[Row[Any]]] = defaultdict(list)
@@ -277,15 +277,18 @@ def _store(
     counts = Counter[str](result.status for result in new.values())
     charges = [charge_of(open_ones[key], result) for key, result in new.items()]
     settle(connection, job, charges, now)
-    _count(connection, job, counts)
+    _count(connection, job, counts, [one.score for one in new.values() if one.score is not None])
     _close_if_done(connection, job.job_id, now)
     return counts
 
 
-def _count(connection: Connection, job: Row[Any], counts: Mapping[str, int]) -> None:
+def _count(connection: Connection, job: Row[Any], counts: Mapping[str, int], scores: Sequence[float]) -> None:
     ended = sum(counts.values())
     values: dict[str, Any] = {"released": jobs.c.released - ended, "places": job.places + ended}
     values |= {state: jobs.c[state] + count for state, count in counts.items()}
+    if scores:
+        sums = {"scored": len(scores), "score_sum": sum(scores), "score_squares": sum(one * one for one in scores)}
+        values |= {name: jobs.c[name] + value for name, value in sums.items()}
     connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
 
 

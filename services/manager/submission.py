@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from ratchet.http.problem import Problem
 from ratchet.logs.tenants import own_id
 from ratchet.service.prices import AgentPrices, with_limits
+from schemas.api.jobs import JobKind
 from schemas.messages.base import explain
 from schemas.messages.task import Task
 
@@ -33,6 +34,15 @@ class NewTask(NamedTuple):
     body: str
 
 
+class JobTerms(NamedTuple):
+    """The part of a job that its tasks take over."""
+
+    agent_id: str
+    kind: str
+    samples: int | None
+    priority: int
+
+
 def task_id_of(job_id: str, n: int, attempt: int) -> str:
     return f"{job_id}/{n}" if attempt == 1 else f"{job_id}/{n}/{attempt}"
 
@@ -44,14 +54,15 @@ def parse_task_id(task_id: str) -> tuple[str, int, int]:
     return task_id.removesuffix(own) + job_id, int(n), int(attempt[0]) if attempt else 1
 
 
-def read_tasks(
-    lines: Sequence[Mapping[str, Any] | str], job_id: str, agent_id: str, samples: int | None, priority: int, first: int
-) -> Iterator[NewTask]:
+def read_tasks(lines: Sequence[Mapping[str, Any] | str], job_id: str, job: JobTerms, first: int) -> Iterator[NewTask]:
     """Yield the tasks, the first with the number `first`. Raises Problem naming the first line that is no task."""
-    given = {"agent_id": agent_id, "priority": priority - 1}
+    given: dict[str, Any] = {"agent_id": job.agent_id, "priority": job.priority - 1}
+    samples = job.samples
+    if job.kind == JobKind.EVALUATION:
+        given["kept_apart"], samples = True, samples or 1
     for n, line in enumerate(lines, start=first):
         fields = {"input": line} if isinstance(line, str) else {k: v for k, v in line.items() if v is not None}
-        if (fault := _fault_in(fields, agent_id)) is not None:
+        if (fault := _fault_in(fields, job.agent_id)) is not None:
             raise refusal(n, fault)
         own_id = fields.pop("task_id", None)
         try:

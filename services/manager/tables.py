@@ -34,7 +34,13 @@ jobs = Table(
     Column("reserved", BigInteger, nullable=False, default=0),
     Column("spent", BigInteger, nullable=False, default=0),
     Column("awaits_approval", Boolean, nullable=False, default=False),
+    Column("kind", String(16), nullable=False),
+    Column("scored", Integer, nullable=False, default=0),  # tasks whose answer has a score
+    Column("score_sum", Double, nullable=False, default=0.0),
+    Column("score_squares", Double, nullable=False, default=0.0),
     Index("jobs_by_state", "state", "agent_id"),
+    Index("jobs_by_tenant", "tenant"),
+    Index("jobs_by_released", "released"),
 )
 
 tasks = Table(

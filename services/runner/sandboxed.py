@@ -48,8 +48,14 @@ class SandboxStart:
     number: int
     seconds: float
     tree: Tree | None = None
+    begins: Tree | None = None
+    """The files of a later turn, where they are not those of `tree`."""
 
     async def __call__(self, rollout: RecordedRollout) -> Ran:
+        return (await self.run(rollout))[0]
+
+    async def run(self, rollout: RecordedRollout) -> tuple[Ran, Tree | None]:
+        """Return what came of it, and its workspace as it left it."""
         budget, recorder = rollout.budget, Recorder(max(LEAST_BODY, BYTES_A_TOKEN * rollout.context))
         most_requests = max(LEAST_REQUESTS, REQUESTS_A_CALL * self.program.limits.calls)
         try:
@@ -60,10 +66,11 @@ class SandboxStart:
                     result = await self.sandbox.run(job, called_off=budget.spent)
             ran = classify_end(self.program, result, budget)
             if ran.status == "cancelled":
-                return ran
-            return replace(ran, artifact=await self._artifact(result), seconds=result.wall_s)
+                return ran, None
+            left = Tree(result.tree) if self.tree is not None else None
+            return replace(ran, artifact=await self._artifact(result), seconds=result.wall_s), left
         except (SandboxError, OSError) as error:
-            return Ran("", "lost", says=f"a failure of ours: {error}")
+            return Ran("", "lost", says=f"a failure of ours: {error}"), None
 
     async def _artifact(self, result: Result) -> Artifact | None:
         if self.tree is None or self.work.workspace is None:
@@ -82,6 +89,7 @@ class SandboxStart:
             **({TASK_VARIABLE: text} if program.task == "environment" else {}),
         }
         limits = program.limits.in_sandbox(self.seconds)
+        begins = self.begins or self.tree
         if self.tree is not None:
             limits = replace(limits, collected_bytes=min(limits.workspace_bytes, self.tree.size + MOST_ADDED))
         data = {path: content.encode() for path, content in program.data.items()}
@@ -95,7 +103,7 @@ class SandboxStart:
             data=data,
             listeners=listeners,
             collect=(program.answer_file,) if program.answer_file else (),
-            tree=self.tree.files if self.tree else {},
+            tree=begins.files if begins else {},
             collect_tree=self.tree is not None,
             root=program.image.folder if program.image else None,
             directory=program.directory or WORKSPACE,

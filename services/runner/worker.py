@@ -38,7 +38,7 @@ from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.rollouts import RunningRollouts
 from schemas.messages.approval_request import MOST_SHOWN, ApprovalRequest
 from schemas.messages.base import Metadata
-from schemas.messages.response import MOST_SAID, GenerationLatencies, Response, Sample
+from schemas.messages.response import GenerationLatencies, Response, Sample
 from schemas.messages.runner_rollouts import DeclaredProgram, RolloutProgress, RolloutState
 from schemas.messages.work import Work
 from services.runner import metrics
@@ -46,6 +46,7 @@ from services.runner.agents import Agents
 from services.runner.api import runner_router
 from services.runner.early_stop import EarlyStop, Moments
 from services.runner.kept_rollouts import KeptRollouts
+from services.runner.next_turn import ApprovedStart, end_by_person, ends_rollout
 from services.runner.progress import Progress
 from services.runner.registered import Registered
 from services.runner.revisions import Revisions
@@ -329,12 +330,13 @@ class RunnerWorker:
         return Sample(text="", status="lost", program=name, says=why_ended("lost", says))
 
     def _program(self, work: Work, name: str) -> Program:
+        """Return a program with the limits and tools that the task leaves it."""
         if work.registered_agent is None:
-            return self._programs[name]
+            return self._programs[name].within(work.constraints)
         assert self._registered is not None
         program = self._registered.program(name)
         assert program is not None, "_await_registered comes first"
-        return program
+        return program.within(work.constraints)
 
     async def _await_registered(self, work: Work) -> None:
         """Wait until the program of its registered agent is here. Raises Unanswerable where it can't be had in time."""
@@ -368,7 +370,8 @@ class RunnerWorker:
         if strange and work.registered_agent is None:
             raise Unanswerable(f"agent {work.agent_id} has no program {strange[0]!r}: it has {', '.join(has)}")
         for name in self._names(work):
-            if unfit := self._program(work, name).unfit(work.input):
+            program = self._program(work, name)
+            if unfit := program.unfit(work.input) or program.undeclared_tool(work.constraints):
                 raise Unanswerable(f"program {name}: {unfit}")
 
     async def _tree(self, work: Work) -> Tree | None:
@@ -472,7 +475,7 @@ class RunnerWorker:
         kept = None
         try:
             sample = None
-            if (newest := steps.last_answer) is not None and (newest[0].ends or newest[1].decision == "expired"):
+            if (newest := steps.last_answer) is not None and ends_rollout(*newest):
                 standing = await asyncio.to_thread(self._kept.standing, key, number)
                 sample = standing and ended_by_person(standing, *newest)
             if sample is None and (question := steps.open_question) is not None:
@@ -566,12 +569,9 @@ class RunnerWorker:
         step = object()
         self._steps_until[step] = began + seconds + ENDING_S
         try:
-            start = SandboxStart(self._sandbox, self._workspaces, program, work, number, seconds, tree)
+            once = SandboxStart(self._sandbox, self._workspaces, program, work, number, seconds, tree)
+            start = ApprovedStart(once, work.approval or program.approval, steps)
             sample = await self._rollouts.run(RolloutOrder(work, number, name, model, start, seconds, budget, steps))
-            if (question := asks_at_end(work.approval or program.approval, sample, steps)) is not None:
-                answer = await steps.ask(question, ("approve", "reject"), ends=True)
-                if answer is not None and steps.last_answer is not None:
-                    sample = ended_by_person(sample, steps.last_answer[0], answer)
         finally:
             del self._steps_until[step]
             self._stepped_at = time.monotonic()
@@ -587,23 +587,10 @@ class RunnerWorker:
             unsaved.pop(number, None)
 
 
-def asks_at_end(approval: str, sample: Sample, steps: KeptSteps) -> str | None:
-    """Return what a person is asked of a result before it is scored; None where nobody is."""
-    if sample.status != "finished" or steps.waits is not None or approval == "never":
-        return None
-    changed = bool(sample.artifact and (sample.artifact.patch or sample.artifact.left_out))
-    return "Is this result to be taken?" if changed or approval == "before-finish" else None
-
-
 def ended_by_person(sample: Sample, question: Question, answer: Answered) -> Sample:
     """Return a rollout as it stands, as the answer to its last question has it."""
-    if answer.decision == "approve":
-        return sample
-    if answer.decision == "expired":
-        says = one_line(f"nobody answered in time: {question.question}", MOST_SAID)
-        return sample.model_copy(update={"status": "limit", "says": says})
-    says = one_line(f"a person rejected it: {answer.text}", MOST_SAID)
-    return sample.model_copy(update={"status": "failed", "says": says})
+    status, says = end_by_person(question.question, answer)
+    return sample if status is None else sample.model_copy(update={"status": status, "says": says})
 
 
 def without_turn(work: Work, number: int, name: str, state: RolloutState, says: str) -> RolloutProgress:

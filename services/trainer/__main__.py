@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.runtime.runner import Wired, run
+from services.trainer.follower import Follower
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker
 
@@ -11,7 +12,8 @@ from services.trainer.worker import TrainerWorker
 def wire() -> Wired:
     settings = TrainerSettings.read()
     bus = RabbitBus.from_settings(settings, name=TrainerWorker.name)
-    return Wired(TrainerWorker(settings, bus), bus, settings, settings.trainer_http_port)
+    worker = Follower(settings) if settings.trainer_machine_rank else TrainerWorker(settings, bus)
+    return Wired(worker, bus, settings, settings.trainer_http_port)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, field_validator
+from pydantic import BeforeValidator, Field, JsonValue, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from ratchet.service.errors import TrainingRefused
@@ -35,7 +35,16 @@ class TrainerSettings(FleetSettings):
         "full", description=f"4bit keeps the base model's weights in 4 bits (QLoRA): {to_install('qlora')}."
     )
     trainer_processes: int = Field(
-        1, ge=1, description="Processes of one run: as many as GPUs to use, started by `accelerate launch`."
+        1, ge=1, description="Processes of one run on a machine: as many as GPUs, started by `accelerate launch`."
+    )
+    trainer_machines: int = Field(1, ge=1, description="Machines that one run is spread over; they share all folders.")
+    trainer_machine_rank: int = Field(
+        0, ge=0, description="Number of this machine: 0 takes requests, the others join its runs."
+    )
+    trainer_main_address: str | None = Field(
+        None,
+        pattern=r"^[^\s:]+:\d+$",
+        description="Where the other machines meet machine 0: host:port. The run uses more ports beside it.",
     )
     trainer_fsdp: bool = Field(
         False,
@@ -77,6 +86,21 @@ class TrainerSettings(FleetSettings):
         if missing := [name for name in trackers if find_spec(name) is None]:
             raise ValueError(f"not installed where the trainer runs: pip install {' '.join(missing)}")
         return trackers
+
+    @model_validator(mode="after")
+    def _check_machines(self) -> Self:
+        if self.trainer_machines > 1 and self.trainer_main_address is None:
+            raise ValueError("a run over several machines needs RATCHET_TRAINER_MAIN_ADDRESS=host:port of machine 0")
+        if self.trainer_machine_rank >= self.trainer_machines:
+            raise ValueError(
+                f"machine {self.trainer_machine_rank} of {self.trainer_machines}: RATCHET_TRAINER_MACHINES is too small"
+            )
+        return self
+
+    @property
+    def trainer_launches(self) -> bool:
+        """Tell whether runs are started by `accelerate launch`: several processes, or a configuration of its own."""
+        return self.trainer_processes * self.trainer_machines > 1 or self.trainer_accelerate_config is not None
 
     def model_of(self, agent_id: str) -> str:
         """Raises TrainingRefused for an agent that none is given for."""

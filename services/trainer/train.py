@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _job(settings, RunFolder(given.job), emit)
 
     def do(folder: RunFolder, dry: bool) -> AdapterTrained | None:
-        if (settings.trainer_processes > 1 or settings.trainer_accelerate_config) and not dry:
+        if settings.trainer_launches and not dry:
             return launch_run(settings, folder, stdout)
         return do_run(settings, folder, emit, dry=dry)
 
@@ -126,21 +127,38 @@ def launch_run(settings: TrainerSettings, folder: RunFolder, stdout: TextIO) -> 
     """The same in several processes, started by Accelerate. Raises TrainingError if they fail."""
     if not folder.is_free:
         return folder.outcome
-    command = [*launcher(settings), "-m", "services.trainer.train", "--job", str(folder.path)]
-    ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stdout, check=False)
+    if settings.trainer_machines > 1:
+        folder.meeting = f"{settings.trainer_main_address} {time.time_ns()}"
+    ended = subprocess.run(launch_command(settings, folder), stdin=subprocess.DEVNULL, stdout=stdout, check=False)
     if folder.outcome is None and folder.is_free:
         raise TrainingError(f"the processes of run {folder.request.request_id} ended with {ended.returncode}")
     return folder.outcome
 
 
-def launcher(settings: TrainerSettings) -> list[str]:
+def launch_command(settings: TrainerSettings, folder: RunFolder) -> list[str]:
+    """Return the command that starts this machine's processes of a run."""
+    return [*_launcher(settings), "-m", "services.trainer.train", "--job", str(folder.path)]
+
+
+def _launcher(settings: TrainerSettings) -> list[str]:
     """`accelerate launch` by the settings. Only for GPUs does it start more than one; on a CPU they run there."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     if settings.trainer_accelerate_config:
-        return [*command, "--config_file", settings.trainer_accelerate_config]
+        return [*command, "--config_file", settings.trainer_accelerate_config, *_machines(settings)]
     kind = ["--use_fsdp", "--fsdp_version", "2"] if settings.trainer_fsdp else ["--multi_gpu"]
-    count = ["--num_machines", "1", "--num_processes", str(settings.trainer_processes)]
+    count = _machines(settings) or ["--num_machines", "1", "--num_processes", str(settings.trainer_processes)]
     return [*command, *kind, *count, "--mixed_precision", "no", "--dynamo_backend", "no"]
+
+
+def _machines(settings: TrainerSettings) -> list[str]:
+    """Return how this machine finds the others; nothing where there is one."""
+    if settings.trainer_machines == 1 or settings.trainer_main_address is None:
+        return []
+    host, _, port = settings.trainer_main_address.rpartition(":")
+    processes = settings.trainer_machines * settings.trainer_processes
+    count = ["--num_machines", str(settings.trainer_machines), "--num_processes", str(processes)]
+    place = ["--machine_rank", str(settings.trainer_machine_rank)]
+    return [*count, *place, "--main_process_ip", host, "--main_process_port", port]
 
 
 def _serve(do: Do, emit: Emit) -> int:

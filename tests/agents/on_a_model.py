@@ -28,7 +28,7 @@ from ratchet.models.known import known_folder
 from ratchet.models.loading import load_language_model
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.command import Program, run_with
-from ratchet.rollouts.engine import Token
+from ratchet.rollouts.engine import KeepsNothing, Token
 from ratchet.rollouts.rollout import Budget, RecordedRollout
 from ratchet.service.errors import EngineError
 from schemas.messages.grammar import Grammar
@@ -54,7 +54,7 @@ ENDS = ("finished", "failed", "limit")
 """The program's own, or a limit that it met."""
 
 
-class WatchedEngine:
+class WatchedEngine(KeepsNothing):
     """An agent's engine as the recorder asks it. Keeps the prompts it was given, and what it told of each answer."""
 
     context = CONTEXT
@@ -64,9 +64,6 @@ class WatchedEngine:
         self.seen: list[tuple[int, ...]] = []
         self.sampled: list[list[Token]] = []
         self._engine = engine
-
-    async def call_off_left(self) -> None:
-        """Do nothing: what is closed is not kept."""
 
     async def sample(
         self,

@@ -45,7 +45,41 @@ IMAGES, FOLDERS = "images_hold_what_they_run", "folders_are_there_with_their_rig
 DATA, VLLM = "the_broker_keeps_its_data", "vllm_serves_what_it_must"
 KEDA = "keda_asks_the_management_interface"
 
+MACHINES = "pods_of_one_piece_of_work_find_each_other"
+
 PROGRAM_MISTAKES = (
+    ProgramMistake(
+        "pods of a training without numbers",
+        "controllers",
+        '"Indexed" if several',
+        '"NonIndexed" if several',
+        "jobs_end",
+    ),
+    ProgramMistake(
+        "a training waits for its last pod", "controllers", 'succeeded_indexes="0"', 'succeeded_indexes="1"', MACHINES
+    ),
+    ProgramMistake("pods meet at the second", "fleet", "$(JOB_NAME)-0.", "$(JOB_NAME)-1.", MACHINES),
+    ProgramMistake("pods meet under another name", "pods", '-nodes" if jobs', '-pods" if jobs', MACHINES),
+    ProgramMistake("a pod that does not know its number", "fleet", "job-completion-index", "job-index", MACHINES),
+    ProgramMistake(
+        "free ports closed between pods", "network", "FREE_PORTS = (1024,", "FREE_PORTS = (29500,", MACHINES
+    ),
+    ProgramMistake(
+        "clients ask every pod of the judge",
+        "workload",
+        "selector=self._asked",
+        "selector=self.labels",
+        "services_reach_pods",
+    ),
+    ProgramMistake(
+        "a judge of fewer GPUs than it splits over",
+        "vllm",
+        "str(max(1, resources.gpus))",
+        "str(2 * resources.gpus)",
+        VLLM,
+    ),
+    ProgramMistake("what is left of a group stays", "controllers", "RecreateGroupOnPodRestart", "None", MACHINES),
+    ProgramMistake("a judge's pods serve all", "vllm", '(*rest, "--headless")', "rest", VLLM),
     ProgramMistake(
         "liveness on a wrong path",
         "probes",

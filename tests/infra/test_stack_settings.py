@@ -55,6 +55,21 @@ from infra.render.recording import record, stack_configuration
         (lambda fleet: fleet.update(auditor={"strategy": "judge:absolute", "judgeUrl": "http://judge/v1"}), "judgeUrl"),
         (lambda fleet: fleet["scorer"].update(judgeUrl="https://judge.example.com/v1"), "without scorer.judgeModel"),
         (lambda fleet: fleet["scorer"].update(judgeKeySecret="key"), "without scorer.judgeUrl"),
+        (
+            lambda fleet: fleet["judge"].update(machines=2, serverArgs=["--tensor-parallel-size", "4"]),
+            "over 8 GPUs (serverArgs), but has 4",
+        ),
+        (
+            lambda fleet: fleet["judge"].update(machines=2, serverArgs=["--pipeline-parallel-size=1"]),
+            "over 2 GPUs (serverArgs) and holds 4",
+        ),
+        (lambda fleet: fleet.update(autoscaling="hpa", trainer=fleet["trainer"] | {"machines": 2}), "is hpa"),
+        (
+            lambda fleet: fleet.update(
+                trainer=fleet["trainer"] | {"machines": 2}, storage={"accessMode": "ReadWriteOnce"}, broker={"nodes": 1}
+            ),
+            "trainer.machines is 2, but storage.accessMode is ReadWriteOnce",
+        ),
         (lambda fleet: fleet["scorer"].update(strategy="verifier:exact"), "nobody asks the judge of this stack"),
     ],
 )

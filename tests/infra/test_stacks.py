@@ -132,6 +132,41 @@ def test_a_quota_that_is_too_small_for_the_fleet_is_refused() -> None:
     assert "the fleet at its fewest needs 6" in found[0].sentence
 
 
+@pytest.fixture(scope="module")
+def several_machines() -> Manifests:
+    configuration = stack_configuration("prod")
+    configuration["ratchet:fleet"]["trainer"] |= {"machines": 2}
+    configuration["ratchet:fleet"]["judge"] |= {"machines": 3, "serverArgs": ["--max-model-len", "8192"]}
+    return manifests(record("prod", configuration))
+
+
+def test_a_training_over_several_pods_is_a_numbered_job_that_ends_with_its_first_pod(
+    several_machines: Manifests,
+) -> None:
+    job = one(several_machines, "ScaledJob", "trainer")["spec"]["jobTargetRef"]
+    environment = {one["name"]: one for one in job["template"]["spec"]["containers"][0]["env"]}
+
+    assert [str(finding) for finding in findings(several_machines)] == []
+    assert (job["completionMode"], job["parallelism"], job["completions"]) == ("Indexed", 2, 2)
+    assert job["successPolicy"]["rules"] == [{"succeededIndexes": "0"}]
+    assert environment["RATCHET_TRAINER_MAIN_ADDRESS"]["value"] == "$(JOB_NAME)-0.trainer-nodes:29500"
+    assert one(several_machines, "Service", "trainer-nodes")["spec"]["publishNotReadyAddresses"]
+
+
+def test_a_judge_over_several_pods_is_asked_at_the_first_pod_of_each_group(several_machines: Manifests) -> None:
+    judge = one(several_machines, "LeaderWorkerSet", "judge")["spec"]["leaderWorkerTemplate"]
+    leader, worker = (judge[name]["spec"]["containers"][0] for name in ("leaderTemplate", "workerTemplate"))
+    asked = one(several_machines, "Service", "judge")["spec"]["selector"]
+
+    assert judge["size"] == 3
+    assert asked.items() <= judge["leaderTemplate"]["metadata"]["labels"].items()
+    assert not asked.items() <= judge["workerTemplate"]["metadata"]["labels"].items()
+    assert worker["args"][-3:] == ["--max-model-len", "8192", "--headless"]
+    assert "--headless" not in leader["args"]
+    assert leader["readinessProbe"] and [port["name"] for port in leader["ports"]] == ["vllm"]
+    assert "readinessProbe" not in worker and not worker["ports"]
+
+
 def test_without_keda_cpu_scales_and_the_trainer_stays(dev: Manifests) -> None:
     assert names(dev, "HorizontalPodAutoscaler") == {"agent-small", "scorer"}
     assert names(dev, "ScaledObject") | names(dev, "ScaledJob") | names(dev, "TriggerAuthentication") == set()

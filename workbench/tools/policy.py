@@ -89,6 +89,12 @@ class Docker(_Part):
 
 class Policy(_Part):
     operations: Mapping[str, Decision] = Field({}, description="By the name of an operation.")
+    roles: Mapping[str, Mapping[str, Decision]] = Field(
+        {}, description="Of a program with roles: what goes before `[operations]` for calls of a role, by its name."
+    )
+    task_tools: tuple[str, ...] | None = Field(
+        None, description="The operations that a task allows at most (its `constraints`); a runner sets it."
+    )
     isolation: Literal["own", "around"] = Field(
         "own",
         description="Whose sandbox git and tests run in: one of their own, or the one that is around this process.",
@@ -100,7 +106,13 @@ class Policy(_Part):
     docker: Docker = Docker()
 
     def decides(self, operation: Operation) -> Decision:
+        if self.task_tools is not None and operation.name not in self.task_tools:
+            return Decision.DENY
         return self.operations.get(operation.name, operation.effect.decision)
+
+    def for_role(self, role: str) -> Self:
+        """Return the policy of a role's calls: that of all where it has none of its own."""
+        return self.model_copy(update={"operations": {**self.operations, **self.roles.get(role, {})}})
 
     @classmethod
     def read(cls, file: Path | None, known: frozenset[str]) -> Self:
@@ -113,7 +125,8 @@ class Policy(_Part):
             raise PolicyError(f"the policy {file} can't be read: {error}") from None
         except ValidationError as error:
             raise PolicyError(f"{file}: {explain('policy', error)}") from None
-        if unknown := policy.operations.keys() - known:
+        named = {*policy.operations, *(name for role in policy.roles.values() for name in role)}
+        if unknown := named - known:
             raise PolicyError(
                 f"{file}: there is no operation {', '.join(sorted(unknown))}; `ratchet tools list` has them all"
             )

@@ -94,9 +94,11 @@ def blocks_in(answer: str) -> dict[str, str]:
 class Team:
     """The nodes of the graph. Each takes the state and returns what of it has changed."""
 
-    def __init__(self, ask: Ask, tools: Tools, rounds: int = ROUNDS) -> None:
+    def __init__(self, ask: Ask, tools: Tools, rounds: int = ROUNDS, by_role: Mapping[str, Tools] = {}) -> None:
+        """`by_role`: the tools of roles whose policy is another than that of `tools`."""
         self._ask = ask
         self._tools = tools
+        self._by_role = by_role
         self._rounds = rounds
 
     async def plan(self, state: State) -> State:
@@ -112,11 +114,11 @@ class Team:
         if not wrote:
             raise NoUse("the generator wrote no file")
         for path, text in wrote.items():
-            await self._use("file_write", {"path": path, "content": text})
+            await self._use("generator", "file_write", {"path": path, "content": text})
         return {"wrote": {**state.get("wrote", {}), **wrote}, "review": "", "verdict": ""}
 
     async def reviewer(self, state: State) -> State:
-        checked = await self._tools.call("code_check", {"paths": sorted(state.get("wrote", {}))})
+        checked = await self._tools_of("reviewer").call("code_check", {"paths": sorted(state.get("wrote", {}))})
         shown = {"Files": state.get("wrote"), "Findings": checked.content.get("findings")}
         said = await self._ask("reviewer", REVIEWER, _prompt_for(state["task"], shown))
         verdict = "approve" if re.search(r"\bAPPROVE\b", said) else "revise"
@@ -127,8 +129,8 @@ class Team:
         if OWN_TESTS not in state.get("wrote", {}) and not await self._has_tests():
             said = await self._ask("executor", EXECUTOR, _prompt_for(state["task"], {"Files": state.get("wrote")}))
             if (tests := blocks_in(said).get(OWN_TESTS)) is not None:
-                await self._use("file_write", {"path": OWN_TESTS, "content": tests})
-        ran = await self._tools.call("test_run", {})
+                await self._use("executor", "file_write", {"path": OWN_TESTS, "content": tests})
+        ran = await self._tools_of("executor").call("test_run", {})
         report = ran.content if ran.ok else await self._run_alone(state, str(ran.content.get("says")))
         score = float("-inf") if not report else report.get("passed", 0) - 1000.0 * len(report.get("failed", [""]))
         if score >= state["score"]:
@@ -147,7 +149,7 @@ class Team:
     async def _run_alone(self, state: State, why: str) -> dict[str, Any]:
         """Run the newest file, where no test can be run."""
         path = next(reversed(state.get("wrote", {})), None)
-        ran = await self._tools.call("code_run", {"file": path}) if path else None
+        ran = await self._tools_of("executor").call("code_run", {"file": path}) if path else None
         if ran is None or not ran.ok:
             return {"ok": False, "passed": 0, "failed": [why], "output": why}
         code = ran.content["exit_code"]
@@ -155,19 +157,22 @@ class Team:
             "output": str(ran.content.get("stderr") or ran.content.get("stdout"))
         }
 
-    async def _use(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool. Raises NoUse where it fails."""
-        result = await self._tools.call(name, arguments)
+    def _tools_of(self, role: str) -> Tools:
+        return self._by_role.get(role, self._tools)
+
+    async def _use(self, role: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a tool as a role. Raises NoUse where it fails."""
+        result = await self._tools_of(role).call(name, arguments)
         if not result.ok:
             raise NoUse(f"{name}: {result.content.get('says')}")
         return result.content
 
     async def _has_tests(self) -> bool:
-        return (await self._tools.call("test_list", {})).ok
+        return (await self._tools_of("executor").call("test_list", {})).ok
 
     async def files(self) -> dict[str, str]:
         """Read the small text files of the workspace."""
-        found = await self._use("file_find", {"glob": "*"})
+        found = await self._use("", "file_find", {"glob": "*"})
         texts = {}
         for path in found["paths"][:MOST_FILES]:
             read = await self._tools.call("file_read", {"path": path})
@@ -273,15 +278,14 @@ async def main() -> None:
     import httpx
 
     from ratchet.tools.audit import ToolAudit
-    from ratchet.tools.recorded import RecordedToolbox, recorder_client
-    from workbench.tools.operation import Decision
-    from workbench.tools.policy import Policy
-    from workbench.tools.toolbox import OPERATIONS
+    from ratchet.tools.recorded import RecordedToolbox, read_policy, recorder_client
 
-    policy = Policy.read(Path("/ratchet/policy.toml"), frozenset(OPERATIONS))
-    policy = policy.model_copy(update={"operations": {"file_remove": Decision.ALLOW}})
+    policy, audit = read_policy(Path("/ratchet/policy.toml")), ToolAudit(Path("/tmp/ratchet-tools"))
     recorder = recorder_client(os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"])
-    toolbox = RecordedToolbox(Path("/workspace"), policy, ToolAudit(Path("/tmp/ratchet-tools")), recorder=recorder)
+    of_all, *of_roles = (
+        RecordedToolbox(Path("/workspace"), policy.for_role(role), audit, recorder=recorder)
+        for role in ("", *policy.roles)
+    )
 
     async def ask(role: str, instructions: str, text: str) -> str:
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": text}]
@@ -291,11 +295,12 @@ async def main() -> None:
         except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
             raise NoUse(f"{role} can't be asked: {error}") from error
 
-    team = Team(ask, toolbox, int(os.environ.get("TEAM_ROUNDS", ROUNDS)))
+    rounds = int(os.environ.get("TEAM_ROUNDS", ROUNDS))
+    team = Team(ask, of_all, rounds, dict(zip(policy.roles, of_roles, strict=True)))
     given = await team.files()
     state = await graph_of(team).ainvoke({"task": sys.stdin.read()}, {"recursion_limit": 100})
     sys.stdout.write(f"{answer_of(state, given)}\n")
-    await toolbox.close()
+    await of_all.close()
 
 
 if __name__ == "__main__":

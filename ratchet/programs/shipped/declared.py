@@ -61,6 +61,7 @@ def coding_team() -> dict[str, Any]:
         "command": ["python", *_command_of("coding_team")],
         **_files("coding_team"),
         "tools": True,
+        "tool_policy": {"*": {"file_remove": "allow"}},
         "requirements": CODING_TEAM,
         "limits": {**_limits(900, 64), "memory_mb": 2048},
     }

@@ -1,7 +1,8 @@
 """Run inside a sandbox: `serve` serves the tools of Ratchet over MCP on stdin and stdout, `agent` is our tool-agent.
 
-Further arguments are those of `python -m ratchet.tools.agent`. What the tools did is written down in /tmp, outside of
-the workspace, and ends with the sandbox: what counts is in the record of the run.
+`serve ROLE` serves those of a role, by its policy. Further arguments of `agent` are those of
+`python -m ratchet.tools.agent`. What the tools did is written down in /tmp, outside of the workspace, and ends with the
+sandbox: what counts is in the record of the run.
 """
 
 import asyncio
@@ -20,15 +21,13 @@ def agent(*given: str) -> int:
     return main()
 
 
-def serve() -> int:
+def serve(role: str = "") -> int:
     """Serve the tools as `ratchet tools serve` does, which a runner's image does not have."""
     from ratchet.tools.audit import ToolAudit
-    from ratchet.tools.recorded import RecordedToolbox, recorder_client
+    from ratchet.tools.recorded import RecordedToolbox, read_policy, recorder_client
     from ratchet.tools.server import build_server
-    from workbench.tools.policy import Policy
-    from workbench.tools.toolbox import OPERATIONS
 
-    policy = Policy.read(Path(POLICY), frozenset(OPERATIONS))
+    policy = read_policy(Path(POLICY)).for_role(role)
     recorder = recorder_client(os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"])
     toolbox = RecordedToolbox(Path(ROOT), policy, ToolAudit(Path(AUDIT)), recorder=recorder)
     asyncio.run(build_server(toolbox).run_stdio_async())
@@ -37,4 +36,4 @@ def serve() -> int:
 
 if __name__ == "__main__":
     sys.path.insert(0, f"{AT}/packages")
-    raise SystemExit({"agent": agent, "serve": serve}[sys.argv[1]](*sys.argv[2:]))
+    raise SystemExit((agent if sys.argv[1] == "agent" else serve)(*sys.argv[2:]))

@@ -33,6 +33,12 @@ def submit(
         Path, typer.Argument(help="Tasks as JSONL, one a line, as for `ratchet submit --file`; - is stdin.")
     ],
     agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
+    kind: Annotated[
+        str, typer.Option(help="tasks, or evaluation: they teach nothing, and no experiment counts them.")
+    ] = "tasks",
+    version: Annotated[
+        str | None, typer.Option(help="Which version answers tasks that name none; the one in use if absent.")
+    ] = None,
     samples: Annotated[int | None, typer.Option(help="Answers to sample; one of them comes back.")] = None,
     priority: Annotated[int, typer.Option(min=1, max=10, help="10 goes first.")] = 1,
     deadline: Annotated[
@@ -49,13 +55,14 @@ def submit(
 
     The file is checked whole before the first task is sent: a line that is no task refuses the job.
     """
-    lines = list(_read(file))
+    lines = list(_read(file, version))
     if not lines:
         raise UsageError(f"{file} has no task: a line is a task, such as " + '{"input": "sort: gbaec"}')
     until = moment_in(deadline)
     asked = {
         "job_id": job_id or f"job-{uuid.uuid4().hex}",
         "agent_id": agent,
+        "kind": kind,
         "samples": samples,
         "priority": priority,
         "deadline": until and until.isoformat(),
@@ -195,7 +202,7 @@ def _parts(lines: Iterable[str]) -> Iterator[tuple[int, list[Any]]]:
         yield first, part
 
 
-def _read(file: Path) -> Iterator[str]:
+def _read(file: Path, version: str | None = None) -> Iterator[str]:
     """Yield each task as JSON. Raises UsageError naming the line that is none."""
     try:
         lines = sys.stdin.readlines() if str(file) == "-" else file.read_text(encoding="utf-8").splitlines()
@@ -203,7 +210,8 @@ def _read(file: Path) -> Iterator[str]:
         raise UsageError(f"{file} can't be read: {error}") from None
     for line, task in zip((line for line in lines if line.strip()), read_tasks(lines, {}), strict=True):
         fields = json_module.loads(line)
-        yield json_module.dumps(fields if isinstance(fields, dict) else {"input": task.input})
+        given = {} if version is None else {"adapter_version": version}
+        yield json_module.dumps(given | (fields if isinstance(fields, dict) else {"input": task.input}))
 
 
 def _results(client: httpx.Client, job_id: str) -> Iterator[str]:
@@ -227,6 +235,10 @@ def describe_job(job: dict[str, Any]) -> Iterator[str]:
     yield f"{job['state']}: {job['reason']}"
     counts = ("waiting", "released", "ok", "failed", "expired", "cancelled")
     yield f"{job['tasks']:,} tasks: " + ", ".join(f"{job[name]:,} {name}" for name in counts if job[name])
+    if job["score"] is not None:
+        mean, low, high = (job["score"][name] for name in ("mean", "low", "high"))
+        between = "" if low is None else f" [{low:.3f}, {high:.3f}]"
+        yield f"mean score {mean:.3f}{between} of {job['score']['tasks']:,} answers"
     if job["budget"] is not None or float(job["spent"]):
         of = "" if job["budget"] is None else f" of {job['budget']}"
         yield f"{job['spent']}{of} spent, {job['reserved']} reserved"

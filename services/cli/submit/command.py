@@ -23,6 +23,7 @@ from ratchet.logs.best_answer import FIRST_PASSING, ends_told
 from schemas.messages.base import DecodeError, Metadata, explain
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from services.cli.constrain import Constrain, constraints_of
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.references import noting_references
 from services.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_answer, print_raw, say, say_error
@@ -38,6 +39,7 @@ OPTIONS = {
     "priority": "--priority",
     "task_id": "--task-id",
     "deadline": "--deadline",
+    "constraints": "--constrain",
 }
 """Options by the field of a task that each fills."""
 
@@ -67,6 +69,7 @@ def submit(
     deadline: Annotated[
         float | None, typer.Option(min=0, help="Seconds from now after which it is no longer wanted.")
     ] = None,
+    constrain: Constrain = None,
     task_id: Annotated[str | None, typer.Option(help="Your own id; the same id again gets the same answer.")] = None,
     wait: Annotated[bool, typer.Option(help="Wait for the answer; --no-wait prints the task id and returns.")] = True,
     timeout: Annotated[
@@ -80,7 +83,7 @@ def submit(
     if file and (task_id or reference):
         raise typer.BadParameter("--task-id and --reference belong to one task: write them into the file's lines")
     fields: dict[str, Any] = {"agent_id": agent, "reference": reference, "criteria": criteria, "samples": samples}
-    fields |= {"select": select, "pass_score": pass_score}
+    fields |= {"select": select, "pass_score": pass_score, "constraints": constraints_of(constrain)}
     fields |= {"priority": priority, "task_id": task_id, "deadline": moment_in(deadline)}
     submission = Submission(wait=wait, timeout_s=timeout, as_json=json)
     if file is not None:

@@ -36,6 +36,7 @@ DELIBERATE_WAIT_S = 30.0
 
 WaitS = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the Result.")]
 OF_PROGRAMS = (
+    "constraints",
     "evaluation",
     "kept_apart",
     "needs_token_texts",

@@ -67,7 +67,7 @@ class AnsweredBefore(Reject):
 
 
 class NotEditable(Reject):
-    """The result of a program that has ended is taken or not."""
+    """An edit of a result has the text that it should have been."""
 
 
 class ApprovalService:
@@ -142,8 +142,8 @@ class ApprovalService:
         asked = self._log.find(approval_id)
         if asked is None or asked.request is None or not self._may_see(asked, caller):
             raise UnknownApproval(f"no question {approval_id!r} was asked here: GET /v1/approvals lists them")
-        if decision == "edit" and asked.request.ends:
-            raise NotEditable("its program has ended: approve the result, or reject it")
+        if decision == "edit" and asked.request.ends and not text.strip():
+            raise NotEditable("an edit of a result has the text that it should have been")
         given = {"decision": decision, "text": text, "given_by": caller.name}
         return await asyncio.shield(asyncio.ensure_future(self._decide(asked, given)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ratchet.experiments.served import Mean, Quality
+from ratchet.experiments.served import Quality
 from ratchet.logs.best_answer import choose_answer, is_censored
 from ratchet.logs.names import is_own
 from schemas.api.status import Interval, QualityFigure
@@ -40,9 +40,9 @@ class ServedQuality:
             QualityFigure(
                 agent_id=agent_id,
                 adapter_version=version,
-                served=_interval(quality.served),
-                single=_interval(quality.single),
-                distinct=_interval(quality.distinct) if quality.distinct.count else None,
+                served=quality.served.interval(),
+                single=quality.single.interval(),
+                distinct=quality.distinct.interval() if quality.distinct.count else None,
             )
             for (agent_id, version), quality in sorted(self._of.items())
             if quality.served.count
@@ -62,9 +62,3 @@ def _show(figure: QualityFigure, measure: str, interval: Interval) -> None:
         value = getattr(interval, name)
         if value is not None:
             metrics.quality.labels(figure.agent_id, figure.adapter_version, measure, name).set(value)
-
-
-def _interval(mean: Mean) -> Interval:
-    half = mean.half_width
-    low, high = (None, None) if half is None else (mean.mean - half, mean.mean + half)
-    return Interval(tasks=mean.count, mean=mean.mean, low=low, high=high)

@@ -11,6 +11,7 @@ from ratchet.logs.tenants import AgentTenants, tenant_of
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Sampling, Work
+from workbench.tools.names import unknown_tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ class AdmissionPolicy:
             check_format(task.format, task.tools or ())
         except FormatRefused as error:
             raise Reject(f"format: {error}") from None
+
+    def check_constraints(self, task: Task) -> None:
+        """Raises Reject for a tool that there is not."""
+        if task.constraints and (strange := unknown_tool(task.constraints.tools or ())):
+            raise Reject(f"constraints.tools: {strange}")
 
     def check_deadline(self, task: Task, now: datetime) -> None:
         """Raises Reject for a deadline too far ahead: until then its logs are kept, and an experiment waits for it."""

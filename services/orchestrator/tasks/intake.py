@@ -115,6 +115,7 @@ class Intake:
         self._policy.check_size(task, size)
         self._policy.check_select(task)
         self._policy.check_form(task)
+        self._policy.check_constraints(task)
         if task.deadline is not None:
             self._policy.check_deadline(task, self._clock())
 

@@ -37,6 +37,7 @@ NOT_LOGGED = frozenset(
         "programs",
         "local_only",
         "approval",
+        "constraints",
     }
 )
 """Fields of a Task that no line repeats: `sampling` has what came of the first six, the Work's own line the others,
@@ -90,6 +91,7 @@ def settle(
                 "program": sample.program,
                 "usage": sample.usage,
                 "artifact": sample.artifact,
+                "edited": sample.edited,
                 "ended_at": sample.ended_at,
                 "score": score.score,
                 "score_status": score.status,

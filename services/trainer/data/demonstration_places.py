@@ -11,13 +11,15 @@ from schemas.records.demonstration import DemonstrationSource
 
 FULL_MARKS = 1.0 - 1e-6
 """Less than 1 by what a weighted sum is off by rounding."""
+BY_PEOPLE = ("correction", "approval")
+"""Sources that go before all others."""
 MOST_PLACES = 8192
 """Their sums have to find room in an adapter's card."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationPlace:
-    """`position` of a line of its task; `text` of what is given, None where it is the line's reference."""
+    """`position` of a line of its task; `text` of what is given, None where the line has it, as reference or edit."""
 
     position: int
     source: DemonstrationSource
@@ -35,8 +37,8 @@ class DemonstrationPlaces:
         """`prompt`: the field `input` of the line."""
         key = hash(prompt)
         known = self.by_input.pop(key, None)
-        is_corrected = known is not None and known.source == "correction"
-        self.by_input[key] = known if is_corrected and (place is None or place.source != "correction") else place
+        is_corrected = known is not None and known.source in BY_PEOPLE
+        self.by_input[key] = known if is_corrected and (place is None or place.source not in BY_PEOPLE) else place
         if len(self.by_input) > self.most:
             del self.by_input[next(iter(self.by_input))]
 

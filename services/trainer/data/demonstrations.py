@@ -120,11 +120,13 @@ def _load(logs_dir: Path, places: Sequence[DemonstrationPlace], answer_ids: Answ
     for line in LogReader(logs_dir, INTERACTIONS, places[0].position, on_bad=lambda bad: None).whole_lines():
         if (place := wanted.get(line.position)) is not None:
             row = decoder.decode(line.data)
-            text = row.reference if place.text is None else place.text
+            text, prompt = row.reference if place.text is None else place.text, row.prompt_ids
+            if place.source == "approval" and row.edited is not None:
+                text, prompt = row.edited.text, row.edited.prompt_ids
             input_sha256 = logged_input_sha256(bytes(row.input))
-            if text and row.prompt_ids and input_sha256 is not None:
+            if text and prompt and input_sha256 is not None:
                 found[input_sha256] = Demonstration(
-                    row.task_id, input_sha256, place.source, array("l", row.prompt_ids), array("l", answer_ids(text))
+                    row.task_id, input_sha256, place.source, array("l", prompt), array("l", answer_ids(text))
                 )
         if line.position >= last:
             break

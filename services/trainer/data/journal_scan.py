@@ -174,7 +174,11 @@ class JournalScan:
             self._note_demonstration(line.position, logged)
 
     def _note_demonstration(self, position: int, logged: SelectionRow) -> None:
-        """Note it for a task that the model was asked itself: what programs make of a task is no prompt of it."""
+        """Note it for a task that the model was asked itself: what programs make of a task is no prompt of it. Of a
+        program's answer that a person edited the line has the prompt."""
+        if bytes(logged.edited) not in NOTHING and "approval" in self._policy.sources:
+            self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "approval"))
+            return
         if logged.program is not None or bytes(logged.prompt_ids) in NOTHING:
             return
         correction = self._feedback.corrections.get(logged.task_id) if "correction" in self._policy.sources else None

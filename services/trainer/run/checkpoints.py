@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
 from ratchet.files.atomic_file import sync_folder
@@ -31,6 +32,8 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> Any:
         due = time.monotonic() - self._last >= self._every_s
+        if PartialState().num_processes > 1:  # by one clock: a process that saves waits for all others
+            (due,) = broadcast_object_list([due])
         if due and state.global_step < state.max_steps:
             control.should_save = True
         return control

@@ -69,14 +69,27 @@ class Workspace:
         return Called({})
 
 
+class Denied(Workspace):
+    """A role's tools, of which its policy allows none."""
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Called:
+        return Called({"error": "policy", "says": f"{name} is denied"}, ok=False)
+
+
 class Walk:
     """The graph walked by its own table of edges, as LangGraph does."""
 
-    def __init__(self, said: Mapping[str, list[Said]], tools: Workspace, rounds: int = 3) -> None:
+    def __init__(
+        self,
+        said: Mapping[str, list[Said]],
+        tools: Workspace,
+        rounds: int = 3,
+        by_role: Mapping[str, Workspace] = {},
+    ) -> None:
         self.said = {role: list(answers) for role, answers in said.items()}
         self.tools = tools
         self.path: list[str] = []
-        self.team = Team(self.ask, tools, rounds)
+        self.team = Team(self.ask, tools, rounds, by_role)
 
     async def ask(self, role: str, instructions: str, text: str) -> str:
         answer = self.said[role].pop(0) if self.said.get(role) else "no idea"
@@ -155,6 +168,16 @@ async def test_no_broken_tool_ends_it(broken: str, task: str) -> None:
     await walk.run(task)
 
     assert walk.path.count("supervisor") <= 3
+
+
+async def test_each_role_has_the_tools_of_its_own_policy() -> None:
+    by_role = {"generator": Denied(), "reviewer": Denied()}
+    walk = Walk({"generator": [GOOD] * 9, "reviewer": ["APPROVE"]}, Workspace(), rounds=1, by_role=by_role)
+
+    state = await walk.run(HARD)
+
+    assert "generator" in state["troubles"] and walk.tools.files == {}
+    assert "file_write" not in walk.tools.calls
 
 
 @pytest.mark.parametrize("role", ["generator", "reviewer", "executor", "supervisor"])

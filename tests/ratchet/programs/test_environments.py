@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -22,6 +23,11 @@ from ratchet.programs.environments import READY, Environments, make_movable, put
 from ratchet.programs.images.installing import NotInstalled
 from ratchet.programs.shipped import inside
 from ratchet.service.errors import SettingsError
+from ratchet.tools.recorded import read_policy
+from schemas.messages.task import Constraints
+from workbench.tools.operation import Decision
+from workbench.tools.policy import Policy
+from workbench.tools.toolbox import OPERATIONS
 
 FILE = """
 [agents.small]
@@ -82,6 +88,67 @@ def test_a_program_with_tools_sees_them_and_its_own_policy_where_it_has_one(tmp_
     assert equipped.data["/ratchet/policy.toml"] == "mine"
     assert "ratchet" in equipped.data["/ratchet/run.py"]
     assert (equipped.binds["/ratchet/packages/ratchet"] / "tools").is_dir()
+
+
+def equipped(tmp_path: Path, **given: Any) -> Program:
+    program = Program.model_validate({"command": ("it",), "tools": True} | given)
+    for name, requirements in program.environments("it").values():
+        installed(tmp_path, name, *requirements)
+    return program.with_requirements("it", Environments(tmp_path), "")
+
+
+def policy_of(program: Program, tmp_path: Path) -> Policy:
+    (tmp_path / "policy.toml").write_text(program.data["/ratchet/policy.toml"])
+    return read_policy(tmp_path / "policy.toml")
+
+
+def test_each_role_has_the_tools_that_its_policy_allows(tmp_path: Path) -> None:
+    by_role = {"*": {"http_get": "deny"}, "the reviewer": {"*": "deny", "file_read": "allow"}}
+    policy = policy_of(equipped(tmp_path, tool_policy=by_role), tmp_path)
+
+    def allowed(role: str) -> set[str]:
+        its = policy.for_role(role)
+        return {name for name, one in OPERATIONS.items() if its.decides(one) is Decision.ALLOW}
+
+    assert policy.isolation == "around"
+    assert allowed("the reviewer") == {"file_read"}
+    assert "file_write" in allowed("generator")
+    assert policy.for_role("generator").operations == {"http_get": Decision.DENY}
+
+
+@pytest.mark.parametrize("given", [{}, {"data": {"/ratchet/policy.toml": '[operations]\nfile_read = "deny"\n'}}])
+def test_a_task_lowers_limits_and_tools_and_never_raises_them(given: dict[str, Any], tmp_path: Path) -> None:
+    program = equipped(tmp_path, limits={"calls": 8, "tokens": 100, "seconds": 9}, **given)
+
+    within = program.within(Constraints(calls=4, tokens=1_000, seconds=2.5, tools=("file_read", "http_get")))
+
+    assert (within.limits.calls, within.limits.tokens, within.limits.seconds) == (4, 100, 2.5)
+    policy = policy_of(within, tmp_path)
+    decided = {name: policy.decides(OPERATIONS[name]) for name in ("file_read", "file_write", "http_get")}
+    of_program = Decision.DENY if given else Decision.ALLOW
+    assert decided == {"file_read": of_program, "file_write": Decision.DENY, "http_get": Decision.ASK}
+    assert program.within(None) is program and program.within(Constraints()) == program
+
+
+@pytest.mark.parametrize(
+    ("declared", "tool", "says"),
+    [
+        ({}, "file_read", None),
+        ({}, "file_writ", "there is no tool 'file_writ': is 'file_write' meant?"),
+        ({"tool_policy": {"*": {"file_read": "deny"}}}, "file_read", "its tool_policy denies it"),
+        ({"tool_policy": {"*": {"*": "deny"}, "a": {"file_read": "allow"}}}, "file_read", None),
+        ({"tools": False}, "file_read", "none of the tools of Ratchet"),
+    ],
+)
+def test_a_task_that_names_a_tool_that_is_not_declared_is_told(
+    declared: dict[str, Any], tool: str, says: str | None
+) -> None:
+    program = Program.model_validate({"command": ("it",), "tools": True} | declared)
+
+    said = program.undeclared_tool(Constraints(tools=(tool,)))
+
+    assert said is None if says is None else says in str(said)
+    assert program.undeclared_tool(Constraints(tools=())) is program.undeclared_tool(None) is None
 
 
 def test_all_that_come_with_ratchet_are_declared_and_said_on_their_page() -> None:

@@ -102,6 +102,17 @@ def test_a_role_that_no_agent_can_play_is_refused_with_the_reason(file: Path, ro
         ('task = "file"', 'task = "post"', r"programs.mine.task: Input should be 'stdin', 'argument'"),
         ('task = "file"', 'task = "stdin"', r"programs.mine: Value error, task is 'stdin', but \{input\} stands there"),
         ("--in={input}", "--in", r"task is 'file', but \{input\} stands nowhere"),
+        ("data =", 'tool_policy.a.file_read = "deny"\ndata =', "programs.mine: Value error, .* needs tools = true"),
+        (
+            "data =",
+            'tools = true\ntool_policy.a.file_writ = "deny"\ndata =',
+            r"tool_policy.a: there is no tool 'file_wr",
+        ),
+        (
+            "data =",
+            'tools = true\ntool_policy.a.file_read = "ask"\ndata =',
+            r"tool_policy.a.file_read: Input should be",
+        ),
         ('"out/answer.txt"', '"../x"', r"programs.mine.answer_file: Value error, '../x' is no path of a file"),
         ("MODE =", "OPENAI_API_KEY =", r"programs.mine.environment: Value error, OPENAI_API_KEY can't be set"),
         ('"/agent" =', '"/usr/x" =', r"programs.mine.binds: Value error, '/usr/x' can't be given to a job"),

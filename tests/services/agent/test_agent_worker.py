@@ -18,6 +18,7 @@ from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, cancellations_topic, f
 from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import EngineError, PromptTooLong, Reject, Retry
 from schemas.messages.response import Response
+from schemas.messages.task import Constraints
 from schemas.messages.task_cancelled import TaskCancelled
 from schemas.messages.work import Arm, Sampling, Work
 from services.agent.engines.echo import EchoEngine
@@ -176,6 +177,14 @@ async def test_a_failure_no_retry_mends_is_a_response_with_the_error(
         assert response.error == "900 tokens, 512 fit"
         assert (response.response, response.samples) == ("", ())
         assert response.work is not None
+
+
+async def test_constraints_of_programs_are_not_passed_over(settings: AgentSettings, make_work: MakeWork) -> None:
+    async with agent(settings, ScriptedEngine()) as (worker, bus):
+        await worker.handle(delivery(make_work(constraints=Constraints(tokens=5))))
+
+        (response,) = responses(bus)
+        assert "constraints bound the rollouts of programs" in str(response.error)
 
 
 async def test_a_failure_that_may_pass_is_retried_and_then_answered(

@@ -12,6 +12,7 @@ import pytest
 from ratchet.service.errors import TimedOut
 from schemas.api.tasks import LoggedSample, TaskHistory
 from services.cli import solve as command
+from services.cli.constrain import constraints_of
 from services.cli.solve import Api, new_problem, progress, report, write_out
 from services.cli.terminal import UsageError
 
@@ -93,8 +94,9 @@ class Played(Api):
 
 
 def test_the_task_has_what_was_asked_and_nothing_else() -> None:
-    bare = new_problem("reverse a string", None, None, None, None, None, None, 60)
-    full = new_problem("p", "go", "{}", "coding-team", "small", 4, "on-change", 60)
+    bare = new_problem("reverse a string", None, 60)
+    given = {"criteria": "{}", "programs": ["coding-team"], "agent_id": "small", "samples": 4, "approval": "on-change"}
+    full = new_problem("p", "go", 60, **given, constraints=constraints_of(["calls=3", "tools=file_read,test_run"]))
 
     assert bare.keys() == {"task_id", "input", "deadline"}
     assert full["input"] == "p\n\nWrite it in go."
@@ -104,6 +106,21 @@ def test_the_task_has_what_was_asked_and_nothing_else() -> None:
         "on-change",
         "{}",
     )
+    assert full["constraints"] == {"calls": 3, "tools": ["file_read", "test_run"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["calls"], "write each limit once"),
+        (["calls=1", "calls=2"], "write each limit once"),
+        (["calls=0"], "calls: Input should be greater than or equal to 1"),
+        (["rounds=2"], "rounds: Extra inputs are not permitted"),
+    ],
+)
+def test_a_constraint_that_is_none_is_refused(given: list[str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        constraints_of(given)
 
 
 def test_it_tells_who_is_at_work_and_what_is_asked_once() -> None:

@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from ratchet.http.access.roles import Role
+from ratchet.programs.declared import Program
 from schemas.api.agents import AgentState
 from services.manager.agent_store import state_of
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.manager.managed import Managed, ScriptedFleet, managed
 from tests.services.manager.test_budgets import SMALL, answer
 from tests.waiting import settled, until
-from workbench.tools.operation import Decision
-from workbench.tools.policy import Policy
-from workbench.tools.toolbox import OPERATIONS
 
 PROGRAM: dict[str, Any] = {"command": ["python3", "/agent/main.py"], "data": {"/agent/main.py": "print(1)"}}
 
@@ -100,6 +98,7 @@ async def test_a_kind_is_a_rule_for_its_tasks(
         ({"program": PROGRAM | {"requirements": ["a @ file:///etc"]}}, "no name and version"),
         ({"program": PROGRAM | {"requirements": ["./a"]}}, "no name and version"),
         ({"program": PROGRAM | {"tools": True}, "tools": False}, "no tools"),
+        ({"tool_policy": {"file_writ": "deny"}}, "is 'file_write' meant?"),
         ({"program": PROGRAM | {"tools": True}, "kind": "real", "budget": "1"}, "which tools its program may call"),
         ({"program": PROGRAM | {"data": {"/ratchet/policy.toml": ""}}}, "where the tools of Ratchet lie"),
         ({"program": PROGRAM | {"environment": {"RATCHET_X": "1"}}}, "can't be set"),
@@ -143,21 +142,22 @@ async def test_another_program_is_another_revision_and_other_rules_are_not(tmp_p
 async def test_the_tools_of_a_program_have_the_policy_of_its_agent(tmp_path: Path) -> None:
     async with managed(tmp_path) as here:
         await register(
-            here, program=PROGRAM | {"tools": True}, tool_policy={"file_remove": "allow", "http_get": "deny"}
+            here,
+            program=PROGRAM | {"tools": True, "tool_policy": {"reviewer": {"*": "deny", "file_remove": "deny"}}},
+            tool_policy={"file_remove": "allow", "http_get": "deny"},
         )
 
         (given,) = (await here.post("/v1/runner-reports", json={"runner": "r-1"}))["items"]
-        policy = tmp_path / "policy.toml"
-        policy.write_text(given["program"]["data"]["/ratchet/policy.toml"])
-        assert Policy.read(policy, frozenset(OPERATIONS)) == Policy(
-            isolation="around", operations={"file_remove": Decision.ALLOW, "http_get": Decision.DENY}
-        )
-        assert given["program"]["data"]["/agent/main.py"] == "print(1)"
+        assert given["program"]["tool_policy"] == {
+            "*": {"file_remove": "allow", "http_get": "deny"},
+            "reviewer": {"*": "deny", "file_remove": "allow", "http_get": "deny"},
+        }
+        assert Program.model_validate(given["program"]).data["/agent/main.py"] == "print(1)"
 
         # another policy is another revision
         changed = (await here.api.patch("/v1/agents/bot", json={"tool_policy": {}})).json()
         assert changed["revision"] == 2
-        assert changed["program"] == PROGRAM | {"tools": True}
+        assert changed["program"]["tool_policy"] == {"reviewer": {"*": "deny", "file_remove": "deny"}}
 
 
 async def test_a_removed_agent_takes_no_job_and_runs_those_it_has(tmp_path: Path) -> None:

@@ -38,6 +38,27 @@ async def test_a_job_runs_to_its_end(tmp_path: Path) -> None:
         assert found[0]["result"]["score"] == 1.0
 
 
+async def test_a_job_of_an_evaluation_is_kept_apart_and_has_a_score(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        # given an evaluation, whose tasks come in two parts, one with a number of answers of its own
+        first = {"kind": "evaluation", "job_id": "e", "more": True}
+        await here.post("/v1/jobs", json=first | {"tasks": ["a", {"input": "b", "samples": 8}]})
+        await here.post("/v1/jobs/e/tasks", json={"first": 2, "tasks": ["c"]})
+
+        # then its tasks teach nothing, and are sampled once
+        await here.released(3)
+        asked = [here.fleet.open[f"e/{n}"] for n in range(3)]
+        assert [(task.kept_apart, task.samples) for task in asked] == [(True, 1), (True, 8), (True, 1)]
+
+        # and the mean of the scores that there are is its score
+        here.fleet.answer("e/0", score=1.0)
+        here.fleet.answer("e/1", score=0.5)
+        here.fleet.answer("e/2", status="failed", reason="too long", response=None)
+        job = await here.wait_for("e", state="done")
+        assert (job["kind"], job["score"]["tasks"], job["score"]["mean"]) == ("evaluation", 2, 0.75)
+        assert (job["score"]["low"], job["score"]["high"]) == pytest.approx((0.26, 1.24), abs=0.001)
+
+
 async def test_a_page_of_results_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     async with managed(tmp_path) as here:
         await here.submit(3, job_id="j")

@@ -169,7 +169,7 @@ async def test_a_program_that_diverges_begins_anew_once_and_is_then_lost(
 
 @pytest.mark.parametrize(
     ("decision", "expected"),
-    [("approve", ("done", "finished", None)), ("reject", ("done", "failed", "a person rejected it: too long"))],
+    [("approve", ("done", "finished", None)), ("reject", ("done", "failed", "a person rejected it"))],
 )
 async def test_a_result_may_need_a_persons_approval(
     decision: Any, expected: Any, make_house: MakeHouse, make_work: MakeWork
@@ -179,10 +179,76 @@ async def test_a_result_may_need_a_persons_approval(
         assert await handled(house, work) == []
         (request,) = questions_on(house.bus)
         assert (request.ends, request.answer) == (True, "done")
-        (sample,) = await handled(house, with_answers(work, answer_to(request, decision, "too long")))
+        (sample,) = await handled(house, with_answers(work, answer_to(request, decision)))
 
     assert (sample.text, sample.status, sample.says) == expected
     assert engine.asked == 1
+
+
+async def test_a_rejection_is_the_programs_next_turn_with_the_files_it_left(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    code = """
+said = ask(sys.stdin.read())
+open("did.txt", "a").write(f"{len(said)}\\n")
+print(said)
+"""
+    engine, work, answers = Counting(), make_work(input="sum", workspace=FILES), list[GivenApproval]()
+    async with make_house({"it": python(code, approval="before-finish")}, engine) as house:
+        for decision, text in (("reject", "too long"), ("edit", "3"), ("approve", "")):
+            assert await handled(house, with_answers(work, *answers)) == []
+            answers.append(answer_to(questions_on(house.bus)[-1], decision, text))  # type: ignore[arg-type]
+        (sample,) = await handled(house, with_answers(work, *answers))
+
+    shown = [request.answer for request in questions_on(house.bus)]
+    first = "sum\n\nYour answer was:\nsum\n\nA person rejected this:\ntoo long"
+    second = f"{first}\n\nYour answer was:\n{first}\n\nA person changed this answer to the following:\n3"
+    assert shown == ["sum", first, second]
+    assert (sample.text, sample.status, engine.asked) == (second, "finished", 3), "no turn was sampled twice"
+    assert sample.usage is not None and sample.usage.calls == 3
+    assert sample.artifact is not None
+    added = [line[1:] for line in sample.artifact.patch.splitlines() if line.startswith("+") and line[1:].isdigit()]
+    assert added == [str(len(one)) for one in shown]
+    assert sample.edited is not None and sample.edited.text == "3"
+    assert sample.segments is not None and sample.edited.prompt_ids == sample.segments[1].prompt_ids
+
+
+async def test_a_turn_that_was_cut_off_goes_on_where_it_was(make_house: MakeHouse, make_work: MakeWork) -> None:
+    work, engine = make_work(), Gated(free=2)
+    code = "task = sys.stdin.read(); print(ask(task), ask(task + '!'))"
+    async with make_house({"it": python(code, approval="before-finish")}, engine) as house:
+        await handled(house, work)
+        rejected = with_answers(work, answer_to(questions_on(house.bus)[0], "reject", "again"))
+        engine.free = 3
+        handling = asyncio.create_task(house.worker.handle(delivery(rejected)))
+        await until(engine.held.is_set)
+        await cancelled(handling)
+        engine.gate.set()
+        assert await handled(house, rejected) == []
+
+    assert (engine.asked, "again" in questions_on(house.bus)[-1].answer) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_kept"),
+    [
+        ("print(ask('a'))", True),
+        ("ask('a'); print('so')", False),
+        ("print('so')", False),
+    ],
+)
+async def test_an_edit_teaches_where_the_result_is_what_the_model_said_last(
+    code: str, is_kept: bool, make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    work = make_work()
+    async with make_house({"it": python(code, approval="before-finish")}) as house:
+        await handled(house, work)
+        answers = [answer_to(questions_on(house.bus)[0], "edit", "better")]
+        await handled(house, with_answers(work, *answers))
+        answers.append(answer_to(questions_on(house.bus)[1]))
+        (sample,) = await handled(house, with_answers(work, *answers))
+
+    assert (sample.edited is not None and sample.edited.text == "better") is is_kept
 
 
 @pytest.mark.parametrize(("code", "asks"), [("open('x', 'w').write('y')", 1), ("pass", 0)])

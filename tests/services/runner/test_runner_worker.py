@@ -20,7 +20,7 @@ from ratchet.rollouts.cancellations import TASK_CANCELLED
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
 from schemas.messages.runner_rollouts import RunnerRollouts
-from schemas.messages.task import Task
+from schemas.messages.task import Constraints, Task
 from schemas.messages.task_cancelled import TaskCancelled
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace
@@ -220,6 +220,37 @@ async def test_what_a_program_does_wrong_ends_its_rollout_and_no_other(
     if what == "asks without end":
         assert bad.says is not None and bad.says.startswith("it called the model more than 3 times")
     assert marked(MARK) == []
+
+
+@pytest.mark.parametrize(
+    ("constraints", "says"),
+    [
+        (Constraints(calls=2, tokens=10_000), "it called the model more than 2 times"),
+        (Constraints(tokens=20), "the model sampled 20 tokens for it"),
+        (Constraints(calls=9, seconds=1.5), None),
+    ],
+)
+async def test_a_task_lowers_the_limits_of_a_program_also_when_it_comes_again(
+    constraints: Constraints, says: str | None, make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    code = "while True: ask('x' * 8)" if says else "import signal; signal.pause()"
+    work = make_work(constraints=constraints)
+    async with make_house({"it": python(code, limits=limits(calls=50))}) as house:
+        response = await house.answered(work)
+        again = Work.decode(work.encode()).constraints
+
+    (sample,) = response.samples
+    assert sample.status == "limit" and str(sample.says).startswith(says or "")
+    assert again == constraints
+
+
+async def test_a_task_that_names_a_tool_its_program_does_not_have_is_refused(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    async with make_house({"it": python(SAY)}) as house:
+        response = await house.answered(make_work(constraints=Constraints(tools=("file_read",))))
+
+    assert response.samples == () and "program it: constraints.tools: it has none of the tools" in str(response.error)
 
 
 async def test_why_programs_that_do_not_even_start_ended_is_in_the_users_result_and_in_the_log(

@@ -13,7 +13,7 @@ import pytest
 from ratchet.rollouts.command import run_recorded
 from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.rollout import RecordedRollout
-from ratchet.tools.agent import AgentFailed, Message, ToolAgent
+from ratchet.tools.agent import LEFT, NO_PLAN, AgentFailed, Message, Step, ToolAgent
 from tests.workbench.tools.world import World
 from workbench.tools.operation import Decision
 
@@ -77,13 +77,28 @@ async def test_it_gives_up_mending_after_so_many_times(sandboxed: World) -> None
     assert (finished.answer, finished.tests_pass) == ("Done.", False)
 
 
-async def test_it_writes_a_plan_first(world: World) -> None:
-    model = Scripted(says("1. look"), call("file_list"), says("There is nothing."))
+async def test_it_plans_first_and_ticks_its_steps_off(world: World) -> None:
+    plan = says('Here: {"steps": ["look", "tell"]}')
+    ticks = [call("step_done", step=1), call("step_done", step=3), call("step_done", step=2)]
+    model = Scripted(plan, call("file_list"), *ticks[:2], says("Done?"), ticks[2], says("There is nothing."))
     finished = await ToolAgent(model, world.toolbox, mode="plan").work("look around")
 
-    assert (finished.answer, finished.turns, finished.tests_pass) == ("There is nothing.", 3, None)
-    assert model.tools[0] == set() and "plan" in model.asked[0][-1]["content"]
-    assert model.asked[1][2] == says("1. look")
+    assert (finished.answer, finished.turns, finished.tests_pass) == ("There is nothing.", 7, None)
+    assert finished.plan == (Step("look", True), Step("tell", True))
+    assert model.tools[0] == set() and "step_done" in model.tools[1]
+    assert model.asked[1][-1]["content"].endswith("[ ] 1. look\n[ ] 2. tell")
+    assert "[x] 1. look" in model.asked[3][-1]["content"]
+    assert "name a step by its number, 1 to 2" in model.asked[4][-1]["content"]
+    assert model.asked[5][-1]["content"] == LEFT.format(steps="[ ] 2. tell")
+
+
+async def test_without_a_plan_that_can_be_read_it_acts(world: World) -> None:
+    model = Scripted(says("1. look"), says('{"steps": "look"}'), says("There is nothing."))
+    finished = await ToolAgent(model, world.toolbox, mode="plan").work("look around")
+
+    assert (finished.answer, finished.turns, finished.plan) == ("There is nothing.", 3, ())
+    assert model.asked[1][-1]["content"] == NO_PLAN
+    assert "step_done" not in model.tools[2]
 
 
 async def test_its_turns_are_bounded(world: World) -> None:

@@ -14,8 +14,10 @@ import pytest
 from ratchet.files.hash_chain import Link, chain_line
 from ratchet.service.errors import JournalError
 from ratchet.tools.audit import ToolAudit, verify
+from ratchet.tools.recorded import ASK_PERSON
 from tests.workbench.tools.world import World, lines_of
 from workbench.errors import PolicyError
+from workbench.tools.names import TOOL_NAMES
 from workbench.tools.operation import Decision, Effect, Operation
 from workbench.tools.policy import Policy
 from workbench.tools.toolbox import OPERATIONS, Toolbox
@@ -36,6 +38,23 @@ def test_what_is_allowed_where_nobody_said_anything() -> None:
     assert [name for name, decision in decided.items() if decision is Decision.DENY] == [
         "http_post", "http_put", "http_delete", "docker_control", "docker_build",
     ]  # fmt: skip
+
+
+def test_the_names_that_declarations_may_use_are_those_of_all_tools() -> None:
+    assert {*OPERATIONS, ASK_PERSON.name} == TOOL_NAMES
+
+
+def test_the_policy_of_a_role_goes_before_that_of_all_and_what_a_task_leaves_out_is_denied() -> None:
+    deny, allow = Decision.DENY, Decision.ALLOW
+    of_all = {"file_write": deny, "file_remove": allow}
+    policy = Policy(operations=of_all, roles={"writer": {"file_write": allow}}, task_tools=("file_write", "file_read"))
+
+    def decided(role: str) -> list[Decision]:
+        names = ("file_write", "file_remove", "file_read")
+        return [policy.for_role(role).decides(OPERATIONS[name]) for name in names]
+
+    assert decided("") == decided("reader") == [deny, deny, allow]
+    assert decided("writer") == [allow, deny, allow]
 
 
 def test_what_reads_is_listed_as_that() -> None:
@@ -206,6 +225,7 @@ async def test_a_policy_is_read_and_one_that_is_wrong_says_where(tmp_path: Path)
 
     for text, says in (
         ('[operations]\nhttp_gett = "allow"', "http_gett"),
+        ('[roles.writer]\nhttp_gett = "allow"', "http_gett"),
         ('[operations]\nhttp_get = "yes"', "operations.http_get"),
         ("[http]\nhostz = []", "hostz"),
         ("[http]\nnetworks = ['x']", "http.networks"),

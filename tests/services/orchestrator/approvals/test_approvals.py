@@ -187,14 +187,15 @@ async def test_a_task_that_has_ended_asks_nothing_any_more(tmp_path: Path) -> No
         assert ended == ["t1", "t1"]  # so that its runner keeps nothing of it
 
 
-async def test_of_a_result_there_is_no_edit_and_of_no_question_no_answer(tmp_path: Path) -> None:
+async def test_an_edit_of_a_result_has_a_text_and_no_question_no_answer(tmp_path: Path) -> None:
     async with asking(tmp_path) as at, api_of(at) as http:
         await submitted(at)
         await ask(at, "a", ends=True)
         await until_open(http, "a")
 
-        assert (await http.post("/v1/approvals/a", json={"decision": "edit", "text": "z"})).status_code == 422
+        assert (await http.post("/v1/approvals/a", json={"decision": "edit", "text": " "})).status_code == 422
         assert (await http.post("/v1/approvals/z", json={"decision": "approve"})).status_code == 404
+        assert (await http.post("/v1/approvals/a", json={"decision": "edit", "text": "z"})).status_code == 200
 
 
 @pytest.mark.parametrize("given", [{"sample": 2}, {"task_id": "t1", "agent_id": "other"}])

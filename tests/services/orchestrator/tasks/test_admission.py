@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ratchet.service.errors import Reject
-from schemas.messages.task import Task
+from schemas.messages.task import Constraints, Task
 from schemas.messages.work import Arm, Sampling, Work
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 
@@ -45,6 +45,13 @@ def test_a_task_is_sampled_as_it_asks_within_the_fleets_limit(asked: dict[str, A
     work = admit(task, POLICY, arm=Arm(sequence=0), now=NOW, origin=Origin())
 
     assert work.sampling == FLEETS.model_copy(update=changed)
+
+
+def test_a_constraint_on_a_tool_that_there_is_not_is_refused() -> None:
+    POLICY.check_constraints(Task(task_id="t", input="x", constraints=Constraints(tools=("file_read",))))
+
+    with pytest.raises(Reject, match=r"constraints\.tools: there is no tool 'file_writ': is 'file_write' meant"):
+        POLICY.check_constraints(Task(task_id="t", input="x", constraints=Constraints(tools=("file_writ",))))
 
 
 def test_a_work_says_nothing_that_the_schema_would_not_let_in() -> None:

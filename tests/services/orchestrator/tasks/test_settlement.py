@@ -15,7 +15,7 @@ from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
-from schemas.messages.task import AnswerFormat, ChatMessage, Task, Tool, ToolFunction
+from schemas.messages.task import AnswerFormat, ChatMessage, Constraints, Task, Tool, ToolFunction
 from schemas.messages.work import Arm, RoleVersion, Sampling, Work
 from schemas.messages.workspace import Artifact, Workspace
 from schemas.records.interaction import Interaction
@@ -249,6 +249,7 @@ def test_what_a_line_says_of_its_task_is_what_the_task_says() -> None:
         "registered_agent": "bot",
         "kept_apart": True,
         "approval": "before-finish",
+        "constraints": Constraints(calls=3),
         "role_versions": {"writer": "v1.0.1"},
         "workspace": Workspace(files={}),
     }

@@ -18,12 +18,13 @@ from ratchet.adapters.evaluations import input_sha256
 from ratchet.adapters.taught import is_kept, words_key
 from ratchet.logs.trajectories import TrajectoryFolder, path_of, sum_in, taken_out
 from ratchet.service.errors import JournalError
-from schemas.messages.response import Segment
+from schemas.messages.response import Edited, Segment
 from schemas.messages.reward import NOT_MENTIONED, ScorerIdentity
 from schemas.messages.work import Arm, Sampling
 from schemas.records.cascade import BigAnswer, Routing
 from schemas.records.interaction import Interaction
 from services.trainer.algorithms.algorithm import TrainerInputs
+from services.trainer.data.demonstrations import load_demonstrations
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import JournalScan
 from services.trainer.data.samples import load_samples, rollouts_of
@@ -60,6 +61,25 @@ def test_the_answer_of_a_big_model_is_a_demonstration_where_it_scored_no_less(tm
         ("big_model", "by the big model"),
     ]
     assert JournalScan(tmp_path, POLICY).read(0, None).demonstrations.places == []
+
+
+def test_what_a_person_had_a_programs_result_be_is_a_demonstration_of_the_models_own_prompt(tmp_path: Path) -> None:
+    edited = Edited(prompt_ids=(7, 8), text="by a person")
+    rollout = {"program": "it", "input": "a", "reference": "a", "reference_score": 1.0}
+    lines = [
+        line("edited", 0, **rollout, edited=edited),
+        line("edited", 1, **rollout),
+        *group("later", (1.0, 0.0), input="a", reference="a", reference_score=1.0),
+    ]
+    logs = write_log(tmp_path, lines)
+    policy = replace(POLICY, sources=frozenset({"reference", "approval"}))
+
+    found = JournalScan(logs, policy).read(0, None).demonstrations
+    taught = load_demonstrations(logs, found, lambda text: [len(text)], (), longest=99).taught
+
+    assert [(list(one.prompt), list(one.completion), one.source) for one in taught] == [([7, 8], [11], "approval")]
+    others = replace(POLICY, sources=frozenset({"reference"}))
+    assert [one.source for one in JournalScan(logs, others).read(0, None).demonstrations.places] == ["reference"]
 
 
 def selected(logs: Path, policy: DataPolicy = POLICY, since: int = 0, until: int | None = None) -> Selection:

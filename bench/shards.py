@@ -1,0 +1,89 @@
+"""`python -m bench.shards`: what two fleets that decide as one cost, compared with one fleet alone.
+
+Both are started on one private broker and take turns under full load. A round is tasks answered for each CPU-second of
+the broker and all processes of the fleets; the client's is left out. The ratio of each round is of its own two turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.machine import machine
+from bench.pipeline.compare import in_own_process, private_broker
+from bench.pipeline.contestants import FLEET_ENVIRONMENT
+from bench.pipeline.load import Measured, Round
+from tests.acceptance.fleet import Fleet
+
+OUT = Path(__file__).parent / "out" / "shards.json"
+SIZE = 500
+BAR = 0.95
+
+
+@contextmanager
+def fleets(count: int, url: str, number: int) -> Iterator[list[Fleet]]:
+    """Fleets that are ready, and decide as one where there are two; their folders go away with them."""
+    with tempfile.TemporaryDirectory(prefix="ratchet-shards-") as folder:
+        logs = Path(folder) / "second-logs"
+        shared = FLEET_ENVIRONMENT | {"RATCHET_DECISION_KEYS": str(Path(folder) / "keys")}
+        pooled = {"RATCHET_POOLED_LOGS": str(logs)} if count > 1 else {}
+        started = [_fleet(Path(folder) / "first", url, f"r{number}-{count}.", shared | pooled)]
+        try:
+            if count > 1:
+                first = started[0]
+                follows = {"RATCHET_POOL": str(first.logs), "RATCHET_FLEET_NUMBER": "1", "RATCHET_LOGS_DIR": str(logs)}
+                follows |= {"RATCHET_ADAPTERS_DIR": str(first.folder / "adapters")}
+                started.append(_fleet(Path(folder) / "second", url, f"r{number}-{count}.1.", shared | follows))
+            yield started
+        finally:
+            for one in started:
+                one.stop()
+
+
+def _fleet(folder: Path, url: str, namespace: str, environment: dict[str, str]) -> Fleet:
+    folder.mkdir()
+    return Fleet(folder, url, namespace=namespace, environment=environment).start()
+
+
+def tasks_per_cpu_s(count: int, url: str, broker_pid: int, seconds: float, number: int) -> float:
+    """Measure one turn; each fleet has a client of its own, as its share of the tasks."""
+    with fleets(count, url, number) as started, ThreadPoolExecutor(count) as clients:
+        rounds = []
+        for place, one in enumerate(started):
+            groups = {"workers": list(one.pids.values())} | ({} if place else {"broker": [broker_pid]})
+            rounds.append(Round(url, one.namespace, "plain", SIZE, seconds, groups))
+        found: list[Measured] = list(clients.map(in_own_process, rounds))
+    if missing := sum(one.missing for one in found):
+        raise SystemExit(f"{missing} tasks were not answered")
+    used = sum(spent for one in found for name, spent in one.cpu_s.items() if name != "client")
+    return sum(one.answered for one in found) / used
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.shards", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    given = parser.parse_args()
+    pairs = []
+    with private_broker() as (url, broker_pid):
+        for number in range(given.rounds):
+            turns = (1, 2) if number % 2 == 0 else (2, 1)
+            took = {count: tasks_per_cpu_s(count, url, broker_pid, given.seconds, number) for count in turns}
+            pairs.append((took[1], took[2]))
+            print(f"round {number + 1}: {took[1]:.0f} and {took[2]:.0f} tasks per CPU-second", file=sys.stderr)
+    ratio = statistics.median(two / one for one, two in pairs)
+    OUT.parent.mkdir(exist_ok=True)
+    OUT.write_text(json.dumps({"machine": machine(), "tasks_per_cpu_s": pairs, "ratio": ratio}, indent=1))
+    print(f"{machine()}\ntwo fleets over one: {ratio:.2f} (bar {BAR}: {'met' if ratio >= BAR else 'MISSED'})")
+    return 0 if ratio >= BAR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
