@@ -23,7 +23,7 @@ RowMasks = tuple[Bits | None, dict[int, PromptRefused]]
 NEVER = float("-inf")
 CHUNK = 256
 BELOW_ONE = 1 - 1e-12
-OF_OCTETS = torch.where(torch.from_numpy(unpack_masks(np.arange(256, dtype=np.uint8)[:, None], 8)), 0.0, NEVER)
+OF_OCTETS = torch.where(torch.from_numpy(unpack_masks(np.arange(256, dtype=np.int32)[:, None], 8)), 0.0, NEVER)
 """(256, 8): what is added to the logits of eight tokens by eight bits of a mask: four times faster than `where`."""
 
 
