@@ -14,6 +14,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"(sizeLimit|requests\.storage)$", "how much is enough is measured, and not checked"),
     (r"Probe\.(periodSeconds|failureThreshold|timeoutSeconds)$", "a pace within the bounds that are checked"),
     (r"(Interval|Period|Seconds|HistoryLimit|failureThreshold)$", "a pace within the bounds that are checked"),
+    (r"backoffLimit$", "Kubernetes' own default, within the bounds that are checked"),
     (r"^ScaledJob/\S+ \S*readinessProbe\.", "no Service asks whether a job is ready"),
     (
         r"^ScaledObject/\S+ spec\.triggers\.\d+\.metadata\.value$",

@@ -24,8 +24,11 @@ def disk_of(pods: Pods) -> Decimal | None:
 
 
 def backups_are_encrypted_and_pruned(cluster: Cluster) -> Iterator[str]:
-    """a backup is encrypted with the key as the site's Secret has it, and all but the newest few are removed"""
+    """a backup is made when the stack says, encrypted with the site's key, and all but the newest few are removed"""
     wanted = cluster.settings.backups
+    made = {one.name: one.content["spec"]["schedule"] for one in cluster.all("CronJob")}
+    if made != ({"backup": wanted.schedule} if wanted else {}):
+        yield f"there are the CronJobs {made}; the stack says {wanted.schedule if wanted else 'none'}"
     for pods in cluster.pods:
         if pods.labels.get(ROLE) == "backup" and wanted:
             (box,) = pods.spec["containers"]

@@ -61,11 +61,6 @@ def own_number(pooled: int, fleet: int) -> int | None:
     return pooled // MOST_FLEETS if pooled % MOST_FLEETS == fleet else None
 
 
-def source(fleet: int, log: str) -> str:
-    """Return the name by which the positions of an experiment know the log of a fleet."""
-    return f"fleet/{fleet}/{log}"
-
-
 def position_of(running: RunningExperiment, name: str) -> Position | None:
     """Return where a log stood before the experiment's first unit; None where the experiment does not say."""
     positions = running.parameters.get("positions")

@@ -86,3 +86,8 @@ def is_own(experiment_id: str | None) -> bool:
 def is_rescoring(experiment_id: str | None) -> bool:
     """True for anchors, which are scored again to see whether the scorer is still the same."""
     return is_own(experiment_id) and any(part in (experiment_id or "") for part in (ANCHORS, RESCORED))
+
+
+def source(fleet: int, log: str) -> str:
+    """Return the name by which the positions of an experiment know the log of a fleet."""
+    return f"fleet/{fleet}/{log}"

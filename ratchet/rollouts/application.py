@@ -29,13 +29,13 @@ from ratchet.concurrency.threads import off_loop
 from ratchet.dialects import messages
 from ratchet.dialects.body import FAILURES, Refused, read_body, refusal_of
 from ratchet.dialects.chat import CHAT
-from ratchet.dialects.dialect import Body, Dialect, ModelRequest
+from ratchet.dialects.dialect import Body, Dialect, ModelRequest, PartialAnswer
 from ratchet.dialects.kept_turns import Naming
 from ratchet.dialects.messages import MESSAGES
 from ratchet.dialects.responses import RESPONSES
 from ratchet.openai.errors import error_object
 from ratchet.rollouts.kept_steps import ToolCalled, tool_key
-from ratchet.rollouts.rollout import Answer, RecordedRollout
+from ratchet.rollouts.rollout import RecordedRollout
 from schemas.messages.base import explain
 
 DIALECTS = (CHAT, RESPONSES, MESSAGES)
@@ -170,8 +170,8 @@ def _answerer(dialect: Dialect) -> Handler:
     async def answer(request: Request, rollout: RecordedRollout) -> Response:
         rollout.budget.take_call()
         body, asked, size = await _read(request, rollout, dialect.read_request, dialect.naming)
-        speaker = rollout.for_role(body.get("model"))
-        answers = speaker.answer(asked)
+        speaker = rollout.foreign_role(body.get("model")) or rollout.for_role(body.get("model"))
+        answers: AsyncGenerator[PartialAnswer, None] = speaker.answer(asked)
 
         def keep(whole: dict[str, Any]) -> dict[str, Any]:
             return rollout.turns.keep(dialect.naming, body, size, whole) if dialect.naming else whole
@@ -289,7 +289,7 @@ async def _bytes(request: Request, most: int | None = None) -> bytes:
     return bytes(had)
 
 
-async def _or_refused(work: Awaitable[Answer]) -> Answer:
+async def _or_refused(work: Awaitable[PartialAnswer]) -> PartialAnswer:
     """Raises Refused where it fails."""
     try:
         return await work
@@ -297,10 +297,10 @@ async def _or_refused(work: Awaitable[Answer]) -> Answer:
         raise refusal_of(error) from error
 
 
-async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Answer:
+async def _whole(answers: AsyncGenerator[PartialAnswer, None], request: Request) -> PartialAnswer:
     """Raises Refused, also where the client has gone, which ends the generation."""
 
-    async def gather() -> Answer:
+    async def gather() -> PartialAnswer:
         async with aclosing(answers):
             return [answer async for answer in answers][-1]
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ratchet.rollouts.engine import Token
+from ratchet.rollouts.providers import Reply
 from ratchet.service.errors import EngineError
 from ratchet.service.telemetry import Log
 from schemas.messages.work import Decision
@@ -68,6 +69,13 @@ class ToolCalled(_Step, tag="tool", frozen=True):
     changes: dict[str, Any] = {}
 
 
+class ForeignReply(_Step, tag="foreign", frozen=True):
+    """An answer of another provider's model, as text. `key`: the sum of the role, the model and what it was asked."""
+
+    key: str
+    reply: Reply
+
+
 class Question(_Step, tag="question", frozen=True):
     """`ends`: it is asked once the program has ended, whether its result is taken."""
 
@@ -91,8 +99,8 @@ class Anew(_Step, tag="anew", frozen=True):
     times: int
 
 
-Step = Sampled | ToolCalled | Question | Answered | Anew
-Kind = TypeVar("Kind", Sampled, ToolCalled, Question)
+Step = Sampled | ToolCalled | ForeignReply | Question | Answered | Anew
+Kind = TypeVar("Kind", Sampled, ToolCalled, ForeignReply, Question)
 _decoder = msgspec.json.Decoder(Step)
 
 
@@ -114,7 +122,7 @@ class KeptSteps:
         self._name = name
         self._held_s = held_s
         self._trouble: str | None = None
-        self._left: list[Sampled | ToolCalled | Question] = []
+        self._left: list[Sampled | ToolCalled | ForeignReply | Question] = []
         self._questions: dict[str, Question] = {}
         self._answers: dict[str, Answered] = {}
         self._places: dict[str, set[int]] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ import httpx
 from ratchet.conversation.segments import sample_of
 from ratchet.rollouts.agent import AgentTokens, Model
 from ratchet.rollouts.kept_steps import KeptSteps
-from ratchet.rollouts.rollout import Budget, RecordedRollout
+from ratchet.rollouts.rollout import Budget, RecordedRollout, TextRole
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
 from schemas.api.rollouts import RunningRollout
@@ -68,6 +68,8 @@ class RolloutOrder:
     budget: Budget = field(default_factory=Budget)
     steps: KeptSteps | None = None
     """Its steps, which are kept, and answered from if they are there."""
+    foreign: Mapping[str, TextRole] = field(default_factory=dict)
+    """The roles that models of other providers play."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +116,7 @@ class Rollouts:
     async def run(self, order: RolloutOrder) -> Sample:
         """Return what came of it. A fault of the program ends one rollout; a fault of ours makes it `lost`."""
         rollout = rollout_of(order.work, order.number, order.model, self._http, order.budget, order.steps)
+        rollout.foreign = order.foreign
         underway = Underway(order, rollout)
         self.underway[underway] = None
         try:
@@ -210,7 +213,9 @@ async def record(rollout: RecordedRollout, program: str, start: Start) -> tuple[
     says = one_line(says, SAID_CHARS)
     if status == "cancelled":
         return Sample(text="", status=status, program=program, usage=usage, says=says or None), says
-    told = {"usage": usage, "artifact": ran.artifact, "edited": rollout.edited, "says": why_ended(status, says)}
+    foreign = tuple(part for one in rollout.foreign.values() if (part := one.part()).calls)
+    told: dict[str, Any] = {"usage": usage, "artifact": ran.artifact, "says": why_ended(status, says)}
+    told |= {"edited": rollout.edited, "foreign": foreign or None}
     return sample.model_copy(update=told), says
 
 

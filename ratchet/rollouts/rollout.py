@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ratchet.concurrency.gathered import in_batches
 from ratchet.concurrency.threads import off_loop
@@ -15,7 +16,7 @@ from ratchet.conversation.segments import RolePart
 from ratchet.conversation.stops import Decoding, count_held_back, cut_at_stop, find_stops, select_for_engine
 from ratchet.conversation.template import ChatTemplate
 from ratchet.dialects.chat import write_message
-from ratchet.dialects.dialect import ModelRequest, Parsed
+from ratchet.dialects.dialect import ModelRequest, Parsed, PartialAnswer
 from ratchet.dialects.kept_turns import KeptTurns
 from ratchet.grammars.grammar import grammar_for
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
@@ -24,7 +25,7 @@ from ratchet.rollouts.kept_steps import Answered, Diverged, KeptSteps, NotKept, 
 from ratchet.rollouts.parsing import Parser, PlainParser, parser_for
 from ratchet.service.errors import EngineError
 from schemas.messages.grammar import Grammar
-from schemas.messages.response import Edited, FinishReason
+from schemas.messages.response import Edited, FinishReason, ForeignPart
 from schemas.messages.task import Tool
 from schemas.messages.work import BASE_VERSION, Sampling
 
@@ -86,6 +87,12 @@ class Budget:
             if self._tokens_left <= 0:
                 self.end(f"the model sampled {self._tokens:,} tokens for it, as many as it may have")
 
+    def take_tokens(self, count: int) -> None:
+        """After so many came at once."""
+        if self._tokens_left is not None and count:
+            self._tokens_left -= count - 1
+            self.take_token()
+
     def call_off(self, says: str) -> None:
         """End it for a reason that is not the rollout's."""
         self.called_off = self.called_off or self.says is None
@@ -135,6 +142,20 @@ class Answer:
         return [(self.text_of([token.id]), token.logprob) for token in self.tokens]
 
 
+class TextRole(Protocol):
+    """A role that a model of another provider plays, recorded as text (foreign.py)."""
+
+    role: str
+    model: str
+    trouble: str | None
+
+    def answer(self, asked: ModelRequest) -> AsyncGenerator[PartialAnswer, None]:
+        """Yield the whole answer. Raises Refused, ModelServerError, EngineError."""
+
+    def part(self) -> ForeignPart:
+        """Return what it said and took."""
+
+
 class RecordedRollout:
     """`answers` of a rollout's calls by their numbers; those that were aborted are not kept.
 
@@ -182,6 +203,8 @@ class RecordedRollout:
         self.budget: Budget = first.budget if first else budget or Budget()
         self.overruled: dict[str, list[float | str]] = first.overruled if first else {}
         self.offered_tools = False
+        self.foreign: Mapping[str, TextRole] = {}
+        """Roles that models of other providers play, by name; `*` is every name that is no role's."""
         self.edited: Edited | None = None
         """The newest edit of a result by a person."""
         self.turns = KeptTurns()
@@ -199,7 +222,14 @@ class RecordedRollout:
     @property
     def model_names(self) -> tuple[str, ...]:
         """The names by which a client may ask: the model's, or those of the roles."""
-        return tuple(part.role for part in self.parts) or (self.model,)
+        own = tuple(part.role for part in self.parts) or (self.model,)
+        return (*own, *(role for role in self.foreign if role != "*" and role not in own))
+
+    def foreign_role(self, model: object) -> TextRole | None:
+        """Return the role of another provider that a client names as its model; None where it is one of ours."""
+        if isinstance(model, str) and (named := self.foreign.get(model)) is not None:
+            return named
+        return None if model in (self.role, *self.partners) else self.foreign.get("*")
 
     def for_role(self, model: object) -> RecordedRollout:
         """Return the record of the role that a client names as its model; its own where that is no role's name."""
@@ -222,8 +252,9 @@ class RecordedRollout:
 
     @property
     def engine_trouble(self) -> str | None:
-        """Reason why an engine does not answer, if it said so."""
-        return next((trouble for one in self.everyone if (trouble := one._engine.trouble) is not None), None)
+        """Reason why an engine, or another provider, does not answer, if it said so."""
+        troubles = (*(one._engine.trouble for one in self.everyone), *(one.trouble for one in self.foreign.values()))
+        return next((trouble for trouble in troubles if trouble is not None), None)
 
     async def wait_idle(self) -> None:
         """Until no answer is under way: then all that was sampled is in the conversations."""

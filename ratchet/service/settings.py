@@ -37,6 +37,11 @@ def amqp_parameters(url: str) -> URLParameters:
     )
 
 
+def broker_user(url: str) -> str:
+    """Return the user that an AMQP URL names. Raises SettingsError for what is no AMQP URL."""
+    return str(amqp_parameters(url).credentials.username)
+
+
 def names(value: Any) -> Any:
     """Split a list setting at its commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value

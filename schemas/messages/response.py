@@ -167,6 +167,25 @@ class Usage(Record):
         return max(*counts, *self.breaks.values(), self.seconds or 0, *of_roles)
 
 
+class ForeignPart(Record):
+    """The part of a rollout that a model of another provider played: text alone, from which nothing is learned."""
+
+    role: Identifier
+    model: str = Field(description="Provider and model, as `openai:gpt-5`.")
+    calls: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
+    prompt_tokens: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
+    sampled_tokens: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
+    cost_micros: int | None = Field(
+        None,
+        ge=0,
+        strict=True,
+        exclude_if=absent,
+        json_schema_extra=AT_MOST,
+        description="In millionths of the currency of the file of prices, if that has the model.",
+    )
+    turns: tuple[Turn, ...] = Field((), exclude_if=lambda turns: not turns, description="What was said, in order.")
+
+
 class Edited(Record):
     """A person's edit of an answer: what the model was asked, and what it should have said."""
 
@@ -211,6 +230,9 @@ class Sample(Record):
     program: Identifier | None = Field(None, description="What made the rollout.")
     usage: Usage | None = None
     artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")
+    foreign: tuple[ForeignPart, ...] | None = Field(
+        None, exclude_if=absent, description="The roles that models of other providers played."
+    )
     edited: Edited | None = Field(
         None, exclude_if=absent, description="What a person had an answer of it be: a demonstration, which teaches."
     )

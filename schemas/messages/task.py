@@ -213,6 +213,12 @@ class Task(Message):
         description="Whether a person has to approve a program's result before it is scored: each, or those that "
         "changed the workspace; as the program is declared if absent.",
     )
+    profile: Identifier | None = Field(
+        None,
+        exclude_if=absent,
+        description="Which of the runner's profiles says what model plays each role of the program; the fleet's agents "
+        "play all if absent. A task with one teaches nothing, and no experiment counts it.",
+    )
     constraints: Constraints | None = Field(
         None,
         exclude_if=absent,

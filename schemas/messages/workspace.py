@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
@@ -12,11 +13,21 @@ MAX_PATH_CHARS = 1024
 PLAIN_PATH = r"^(?!\.{1,2}(/|$)|\.[gG][iI][tT](/|$))[^/\x00]+(/(?!\.{1,2}(/|$)|\.[gG][iI][tT](/|$))[^/\x00]+)*$"
 """The same as `_plain`, in JSON Schema's words."""
 
+_TAKEN = "usr|bin|sbin|lib|lib32|lib64|libx32|etc|dev|proc|sys|run|tmp|task|tests|logs|solution|workspace"
+SEEN_AT = rf"^/(?!({_TAKEN})(/|$))[\w-][\w.-]*(/[\w-][\w.-]*)*$"
+"""An absolute path outside of what a sandbox is made of."""
+
 
 def _plain(path: str) -> str:
     parts = path.split("/")
     if "\0" in path or any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise ValueError("should be a plain relative path, without `..` and outside of .git")
+    return path
+
+
+def _outside(path: str) -> str:
+    if not re.fullmatch(SEEN_AT, path):
+        raise ValueError("should be an absolute path outside of what a sandbox is made of, such as /app")
     return path
 
 
@@ -28,6 +39,14 @@ FilePath = Annotated[
 ]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Url = Annotated[str, StringConstraints(min_length=1, max_length=2048, pattern=r"^[^\x00-\x20\x7f]+$")]
+
+
+SeenAt = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_PATH_CHARS),
+    AfterValidator(_outside),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARS, "pattern": SEEN_AT}),
+]
 
 
 class GitSource(Record):
@@ -73,6 +92,12 @@ class Workspace(Record):
     archive: ArchiveSource | None = Field(None, exclude_if=absent)
     collect: tuple[FilePath, ...] = Field(
         (), max_length=64, exclude_if=_nothing, description="Files that are wanted whole, beside the patch."
+    )
+
+    seen_at: SeenAt | None = Field(
+        None,
+        exclude_if=absent,
+        description="Another path at which a program finds its workspace, such as /app; it is at /workspace always.",
     )
 
     @model_validator(mode="after")

@@ -19,7 +19,16 @@ from schemas.messages.base import (
     Timestamp,
     absent,
 )
-from schemas.messages.response import MOST_SAID, Edited, FinishReason, SampleStatus, Segment, Usage, sampled_tokens
+from schemas.messages.response import (
+    MOST_SAID,
+    Edited,
+    FinishReason,
+    ForeignPart,
+    SampleStatus,
+    Segment,
+    Usage,
+    sampled_tokens,
+)
 from schemas.messages.result import ResultStatus
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt, Select, Tool
@@ -96,6 +105,10 @@ class Interaction(Message):
     program: Identifier | None = Field(None, exclude_if=absent, description="What made the rollout.")
     usage: Usage | None = Field(None, exclude_if=absent)
     artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")
+    foreign: tuple[ForeignPart, ...] | None = Field(
+        None, exclude_if=absent, description="The roles that models of other providers played."
+    )
+    profile: Identifier | None = Field(None, exclude_if=absent, description="Which of the runner's profiles played.")
     edited: Edited | None = Field(
         None, exclude_if=absent, description="What a person had an answer of it be: a demonstration, which teaches."
     )

@@ -1,6 +1,6 @@
 """`ratchet solve`: give a problem to the fleet's programs, watch who is at work, and see what it was judged by.
 
-Left out: another fleet's programs, and models of other providers.
+Left out: another fleet's programs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import httpx
 import typer
 
 from ratchet.service.errors import TimedOut
+from ratchet.service.prices import units
 from schemas.api.approvals import Approvals
 from schemas.api.rollouts import FleetRollouts
 from schemas.api.tasks import LoggedSample, TaskHistory
@@ -47,6 +48,10 @@ def solve(
         Literal["before-finish", "on-change", "never"] | None,
         typer.Option(help="Have a person approve each result, or each that changed files; as declared, if not given."),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Which of the runner's profiles plays the roles; `local`, if not given: the fleet's agents."),
+    ] = None,
     constrain: Constrain = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the answer, its patch and the result.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that it may take.")] = 600.0,
@@ -67,6 +72,7 @@ def solve(
         agent_id=agent,
         samples=samples,
         approval=approve,
+        profile=None if profile == "local" else profile,
         constraints=constraints_of(constrain),
     )
     with api_client("orchestrator", url, token, token_file) as client:
@@ -162,6 +168,9 @@ def report(history: TaskHistory, chosen: LoggedSample) -> Iterator[str]:
         yield f"took {usage.calls} calls, {usage.sampled_tokens} tokens, {usage.seconds or 0:.1f} s"
         for role, taken in usage.roles.items():
             yield f"{role} {taken.adapter_version}: {taken.calls} calls, {taken.sampled_tokens} tokens"
+    for part in chosen.foreign or ():
+        cost = "no price is known" if part.cost_micros is None else f"cost {units(part.cost_micros)}"
+        yield f"{part.role} {part.model}: {part.calls} calls, {part.sampled_tokens} tokens, {cost}"
 
 
 def write_out(folder: Path, history: TaskHistory, chosen: LoggedSample, language: Language | None) -> None:

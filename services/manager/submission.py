@@ -23,6 +23,7 @@ BAD_LINE = "bad-line"
 REFUSED = {
     "work_to": "a job's tasks are answered by the fleet",
     "registered_agent": "name it as the job's agent",
+    "profile": "the job's budget would not hold what other providers cost",
     "evaluation": "the fleet sends no Result of such a task: use `ratchet eval`",
 }
 """Fields that a job's task can't have, and why."""

@@ -42,7 +42,7 @@ from ratchet.logs.tenants import AgentTenants
 from ratchet.programs.declared import roles_by_agent, untrained_agents
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import JournalError, RegistryError, Reject, StorageUnavailable
-from ratchet.service.settings import amqp_parameters, pairs
+from ratchet.service.settings import broker_user, pairs
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
@@ -179,7 +179,7 @@ class Orchestrator:
             settings.tenants,
             settings.namespace,
             is_required=settings.require_tenant,
-            own_user=amqp_parameters(settings.amqp_url.get_secret_value()).credentials.username,
+            own_user=broker_user(settings.amqp_url.get_secret_value()),
         )
         tenants = AgentTenants(pairs(settings.agent_tenants), settings.shared_learning)
         policy = AdmissionPolicy(
@@ -340,6 +340,7 @@ class Orchestrator:
             adapters_dir=settings.adapters_dir,
             fence=self._leadership,
             clock=now,
+            follower=settings.fleet_number,
         )
         self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False

@@ -106,6 +106,7 @@ class SandboxStart:
             tree=begins.files if begins else {},
             collect_tree=self.tree is not None,
             root=program.image.folder if program.image else None,
+            links={seen_at: WORKSPACE} if work.workspace and (seen_at := work.workspace.seen_at) else {},
             directory=program.directory or WORKSPACE,
             limits=limits,
         )

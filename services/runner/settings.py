@@ -52,6 +52,11 @@ class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
         None,
         description="File with a token of the role runner, where the fleet asks for tokens; read for each call.",
     )
+    profiles: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        None,
+        description="File of profiles: which model plays each role of a program, also other providers' "
+        "(docs/runner.md). Its keys are variables of this process.",
+    )
     runner_memory_mb: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
         None,
         ge=64,

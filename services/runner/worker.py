@@ -47,6 +47,7 @@ from services.runner.api import runner_router
 from services.runner.early_stop import EarlyStop, Moments
 from services.runner.kept_rollouts import KeptRollouts
 from services.runner.next_turn import ApprovedStart, end_by_person, ends_rollout
+from services.runner.profiles import Profiles
 from services.runner.progress import Progress
 from services.runner.registered import Registered
 from services.runner.revisions import Revisions
@@ -107,6 +108,7 @@ class RunnerWorker:
         self._revisions = Revisions(programs)
         self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared_programs)
         self._rollouts = Rollouts(self._http, self._progress.note)
+        self._profiles = Profiles(settings)
         self._registered: Registered | None = None
         self._sandbox: Sandbox | None = None
         self._workspaces: Workspaces | None = None
@@ -240,6 +242,7 @@ class RunnerWorker:
         if self._registered is not None:
             await self._registered.stop()
         await self._http.aclose()
+        await self._profiles.close()
         if self._workspaces is not None:
             await self._workspaces.close()
 
@@ -331,12 +334,13 @@ class RunnerWorker:
 
     def _program(self, work: Work, name: str) -> Program:
         """Return a program with the limits and tools that the task leaves it."""
+        limits = self._profiles.limits(work)
         if work.registered_agent is None:
-            return self._programs[name].within(work.constraints)
+            return self._programs[name].within(limits).within(work.constraints)
         assert self._registered is not None
         program = self._registered.program(name)
         assert program is not None, "_await_registered comes first"
-        return program.within(work.constraints)
+        return program.within(limits).within(work.constraints)
 
     async def _await_registered(self, work: Work) -> None:
         """Wait until the program of its registered agent is here. Raises Unanswerable where it can't be had in time."""
@@ -365,6 +369,8 @@ class RunnerWorker:
 
     def _require_answerable(self, work: Work) -> None:
         """Raises Unanswerable."""
+        if (why := self._profiles.unknown(work)) is not None:
+            raise Unanswerable(why)
         has = self._programs.by_agent.get(work.agent_id, ())
         strange = [name for name in self._names(work) if name not in has]
         if strange and work.registered_agent is None:
@@ -571,7 +577,9 @@ class RunnerWorker:
         try:
             once = SandboxStart(self._sandbox, self._workspaces, program, work, number, seconds, tree)
             start = ApprovedStart(once, work.approval or program.approval, steps)
-            sample = await self._rollouts.run(RolloutOrder(work, number, name, model, start, seconds, budget, steps))
+            foreign = self._profiles.roles(work, budget, steps)
+            order = RolloutOrder(work, number, name, model, start, seconds, budget, steps, foreign)
+            sample = await self._rollouts.run(order)
         finally:
             del self._steps_until[step]
             self._stepped_at = time.monotonic()

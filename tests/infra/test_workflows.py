@@ -66,6 +66,7 @@ def test_ci_runs_what_people_run() -> None:
 
     assert "make test" in scripts
     assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert "bench.infra_mutants --sample 300" in scripts
     assert {"dev", "prod"} == set(re.findall(r"infra\.render --stack (\w+)", scripts))
 
 

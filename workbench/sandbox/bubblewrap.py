@@ -155,7 +155,7 @@ def _root(job: Job, opened: OpenFiles) -> Iterator[str]:
     if job.root is None:
         yield from _of_machine(opened)
     else:
-        _require_no_links(job.root, (*job.mounts, *job.data, *job.sockets))
+        _require_no_links(job.root, (*job.mounts, *job.data, *job.sockets, *job.links))
         yield from _of_image(job.root, opened)
     yield from ("--dev", "/dev")
 
@@ -222,6 +222,8 @@ def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:
         yield from ("--bind", str(socket), inside)
     for inside, descriptor in opened.data.items():
         yield from ("--perms", "0444", "--ro-bind-data", str(descriptor), inside)
+    for inside, target in job.links.items():
+        yield from ("--symlink", target, inside)
     for path, descriptor in opened.job.items():
         yield from ("--perms", "0755" if path in job.executable else "0644")
         yield from ("--file", str(descriptor), f"{WORKSPACE}/{path}")

@@ -66,6 +66,7 @@ class Job:
     out. The other is `listeners`, by their port of 127.0.0.1 inside: who is to answer there is given the socket that
     listens, before the command begins and in the thread of the run. `descriptors` are open ones that stay open, under
     the same numbers. `root` is a folder whose content the job sees in place of the machine's /usr; it needs a /bin/sh.
+    `links` are symbolic links: by their path inside, where they lead.
     It begins in the `directory`.
     """
 
@@ -83,6 +84,7 @@ class Job:
     listeners: Mapping[int, Listen] = field(default_factory=dict)
     descriptors: Sequence[int] = ()
     root: Path | None = None
+    links: Mapping[str, str] = field(default_factory=dict)
     directory: str = WORKSPACE
     limits: Limits = DEFAULT_LIMITS
 
@@ -93,7 +95,7 @@ class Job:
             raise SandboxError(f"a job has {len(self.files)} files, more than {MAX_FILES}: mount a folder")
         for path in (*self.files, *self.collect):
             require_inside(path)
-        for path in (*self.mounts, *self.data, *self.sockets):
+        for path in (*self.mounts, *self.data, *self.sockets, *self.links):
             require_mountable(path)
         require_absolute(self.directory)
         for path in self.tree:

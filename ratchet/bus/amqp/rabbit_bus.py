@@ -27,7 +27,7 @@ from ratchet.bus.topology import BROADCAST_EXCHANGE, Topology, topology_of
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.metrics import BROKER_CONNECTED, queue_metrics
-from ratchet.service.settings import FleetSettings, amqp_parameters
+from ratchet.service.settings import FleetSettings, broker_user
 from ratchet.service.telemetry import TRACE_HEADER, Log, trace_parent
 
 REPLY_NACKS = 5
@@ -93,7 +93,7 @@ class RabbitBus:
         self._consumers = []
         self._listeners = []
         self._publisher = Publisher(self._publish_timeout_s)
-        user = amqp_parameters(self._amqp_url).credentials.username
+        user = broker_user(self._amqp_url)
         self._failures = Failures(self._publisher, self._declaration, self._name, self._store, user)
         consuming = Link(self._parameters("consumes"), "consuming", self._prepare)
         publishing = Link(self._parameters("publishes"), "publishing", self._attach, self._note_blocked)

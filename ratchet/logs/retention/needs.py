@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.logs.names import INTERACTIONS, TASK_LOGS, task_index
+from ratchet.logs.names import INTERACTIONS, TASK_LOGS, source, task_index
 from ratchet.logs.segments import Position, Segment
 from ratchet.service.errors import JournalError
 from schemas.messages.base import DecodeError
@@ -58,12 +58,17 @@ class _TrainingNote(msgspec.Struct):
     pending: str | None = None
 
 
-def needs(index_dir: Path, adapters_dir: Path) -> Needs:
-    """Return the needs of now. Raises JournalError without a readable index, RegistryError."""
+def needs(index_dir: Path, adapters_dir: Path, follower: int = 0) -> Needs:
+    """Return the needs of now. Raises JournalError without a readable index, RegistryError.
+
+    `follower`: number of a fleet that follows another's decisions. Experiments know its logs by that number, and
+    trainings read the logs of the other.
+    """
     with _index(task_index(index_dir)) as index:
         first_open = index.execute(FIRST_OPEN).fetchone()[0]
         of_index = tuple(_of_index(index))
-    return Needs(first_open, (*of_index, *_of_experiments(adapters_dir), *_of_jobs(adapters_dir)))
+    of_jobs = () if follower else tuple(_of_jobs(adapters_dir))
+    return Needs(first_open, (*of_index, *_of_experiments(adapters_dir, follower), *of_jobs))
 
 
 class _index:  # noqa: N801  # reads as a function
@@ -100,12 +105,13 @@ def _of_index(index: sqlite3.Connection) -> Iterator[Need]:
         yield Need(INTERACTIONS, state.since, f"the next training of agent {agent} will read it", yields=True)
 
 
-def _of_experiments(adapters_dir: Path) -> Iterator[Need]:
+def _of_experiments(adapters_dir: Path, follower: int) -> Iterator[Need]:
     for agent in RegistryStore(adapters_dir).read().agents.values():
         for experiment in agent.running:
             began = experiment.parameters.get("positions")
             for log in TASK_LOGS:
-                position = began.get(log, 0) if isinstance(began, dict) else 0
+                name = source(follower, log) if follower else log
+                position = began.get(name, 0) if isinstance(began, dict) else 0
                 why = f"experiment {experiment.experiment_id} runs on it"
                 yield Need(log, position if isinstance(position, int) else 0, why)
 

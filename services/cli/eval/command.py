@@ -41,7 +41,7 @@ from services.cli.train.run import trainer_environment
 def eval(  # noqa: A001  (the command's name)
     set_: Annotated[
         str,
-        typer.Option("--set", help="The tasks: a file of JSON lines, or `coding`; see docs/evaluation.md."),
+        typer.Option("--set", help="The tasks: a file of JSON lines, `coding`, or harbor:DIR; see docs/evaluation.md."),
     ],
     version: Annotated[
         list[str] | None,

@@ -24,9 +24,11 @@ from schemas.records.adapter_card import AdapterCard
 from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.suites import suite_tasks, suites
+from services.cli.harbor.folder import read_tasks as read_harbor
 from services.cli.submit.command import read_tasks
 from services.cli.terminal import UsageError
 
+HARBOR = "harbor:"
 EVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -57,7 +59,10 @@ class TaskSet:
 
 
 def named_set(name: str) -> TaskSet:
-    """Read a set that comes with Ratchet, or a file. Raises UsageError, naming the line."""
+    """Read a set that comes with Ratchet, Harbor's task folders, or a file. Raises UsageError, naming the line."""
+    if name.startswith(HARBOR):
+        folder = Path(name.removeprefix(HARBOR))
+        return _parse_set(folder.name, [json.dumps(one.line) for one in read_harbor(folder)])
     if name in suites() and not Path(name).exists():
         return _parse_set(name, [json.dumps(one) for one in suite_tasks(name)])
     return read_set(Path(name))

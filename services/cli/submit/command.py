@@ -26,6 +26,7 @@ from schemas.messages.task import Task
 from services.cli.constrain import Constrain, constraints_of
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.references import noting_references
+from services.cli.harbor.folder import read_tasks as read_harbor
 from services.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_answer, print_raw, say, say_error
 
 LINES_NAMED = 5
@@ -51,6 +52,9 @@ def submit(
         typer.Option(
             help="Tasks as JSONL, one a line; - reads them from stdin. Options hold for what a line leaves out."
         ),
+    ] = None,
+    harbor: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A task in the form of Harbor, or a folder of such tasks.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="With --file: write the results here, not to stdout.")] = None,
     agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
@@ -78,15 +82,17 @@ def submit(
     json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Submit a task and print the best answer, or a file of tasks and print a result a line."""
-    if (text is None) == (file is None):
-        raise typer.BadParameter('give either a text or --file: ratchet submit "sort: gbaec"')
+    if sum(given is not None for given in (text, file, harbor)) != 1:
+        raise typer.BadParameter('give a text, --file or --harbor: ratchet submit "sort: gbaec"')
     if file and (task_id or reference):
         raise typer.BadParameter("--task-id and --reference belong to one task: write them into the file's lines")
     fields: dict[str, Any] = {"agent_id": agent, "reference": reference, "criteria": criteria, "samples": samples}
     fields |= {"select": select, "pass_score": pass_score, "constraints": constraints_of(constrain)}
     fields |= {"priority": priority, "task_id": task_id, "deadline": moment_in(deadline)}
     submission = Submission(wait=wait, timeout_s=timeout, as_json=json)
-    if file is not None:
+    if harbor is not None:
+        submit_harbor(harbor, fields, out, submission)
+    elif file is not None:
         submit_file(file, fields, out, submission)
     else:
         submit_one(str(text), fields, submission)
@@ -200,7 +206,10 @@ class Tally:
 
 def submit_one(text: str, fields: dict[str, Any], how: Submission) -> None:
     """Raises Exit 1 for a task that was not answered."""
-    task = new_task({**fields, "input": sys.stdin.read().strip() if text == "-" else text})
+    _submit_single(new_task({**fields, "input": sys.stdin.read().strip() if text == "-" else text}), how)
+
+
+def _submit_single(task: Task, how: Submission) -> None:
     tasks = noting_references([task], FleetFolder.here().record())
     if not how.wait:
         _publish(tasks, how)
@@ -224,6 +233,16 @@ def submit_file(file: Path, fields: dict[str, Any], out: Path | None, how: Submi
     finally:
         if total is None:  # of what comes in on stdin it is known in the end
             _say_all(overruled)
+
+
+def submit_harbor(folder: Path, fields: dict[str, Any], out: Path | None, how: Submission) -> None:
+    """A folder is checked whole before its first task is published. Raises UsageError, Exit 1 as `submit_file` does."""
+    lines = [json.dumps(one.line) for one in read_harbor(folder)]
+    tasks = list(read_tasks(lines, fields))
+    if len(tasks) == 1 and out is None:
+        _submit_single(tasks[0], how)
+    else:
+        _submit(noting_references(tasks, FleetFolder.here().record()), out, how, len(tasks))
 
 
 def _say_all(sentences: Iterable[str]) -> None:

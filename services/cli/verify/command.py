@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_lib
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,8 @@ from rich.text import Text
 
 from schemas.messages.task import Task
 from services.cli.eval.suites import suite_tasks, suites
+from services.cli.harbor.folder import read_tasks
+from services.cli.harbor.solution import solved_task
 from services.cli.terminal import AsJson, ExitCode, UsageError, out, print_json
 from services.cli.verify.trial import Trial, Tried, try_out
 
@@ -34,13 +37,19 @@ def verify(
         str | None,
         typer.Option("--set", help="Each task of a set that comes with Ratchet, such as coding, or coding/odd-socks."),
     ] = None,
+    harbor: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Harbor tasks; what their solution changes is the reference.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Try a task's hidden cases on its reference, on nothing and on cheats. Exit code 1 if they can be fooled."""
-    if (task is None) == (suite is None):
-        raise UsageError("give either a task or --set")
+    if sum(given is not None for given in (task, suite, harbor)) != 1:
+        raise UsageError("give a task, --set or --harbor")
     if suite is not None:
-        verify_suite(suite, scorer)
+        verify_tasks(_suite(suite), scorer)
+        return
+    if harbor is not None:
+        verify_tasks(map(solved_task, read_tasks(harbor)), scorer)
         return
     assert task is not None
     trial = try_out(read_task(task), _text(answer) if answer else None, scorer)
@@ -60,27 +69,33 @@ def verify(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def verify_suite(name: str, scorer: str) -> None:
-    """Verify the tasks of a suite whose ids begin with the name; those of a language that is missing here are named.
-
-    Raises UsageError for a suite that is not there, Exit 1 where one is unsound.
-    """
+def _suite(name: str) -> Iterator[Task]:
+    """Yield the tasks of a suite whose ids begin with the name. Raises UsageError for a suite that is not there."""
     whole = name.partition("/")[0]
     chosen = [one for one in suite_tasks(whole) if f"{one['task_id']}/".startswith(f"{name}/")]
     if not chosen:
         raise UsageError(f"there is no set {name!r}: there are {', '.join(suites())}, and each problem of them")
-    unsound = untried = 0
-    for one in chosen:
-        trial = try_out(Task.model_validate(one), None, scorer)
+    return map(Task.model_validate, chosen)
+
+
+def verify_tasks(tasks: Iterable[Task], scorer: str) -> None:
+    """Verify each and print a line of it; those of a language that is missing here are named.
+
+    Raises Exit 1 where one is unsound.
+    """
+    count = unsound = untried = 0
+    for one in tasks:
+        count += 1
+        trial = try_out(one, None, scorer)
         if all(tried.score is None for tried in trial.tried):
             untried += 1
-            out.print(f"– {one['task_id']}  not tried: {trial.tried[0].reason}", markup=False)
+            out.print(f"– {one.task_id}  not tried: {trial.tried[0].reason}", markup=False)
             continue
         unsound += bool(trial.faults)
         cheats = sum(tried.kind == "cheat" for tried in trial.tried)
         told = "; ".join(trial.faults) or f"sound: the reference earns 1, {cheats} cheats and nothing earn 0"
-        out.print(Text.assemble(("✘", "red") if trial.faults else ("✔", "green"), f" {one['task_id']}  {told}"))
-    out.print(f"{len(chosen)} tasks, {unsound} of them unsound, {untried} not tried", markup=False)
+        out.print(Text.assemble(("✘", "red") if trial.faults else ("✔", "green"), f" {one.task_id}  {told}"))
+    out.print(f"{count} tasks, {unsound} of them unsound, {untried} not tried", markup=False)
     if unsound:
         raise typer.Exit(ExitCode.FAILED)
 

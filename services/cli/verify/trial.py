@@ -148,7 +148,7 @@ def _read_plan(plan: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Language, and the functions that cases call. What else the criteria hold is the scorer's to judge."""
     language, cases = plan.get("language", "python"), plan.get("cases") or ()
     functions = list(dict.fromkeys(case["function"] for case in cases if "function" in case))
-    if not cases and not plan.get("suite"):
+    if not cases and not plan.get("suite") and not plan.get("script"):
         raise UsageError("the task has no hidden cases to verify: see docs/models.md#programs-and-hidden-tests")
     if language not in LANGUAGES:
         raise UsageError(f"{language!r} is no language of hidden cases: {', '.join(LANGUAGES)}")

@@ -41,6 +41,7 @@ OF_PROGRAMS = (
     "kept_apart",
     "needs_token_texts",
     "needs_usage",
+    "profile",
     "programs",
     "registered_agent",
     "stop",

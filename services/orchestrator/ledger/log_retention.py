@@ -44,8 +44,10 @@ class LogRetention:
         seconds: Callable[[], float] = monotonic,
         index_dir: Path | None = None,
         fence: Fence = UNFENCED,
+        follower: int = 0,
     ) -> None:
-        """`forget`: of each log about tasks, what forgets its lines before a position."""
+        """`forget`: of each log about tasks, what forgets its lines before a position. `follower`: see `needs`."""
+        self._follower = follower
         self._ledger = ledger
         self._forget = forget
         self._bound = bound
@@ -77,7 +79,7 @@ class LogRetention:
     def _prune(self) -> Pruned:
         now = Instant(self._clock(), self._seconds())
         self._age_clock = (self._age_clock or AgeClock.start(newest_time(self._logs_dir), now)).at(now)
-        return self._pruner.prune(needs(self._index_dir, self._adapters_dir), self._age_clock.present)
+        return self._pruner.prune(needs(self._index_dir, self._adapters_dir, self._follower), self._age_clock.present)
 
     def _report(self, pruned: Pruned) -> None:
         for part in pruned.removed:

@@ -142,7 +142,7 @@ class Arms:
             return arm.model_copy(update={"roles": (arm.roles or {}) | roles}) if roles else arm
         if task.adapter_version is not None:
             return self.arm(task.adapter_version, sequence)
-        if task.kept_apart or not self.judged_here:
+        if task.kept_apart or task.profile or not self.judged_here:
             return self.arm(self.adapters.primary, sequence)
         unit_id, in_session = unit_of(task)
         trials = self._trials_of(task)

@@ -16,11 +16,11 @@ import msgspec
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, enrolment_of, outcome_of
-from ratchet.experiments.pooled import PooledLine, position_of, source
+from ratchet.experiments.pooled import PooledLine, position_of
 from ratchet.logs.groups import Groups
 from ratchet.logs.journal import Journal
 from ratchet.logs.leadership import Fence
-from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS, POOLED, is_own
+from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS, POOLED, is_own, source
 from ratchet.logs.reader import Line, LogReader, end_of_log, read_json
 from ratchet.logs.rows import ArmedRow
 from ratchet.logs.segments import Position

@@ -114,7 +114,8 @@ def admit(
     Raises Reject.
     """
     agent_id = policy.agent_for(task)
-    kept_apart = task.kept_apart or not policy.tenants.teaches(tenant_of(task.task_id), agent_id)
+    teaches = policy.tenants.teaches(tenant_of(task.task_id), agent_id)
+    kept_apart = bool(task.kept_apart or task.profile) or not teaches
     fields = task.__dict__ | {
         "agent_id": agent_id,
         "deadline": task.deadline or now + policy.deadline,

@@ -92,6 +92,7 @@ def settle(
                 "usage": sample.usage,
                 "artifact": sample.artifact,
                 "edited": sample.edited,
+                "foreign": sample.foreign,
                 "ended_at": sample.ended_at,
                 "score": score.score,
                 "score_status": score.status,

@@ -142,6 +142,7 @@ def _sample(line: Interaction, result: Result | None, unreadable: str | None) ->
         program=line.program,
         usage=line.usage,
         artifact=line.artifact,
+        foreign=line.foreign,
         parts=line.score_parts,
         place=line.place,
     )

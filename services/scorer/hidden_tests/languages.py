@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from services.scorer.hidden_tests.plan import Case, Language, Plan
-from workbench.sandbox.job import Job, TreeFile
+from workbench.sandbox.job import WORKSPACE, Job, TreeFile
 from workbench.sandbox.limits import MIB, Limits
 
 PROGRAM = "program"
@@ -118,6 +118,17 @@ GO_ENVIRONMENT = {
 }
 
 
+LOGS = "/tmp/logs"
+SCRIPT = f"""
+mkdir -p {LOGS}/verifier {LOGS}/agent {LOGS}/artifacts
+bash /tests/test.sh > {LOGS}/verifier/test-stdout.txt 2>&1 < /dev/null
+for name in reward.txt reward.json; do
+    [ -f {LOGS}/verifier/$name ] && exec head -c 65536 {LOGS}/verifier/$name
+done
+tail -c 300 {LOGS}/verifier/test-stdout.txt >&2
+exit 1
+"""
+
 Files = Mapping[str, TreeFile]
 
 
@@ -207,6 +218,22 @@ def job_of_test(plan: Plan, test: str, files: Files, program: bytes | None) -> J
     environment = GO_ENVIRONMENT if plan.language == "go" else {"PYTHONDONTWRITEBYTECODE": "1"}
     limits = roomy(plan, present) if plan.language in ("go", "rust") else limits_of(plan, present)
     return Job(plan.suite.command_of(test), tree=present, environment=environment, limits=limits)
+
+
+def job_of_script(plan: Plan, files: Files) -> Job:
+    """The script over the workspace. What it says the answer is worth comes out as stdout, else the end of what it
+    printed as stderr."""
+    assert plan.script is not None
+    seen_at = plan.script.seen_at
+    return Job(
+        ["/bin/sh", "-c", SCRIPT],
+        tree=files,
+        environment={"PYTHONDONTWRITEBYTECODE": "1", **plan.script.environment},
+        data={f"/tests/{path}": text.encode() for path, text in plan.script.files.items()},
+        links={"/logs": LOGS} | ({seen_at: WORKSPACE} if seen_at else {}),
+        directory=seen_at or WORKSPACE,
+        limits=limits_of(plan, files),
+    )
 
 
 def _harness(language: Language) -> list[str]:

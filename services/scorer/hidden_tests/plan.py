@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ratchet.service.errors import ScorerError, one_line
+from schemas.messages.workspace import SeenAt
 from services.scorer.matching.json_values import NoJson, read
 from workbench.sandbox.job import SandboxError, require_inside
 from workbench.sandbox.limits import MIB, Limits
@@ -21,6 +23,7 @@ FILES: dict[Language, str] = {
 }
 MAX_CASES = 1000
 MAX_CONTROLS = 32
+TEST_SCRIPT = "test.sh"
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -28,10 +31,19 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
+def _require_inside(paths: Iterable[str]) -> None:
+    """Raises ValueError."""
+    for path in paths:
+        try:
+            require_inside(path)
+        except SandboxError as error:
+            raise ValueError(str(error)) from None
+
+
 class RunLimits(_Part):
     """The limits of each case; a build has at least two minutes and a gigabyte."""
 
-    wall_s: Annotated[float, Field(gt=0, le=300, strict=False)] = 10.0
+    wall_s: Annotated[float, Field(gt=0, le=3600, strict=False)] = 10.0
     memory_mib: Annotated[int, Field(ge=16, le=16_384)] = 512
     processes: Annotated[int, Field(ge=1, le=1024)] = 64
 
@@ -119,6 +131,27 @@ class Suite(_Part):
         return [word.replace(TEST, test) for word in self.command]
 
 
+class Script(_Part):
+    """A script that judges the workspace as the answer left it, in the form of Harbor's tests: it finds its `files` in
+    /tests and writes what the answer is worth to /logs/verifier/reward.txt, or reward.json.
+
+    It runs beside what it judges: an answer that writes there after it did decides for itself.
+    """
+
+    files: Annotated[dict[str, str], Field(min_length=1)]
+    """The texts by their path below /tests. One is test.sh."""
+    environment: dict[str, str] = {}
+    seen_at: SeenAt | None = None
+    """Another path at which it finds the workspace."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if TEST_SCRIPT not in self.files:
+            raise ValueError(f"the script's files hold no {TEST_SCRIPT}")
+        _require_inside(self.files)
+        return self
+
+
 class Plan(_Part):
     """All that an answer to this task is judged by."""
 
@@ -127,6 +160,8 @@ class Plan(_Part):
     """The answer's file in the workspace; solution.py and its siblings where it is not given."""
     cases: Annotated[list[Case], Field(max_length=MAX_CASES)] = []
     suite: Suite | None = None
+    script: Script | None = None
+    """It stands in the place of cases and a suite."""
     build: list[str] | None = None
     """Run once in the workspace before the rest; what it makes stays for them."""
     restore: list[str] = []
@@ -137,18 +172,16 @@ class Plan(_Part):
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
-        if all(case.keeps for case in self.cases) and not (self.suite and self.suite.tests):
+        if self.script is not None and (self.cases or self.suite):
+            raise ValueError("a script judges alone: without cases and without a suite")
+        if self.script is None and all(case.keeps for case in self.cases) and not (self.suite and self.suite.tests):
             raise ValueError("nothing is earned: there are no cases, and no tests of a suite, but those that keep")
         own = (
             *self.files,
             *(path.removesuffix("/") for path in self.restore),
             *(self.suite.files if self.suite else ()),
         )
-        for path in (*own, *([self.file] if self.file else [])):
-            try:
-                require_inside(path)
-            except SandboxError as error:
-                raise ValueError(str(error)) from None
+        _require_inside((*own, *([self.file] if self.file else [])))
         if self.language == "rust" and any(case.function for case in self.cases):
             raise ValueError("a function in Rust can't be called by its name: give it a command, such as ./program")
         return self

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from ratchet.service.errors import one_line
 from services.scorer.hidden_tests.comparing import fault
 from services.scorer.hidden_tests.languages import (
     PROGRAM,
@@ -19,10 +20,12 @@ from services.scorer.hidden_tests.languages import (
     Files,
     build,
     job_of,
+    job_of_script,
     job_of_test,
     own_build,
 )
-from services.scorer.hidden_tests.plan import Case, Plan, Suite
+from services.scorer.hidden_tests.plan import TEST_SCRIPT, Case, Plan, Suite
+from services.scorer.matching.json_values import NoJson, read
 from workbench.sandbox.job import Job, Result, TreeFile
 
 T = TypeVar("T")
@@ -129,6 +132,8 @@ class Worth:
 
 async def worth(plan: Plan, before: Files, after: Files, run: Run) -> Worth:
     """Raises DoesNotBuild, and what `run` raises."""
+    if plan.script is not None:
+        return _worth_by_script(await run(job_of_script(plan, judged_files(plan, before, after))))
     ready = await build_answer(plan, judged_files(plan, before, after), run)
     results = await asyncio.gather(*(run(job(plan, case, ready)) for case in plan.cases))
     faults = [fault_of(case, result) for case, result in zip(plan.cases, results, strict=True)]
@@ -143,6 +148,30 @@ async def worth(plan: Plan, before: Files, after: Files, run: Run) -> Worth:
             return Worth(0.0, "; ".join([*said, spoilt]))
         said.append(f"the suite: {len(plan.suite.tests) + len(plan.suite.keeps)} tests")
     return Worth(right / len(earning) if earning else 1.0, "; ".join(said))
+
+
+def _worth_by_script(result: Result) -> Worth:
+    """0 without a reward: an answer must not gain by breaking what judges it."""
+    if not result.succeeded:
+        said = one_line(result.stderr.decode(errors="replace").strip())
+        return Worth(0.0, f"{TEST_SCRIPT} wrote no reward: {result.says}" + (f"; it printed: {said}" if said else ""))
+    reward = reward_of(result.stdout.decode(errors="replace"))
+    if reward is None:
+        return Worth(0.0, f"{TEST_SCRIPT} wrote a reward that is no number, nor JSON with one `reward`")
+    return Worth(min(1.0, max(0.0, reward)), f"{TEST_SCRIPT} gave {reward:.4g}")
+
+
+def reward_of(text: str) -> float | None:
+    """Return the reward of a file of Harbor's: a number, or JSON with the key `reward`, or with one key at all."""
+    try:
+        given: object = float(text) if text.strip()[:1] not in ("{", "") else read(text)
+    except (ValueError, NoJson):
+        return None
+    if isinstance(given, dict):
+        given = given.get("reward", next(iter(given.values())) if len(given) == 1 else None)
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return None
+    return float(given) if math.isfinite(given) else None
 
 
 async def _fault_of_suite(plan: Plan, ready: Built, run: Run) -> str | None:

@@ -483,6 +483,18 @@ sys.exit(int(os.environ["RATCHET_SAMPLE"]))
     assert wrong.error is not None and "its workspace can't be used" in wrong.error
 
 
+async def test_a_program_finds_its_workspace_by_the_path_that_its_task_names(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    code = "open('/app/note.txt', 'w').write(open('/app/given.txt').read().upper())"
+    workspace = Workspace(files={"given.txt": "hello\n"}, seen_at="/app")
+    async with make_house({"it": python(code)}) as house:
+        response = await house.answered(make_work(workspace=workspace))
+
+    (sample,) = response.samples
+    assert sample.artifact is not None and "+HELLO" in sample.artifact.patch, sample
+
+
 async def test_a_program_that_is_not_to_be_found_inside_is_refused_at_the_start(make_house: MakeHouse) -> None:
     with pytest.raises(SettingsError, match="program it: 'no-such-program' is not to be found in its sandbox"):
         async with make_house({"it": Program(command=("no-such-program",))}):

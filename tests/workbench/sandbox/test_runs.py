@@ -466,6 +466,21 @@ def test_a_mounted_folder_can_be_read_and_not_written(run_here: Direct, passable
     assert b"Read-only file system" in result.stderr
 
 
+def test_a_link_leads_to_the_workspace_by_another_name(run_here: Direct) -> None:
+    code = "open('/app/out', 'w').write('by another name')"
+
+    result = run_here(python(code, links={"/app": "/workspace"}, directory="/app", collect=["out"]))
+
+    assert result.succeeded, result
+    assert result.files == {"out": b"by another name"}
+
+
+@pytest.mark.parametrize("place", ["/usr/app", "/", "app", "/proc/app"])
+def test_a_link_is_nowhere_in_what_the_sandbox_is_made_of(place: str) -> None:
+    with pytest.raises(SandboxError):
+        Job(["true"], links={place: "/workspace"})
+
+
 def test_a_command_that_is_not_there_is_the_jobs_fault_and_is_named(run_here: Direct) -> None:
     result = run_here(Job(["no-such-program"]))
 

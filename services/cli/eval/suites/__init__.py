@@ -1,7 +1,9 @@
 """Evaluation sets that come with Ratchet: `ratchet eval --set coding`.
 
 A problem is one TOML file: its level, its statement, its hidden cases (what a program reads, and what it writes) and
-a solution in each language. Each problem is one task in each of these languages, with the same statement and cases.
+a solution in each language. `keeps` are cases that earn nothing, and without which nothing is earned: those whose
+output a program could print without reading. Each problem is one task in each of these languages, with the same
+statement and cases.
 """
 
 from __future__ import annotations
@@ -32,10 +34,8 @@ def suite_tasks(name: str) -> Iterator[dict[str, Any]]:
     for path in sorted((HERE / name).glob("*.toml")):
         problem = tomllib.loads(path.read_text(encoding="utf-8"))
         for language, solution in problem["solutions"].items():
-            cases = [
-                {"command": COMMANDS[language], "stdin": given, "expected_text": expected}
-                for given, expected in problem["cases"]
-            ]
+            cases = [_case(language, *one) for one in problem["cases"]]
+            cases += [_case(language, *one) | {"keeps": True} for one in problem.get("keeps", ())]
             yield {
                 "task_id": f"{name}/{path.stem}/{language}",
                 "input": ASKED.format(language=NAMES[language], statement=problem["statement"]),
@@ -45,3 +45,7 @@ def suite_tasks(name: str) -> Iterator[dict[str, Any]]:
                 "language": language,
                 "level": problem["level"],
             }
+
+
+def _case(language: str, given: str, expected: str) -> dict[str, Any]:
+    return {"command": COMMANDS[language], "stdin": given, "expected_text": expected}

@@ -30,9 +30,9 @@ def index_at(folder: Path, position: int) -> TaskIndex:
     return index
 
 
-def windows(folder: Path) -> list[tuple[str, int, bool]]:
+def windows(folder: Path, follower: int = 0) -> list[tuple[str, int, bool]]:
     """Besides the index's own."""
-    return [(need.log, need.position, need.yields) for need in needs(folder, folder / "adapters").windows[2:]]
+    return [(need.log, need.position, need.yields) for need in needs(folder, folder / "adapters", follower).windows[2:]]
 
 
 def test_open_tasks_and_what_the_index_has_not_read_as_last_committed(tmp_path: Path) -> None:
@@ -89,6 +89,22 @@ def test_a_running_experiment_keeps_its_evidence_in_both_logs(tmp_path: Path) ->
     decided(RegistryStore(tmp_path / "adapters"), *moves)
 
     assert windows(tmp_path) == [(ASSIGNMENTS, 300, False), (INTERACTIONS, 400, False)]
+
+
+def test_a_fleet_that_follows_keeps_its_own_evidence_and_nothing_for_trainings_of_the_other(tmp_path: Path) -> None:
+    # given an experiment of two fleets, and a training of the one that decides
+    index_at(tmp_path, 1000).close()
+    began = {
+        "positions": {ASSIGNMENTS: 900, INTERACTIONS: 950, "fleet/1/assignments": 30, "fleet/1/agent_interactions": 40}
+    }
+    running = experiment("v1.0.1").model_copy(update={"parameters": began})
+    moves = (register("v1.0.1"), Validate(version="v1.0.1"), StartExperiment(experiment=running))
+    decided(RegistryStore(tmp_path / "adapters"), *moves)
+    RunStore(tmp_path / "adapters").record(TrainRequest(request_id="theirs", agent_id="small", since=5))
+
+    # when both ask what they need, then the other needs its own lines alone
+    assert (INTERACTIONS, 5, False) in windows(tmp_path)
+    assert windows(tmp_path, follower=1) == [(ASSIGNMENTS, 30, False), (INTERACTIONS, 40, False)]
 
 
 def test_without_an_index_nothing_is_known_to_be_closed(tmp_path: Path) -> None:

@@ -38,6 +38,36 @@ def test_a_problem_has_several_cases_and_none_that_a_cheat_prints(task: dict[str
     assert max(Counter(expected).values()) < len(expected)
 
 
+@pytest.mark.parametrize("task", [one for one in TASKS if one["language"] == "python"], ids=lambda one: one["task_id"])
+def test_what_several_inputs_have_as_output_earns_nothing_by_itself(task: dict[str, str]) -> None:
+    cases = json.loads(task["criteria"])["tests"]["cases"]
+    often = [text for text, count in Counter(one["expected_text"] for one in cases).items() if count > 1]
+
+    for constant in often:
+        kept = all(one["expected_text"] == constant for one in cases if one.get("keeps"))
+        earned = sum(one["expected_text"] == constant for one in cases if not one.get("keeps"))
+        assert not (kept and earned), f"{constant!r} earns {earned} of the cases"
+
+
+@pytest.mark.parametrize(
+    ("problem", "constant"),
+    [
+        ("garden-path", "no way"),
+        ("garden-path", "10 steps"),
+        ("kitchen-order", "goes in circles"),
+        ("store-room", "refused 0"),
+        ("store-room", "refused 1"),
+    ],
+)
+def test_a_constant_answer_is_scored_0(problem: str, constant: str) -> None:
+    (task,) = [one for one in TASKS if one["task_id"] == f"coding/{problem}/python"]
+
+    trial = try_out(Task.model_validate(task), f"print({constant!r})\n", "tests")
+
+    assert trial.faults == []
+    assert [one.score for one in trial.tried if one.kind == "answer"] == [0.0]
+
+
 def test_a_named_set_has_a_language_and_a_level_for_each_task_and_asks_each_once() -> None:
     read = named_set("coding")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -97,9 +98,10 @@ def test_versions_of_roles_that_nobody_plays_are_refused(
         pair().check(Task(task_id="t1", input="x", evaluation=evaluation, role_versions=named))
 
 
-def test_a_task_that_is_kept_apart_is_in_no_experiment() -> None:
+@pytest.mark.parametrize("given", [{"kept_apart": True}, {"profile": "mixed"}])
+def test_a_task_that_is_kept_apart_is_in_no_experiment(given: dict[str, Any]) -> None:
     found = watched(canary=True)
-    drawn_arms = [found.arm_for(Task(task_id=f"t{n}", input=str(n), kept_apart=True), n) for n in range(200)]
+    drawn_arms = [found.arm_for(Task(task_id=f"t{n}", input=str(n), **given), n) for n in range(200)]
 
     assert {(arm.adapter_version, arm.experiment_id) for arm in drawn_arms} == {("v1.0.2", None)}
 

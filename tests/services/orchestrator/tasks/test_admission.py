@@ -54,6 +54,12 @@ def test_a_constraint_on_a_tool_that_there_is_not_is_refused() -> None:
         POLICY.check_constraints(Task(task_id="t", input="x", constraints=Constraints(tools=("file_writ",))))
 
 
+def test_a_task_that_other_providers_play_in_teaches_nothing() -> None:
+    task = Task(task_id="t", input="x", profile="mixed")
+
+    assert admit(task, POLICY, arm=Arm(sequence=0), now=NOW, origin=Origin()).kept_apart is True
+
+
 def test_a_work_says_nothing_that_the_schema_would_not_let_in() -> None:
     task = Task(task_id="t1", input="x", samples=2, deadline=NOW + timedelta(seconds=1), task_type="sort")
 

@@ -250,6 +250,7 @@ def test_what_a_line_says_of_its_task_is_what_the_task_says() -> None:
         "kept_apart": True,
         "approval": "before-finish",
         "constraints": Constraints(calls=3),
+        "profile": "mixed",
         "role_versions": {"writer": "v1.0.1"},
         "workspace": Workspace(files={}),
     }

@@ -1,0 +1,152 @@
+"""Harbor task folders read as tasks: instruction.md, task.toml, environment/, tests/, solution/.
+
+https://www.harborframework.com/docs/tasks says what is in them. Leaves out what needs a container engine or a network:
+such a folder is refused, with the file and the key at fault.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from schemas.messages.workspace import SeenAt
+from services.cli.harbor.dockerfile import NeedsEngine, read_dockerfile
+from services.cli.terminal import UsageError
+
+Seconds = Annotated[float, Field(gt=0, le=3600)]
+Nothing = Annotated[list[Any], Field(max_length=0)]
+MOST_TESTS = 90_000
+"""Characters of the tests: a scorer reads no more of a task's criteria than 100,000."""
+LEVELS = ("easy", "medium", "hard")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Metadata(_Part):
+    difficulty: str | None = None
+    category: str | None = None
+
+
+class _Verifier(_Part):
+    timeout_sec: Seconds = 600.0
+    env: dict[str, str] = {}
+    environment_mode: Literal["shared"] = "shared"
+    collect: Nothing = []
+
+
+class _Agent(_Part):
+    timeout_sec: Seconds | None = None
+
+
+class _Environment(_Part):
+    memory_mb: Annotated[int, Field(ge=16, le=16_384)] = 2048
+    gpus: Annotated[int, Field(le=0)] = 0
+    os: Literal["linux"] = "linux"
+    env: Annotated[dict[str, str], Field(max_length=0)] = {}
+    mcp_servers: Nothing = []
+    workdir: SeenAt | None = None
+
+
+class _Settings(_Part):
+    """The part of task.toml that is read. Keys that are not known are ignored, as Harbor ignores them."""
+
+    metadata: _Metadata = _Metadata()
+    verifier: _Verifier = _Verifier()
+    agent: _Agent = _Agent()
+    environment: _Environment = _Environment()
+    steps: Nothing = []
+
+
+@dataclass(frozen=True, slots=True)
+class HarborTask:
+    """`line`: the task as a line of a set has it. `solution`: its files by their path, None where there is no
+    solve.sh."""
+
+    name: str
+    line: Mapping[str, Any]
+    solution: Mapping[str, str] | None
+
+
+def read_tasks(folder: Path) -> list[HarborTask]:
+    """Read a task folder, or a folder of them. Raises UsageError, naming the file and the key at fault."""
+    if (folder / "task.toml").is_file():
+        return [read_task(folder)]
+    found = sorted(path.parent for path in folder.glob("*/task.toml"))
+    if not found:
+        raise UsageError(f"{folder} is no Harbor task, and holds none: there is no task.toml")
+    return [read_task(one) for one in found]
+
+
+def read_task(folder: Path) -> HarborTask:
+    """Raises UsageError, naming the file and the key at fault."""
+    settings = _settings(folder / "task.toml")
+    instruction = _text(folder / "instruction.md").strip()
+    if not instruction:
+        raise UsageError(f"{folder / 'instruction.md'} is empty")
+    tests, context = _files(folder / "tests"), _files(folder / "environment")
+    if "test.sh" not in tests:
+        raise UsageError(f"{folder / 'tests'} holds no test.sh")
+    if sum(map(len, tests.values())) > MOST_TESTS:
+        raise UsageError(f"{folder / 'tests'} holds more than {MOST_TESTS:,} characters")
+    for name in ("environment/docker-compose.yaml", "tests/Dockerfile", "tests/docker-compose.yaml"):
+        if (folder / name).exists():
+            raise UsageError(f"{folder / name} needs a container engine, which this fleet runs no task with")
+    try:
+        image = read_dockerfile(_text(folder / "environment" / "Dockerfile"), context, settings.environment.workdir)
+    except (NeedsEngine, ValueError) as error:
+        raise UsageError(
+            f"{folder / 'environment/Dockerfile'} needs a container engine, which this fleet runs no task with: {error}"
+        ) from None
+    script = {"files": tests, "environment": settings.verifier.env, "seen_at": image.directory}
+    limits = {"wall_s": settings.verifier.timeout_sec, "memory_mib": settings.environment.memory_mb, "processes": 256}
+    level, solution, agent_s = settings.metadata.difficulty, _files(folder / "solution"), settings.agent.timeout_sec
+    line = {
+        "input": instruction,
+        "workspace": {"files": image.files, "seen_at": image.directory},
+        "criteria": json.dumps({"tests": {"language": image.language, "script": script, "limits": limits}}),
+        "constraints": {"seconds": agent_s} if agent_s else None,
+        "family": settings.metadata.category or folder.name,
+        "language": image.language,
+        "level": level if level in LEVELS else None,
+    }
+    return HarborTask(folder.name, line, solution if "solve.sh" in solution else None)
+
+
+def _settings(path: Path) -> _Settings:
+    try:
+        found = _Settings.model_validate(tomllib.loads(_text(path)))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is no TOML: {error}") from None
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        raise UsageError(f"{path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    if templates := [name for name, value in found.verifier.env.items() if "${" in value]:
+        raise UsageError(f"{path}: verifier.env.{templates[0]}: no variable of this machine enters a sandbox")
+    return found
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Return the files below the folder, but for a Dockerfile at its top; none where it is missing."""
+    found = sorted(path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    texts = {str(path.relative_to(folder)): _text(path) for path in found}
+    texts.pop("Dockerfile", None)
+    return texts
+
+
+def _text(path: Path) -> str:
+    if path.is_symlink():
+        raise UsageError(f"{path} is a link")
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no text: only texts travel in a task") from None

@@ -1,0 +1,1 @@
+sed -i 's/prices\[:-1\]/prices/' shop/price.py
