@@ -33,6 +33,8 @@ from schemas.records.interaction import Interaction
 from services.orchestrator.promotion.promoter import Promoter
 
 Logged = TypeVar("Logged", Work, Interaction, AuditedTask)
+WHOLE_KEPT = 10_000
+"""Whole groups that are remembered: a kill has a line logged twice soon after, or never."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS, AUDITS)
 
 
@@ -46,6 +48,8 @@ class FleetLogs:
         self._groups = Groups[str, Interaction]()
         self._begun: dict[str, Position] = {}
         """The place of the first line of each task whose lines are not all there."""
+        self._whole: dict[str, None] = {}
+        """The newest tasks whose lines are all there, the oldest first."""
         self._peek = msgspec.json.Decoder(ArmedRow)
 
     def open(self, starts: Mapping[str, Position]) -> None:
@@ -70,10 +74,15 @@ class FleetLogs:
         found = [line_of(ASSIGNMENTS, line.end, one.arm, enrolment=enrolment_of(one)) for line, one in works]
         found += [line_of(AUDITS, line.end, one.arm, audit=audit_of(one)) for line, one in audits]
         for line, task in ends:
+            if task.task_id in self._whole:  # logged twice: nothing more of it will come
+                continue
             self._begun.setdefault(task.task_id, line.position)
             group = self._groups.add(task.task_id, task.sample, task.group_size, task)
             if group is not None:
                 self._begun.pop(task.task_id)
+                self._whole[task.task_id] = None
+                if len(self._whole) > WHOLE_KEPT:
+                    del self._whole[next(iter(self._whole))]
                 end = min(self._begun.values(), default=line.end)
                 found.append(line_of(INTERACTIONS, end, task.arm, outcome=outcome_of(group)))
         return found

@@ -14,9 +14,12 @@ from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.pooled import MOST_FLEETS, own_number, pooled_number
 from ratchet.experiments.records import experiments
 from ratchet.experiments.replay import replay_experiment
-from ratchet.logs.names import ASSIGNMENTS, active_path, is_own
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path, is_own, source
+from schemas.messages.work import Arm
+from services.orchestrator.promotion.evidence_pool import FleetLogs
 from services.orchestrator.settings import OrchestratorSettings
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
+from tests.services.trainer.making_logs import group, write_log
 from tests.waiting import until
 
 BETTER = {"v1.0.0": 0.4, "v1.0.1": 0.8}
@@ -114,6 +117,21 @@ async def test_a_fleet_that_comes_back_has_the_experiment_as_it_stood(tmp_path: 
 
     async with learning_house(tmp_path / "first", LEVEL, **deciding(tmp_path)) as decider:
         await until(lambda: trial(decider).decision == before)
+
+
+def test_a_line_that_was_logged_twice_keeps_nothing_back(tmp_path: Path) -> None:
+    # given two groups, and between them once more a line of the first
+    arm = Arm(adapter_version="v1.0.1", experiment_id="e-1", sequence=1)
+    first, second = (group(task, [0.1, 0.2], arm=arm) for task in ("one", "two"))
+    write_log(tmp_path, [*first, first[0], *second])
+    fleet = FleetLogs(0, tmp_path)
+    fleet.open({source(0, INTERACTIONS): 0})
+
+    # when they are read
+    found = fleet.read()
+
+    # then both count once, and a restart would go on behind the last line
+    assert [line.end for line in found] == [len(b"".join(first)), len(b"".join([*first, first[0], *second]))]
 
 
 async def test_an_experiment_whose_evidence_is_gone_from_a_fleets_logs_is_aborted(tmp_path: Path) -> None:
