@@ -25,7 +25,7 @@ from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.transformers_engine import TransformersEngine
 
-SCHEMAS, SAMPLES, AT_ONCE, TOKENS, ROUNDS = 200, 50, 64, 90, 5
+SCHEMAS, SAMPLES, AT_ONCE, TOKENS, ROUNDS = 200, 50, 64, 90, 9
 WORDS = ("red", "green", "blue", "small", "large", "yes", "no", "north", "south")
 
 
@@ -83,13 +83,15 @@ def without_end(model: LanguageModel) -> LanguageModel:
     return model
 
 
-def tokens_per_second(engine: TransformersEngine, form: AnswerFormat | None, at_once: int) -> float:
-    """Return the rate of one round of samples that all have as many tokens as they may."""
+def tokens_per_second(engine: TransformersEngine, form: AnswerFormat | None, at_once: int) -> tuple[float, float]:
+    """Return the rates of one round, per second and per CPU-second. All samples have as many tokens as they may."""
     asked = GenerationRequest("sort: dbcae", Sampling(n=at_once, max_tokens=TOKENS), format=form)
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     (answer,) = engine.generate([asked])
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
     assert isinstance(answer, Generation), answer
-    return sum(len(sample.completion_ids or ()) for sample in answer.samples) / (time.perf_counter() - began)
+    tokens = sum(len(sample.completion_ids or ()) for sample in answer.samples)
+    return tokens / seconds, tokens / cpu_seconds
 
 
 def main() -> None:
@@ -110,9 +112,13 @@ def main() -> None:
     both = ((endless, None), (engine, form))
     for one in both:
         tokens_per_second(*one, given.at_once)
-    rates = [[tokens_per_second(*one, given.at_once) for one in both] for _ in range(ROUNDS)]
-    free, held = (median(column) for column in zip(*rates, strict=True))
-    print(f"tokens a second: free {free:,.0f}, held {held:,.0f}; held / free {held / free:.2f}")
+    rounds = [[tokens_per_second(*one, given.at_once) for one in both] for _ in range(ROUNDS)]
+    for place, unit in enumerate(("second", "CPU-second")):
+        rates = [(free[place], held[place]) for free, held in rounds]
+        free, held = (median(column) for column in zip(*rates, strict=True))
+        ratios = sorted(held / free for free, held in rates)
+        print(f"tokens a {unit}: free {free:,.0f}, held {held:,.0f}; held / free in a round, median", end=" ")
+        print(f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLExecutor, LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
-from llguidance.numpy import fill_next_token_bitmask
 from numpy.typing import NDArray
 
 from ratchet.grammars.grammar import LIMITS
@@ -24,6 +23,8 @@ FREE = -1
 """A word of a mask: 32 tokens that are all allowed."""
 KEPT = 64
 """Grammars that are kept compiled."""
+PROCESSORS = LLExecutor()
+"""Threads that compute masks."""
 
 
 def free_masks(rows: int, vocabulary: int) -> Bits:
@@ -40,21 +41,29 @@ class GrammarRow:
     """One answer under a grammar, token by token."""
 
     def __init__(self, matcher: Any) -> None:
-        self._matcher = matcher
-        self._is_over = False
-
-    def fill(self, masks: Bits, row: int) -> None:
-        """Write which tokens may come next. Raises PromptRefused for a grammar that takes too long to follow."""
-        if self._is_over:
-            return
-        fill_next_token_bitmask(self._matcher, masks, row)
-        if self._matcher.is_error() or (self._matcher.is_stopped() and not self._matcher.is_accepting()):
-            said = one_line(self._matcher.get_error() or self._matcher.stop_reason(), 200)
-            raise PromptRefused(f"the grammar of the answer can't be followed: {said}; make its schema simpler")
+        self.matcher = matcher
+        self.is_over = False
 
     def take(self, token: int) -> None:
         """Go on behind a token. Behind one that the grammar does not allow everything is allowed."""
-        self._is_over = self._is_over or not self._matcher.consume_token(token)
+        self.is_over = self.is_over or not self.matcher.consume_token(token)
+
+
+def fill_masks(rows: Sequence[GrammarRow | None], masks: Bits) -> dict[int, PromptRefused]:
+    """Write which tokens may come next in each row that has a grammar, several rows at once where there are processors.
+    Returns the errors of grammars that take too long to follow, by row."""
+    assert masks.flags["C_CONTIGUOUS"]  # it is written by address
+    held = [(row.matcher, place) for place, row in enumerate(rows) if row is not None and not row.is_over]
+    PROCESSORS.unsafe_compute_mask_ptr(held, masks.ctypes.data, masks.shape[1] * masks.itemsize, len(masks))
+    faults = {}
+    for matcher, place in held:
+        if matcher.is_stopped() and (matcher.is_error() or not matcher.is_accepting()):
+            said = one_line(matcher.get_error() or matcher.stop_reason(), 200)
+            faults[place] = PromptRefused(
+                f"the grammar of the answer can't be followed: {said}; make its schema simpler"
+            )
+            masks[place] = FREE
+    return faults
 
 
 class Grammars:
@@ -89,7 +98,8 @@ class Grammars:
         try:
             row = self.begin(text)
             for place, token in enumerate(ids):
-                row.fill(masks, place)
+                for fault in fill_masks([row], masks[place : place + 1]).values():
+                    raise fault
                 if not (masks[place, token // 32] >> token % 32) & 1:
                     masks[place:] = FREE
                     return

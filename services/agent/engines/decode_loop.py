@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -23,7 +24,16 @@ from services.agent.engines.cached_forward import forward
 from services.agent.engines.prompt_beginnings import PromptBeginnings
 from services.agent.engines.row_adapters import RowAdapters
 from services.agent.engines.row_cache import BLOCK, CacheShape, RowCache
-from services.agent.engines.sampling import RowSampler, RowSampling, RowTensors, advance, constrain, rows_not_finite
+from services.agent.engines.sampling import (
+    RowMasks,
+    RowSampler,
+    RowSampling,
+    RowTensors,
+    advance,
+    constrain,
+    masks_of,
+    rows_not_finite,
+)
 from services.agent.engines.tokens import Answer, Completion, TokenRequest, cut, failure, not_finite
 
 PREFILL = 4096
@@ -34,6 +44,8 @@ MOST_PADDING = 1.25
 """Above that: tokens computed for a token needed."""
 WORTH_WAITING = 32
 """Tokens in common with a prompt that is computed right now, for which another waits until it is."""
+MEANWHILE = ThreadPoolExecutor(1, "masks")
+"""Computes which tokens grammars allow next, while the model computes logits."""
 PREFIX_SHARE = 8
 """One part of so many of the memory is for prefixes."""
 
@@ -140,6 +152,7 @@ class DecodeLoop:
     ) -> None:
         prefix_bytes = cache_bytes // PREFIX_SHARE
         self._model = model
+        self._vocabulary: int = model.config.get_text_config().vocab_size
         self._device = shape.device
         self._adapters = adapters
         self._cache = RowCache(shape, prefix_bytes=prefix_bytes)
@@ -267,7 +280,8 @@ class DecodeLoop:
         tokens = _Tokens.none_yet([row.length for row in rows], most, self._device)
         places = {id(group): place for place, group in enumerate(groups)}
         how = RowSampling.from_samplings(samplings, self._device)
-        self._sample(rows, tokens, RowSampler(how), logits[[places[id(group)] for group in owners]])
+        masks = masks_of([row.grammar for row in rows], self._vocabulary)
+        self._sample(rows, tokens, RowSampler(how), logits[[places[id(group)] for group in owners]], masks)
         for place, (request, bad) in enumerate(zip(requests, tokens.broken.tolist(), strict=False), first):
             if not bad:
                 self._cache.remember(place, request.adapter, self._worth_keeping(request))
@@ -305,18 +319,22 @@ class DecodeLoop:
     def _decode(self) -> None:
         self._adapters.use([row.group.request.adapter for row in self._rows])
         span = max(row.length for row in self._rows) + 1
+        grammars = [row.grammar for row in self._rows]
+        masks = MEANWHILE.submit(masks_of, grammars, self._vocabulary) if any(grammars) else None
         logits = self._forward(0, self._tokens.last[:, None], self._tokens.length[:, None], span)
         self._tokens.length.add_(1)
         for row in self._rows:
             row.length += 1
-        self._sample(self._rows, self._tokens, self._sampler, logits)
+        self._sample(self._rows, self._tokens, self._sampler, logits, masks.result() if masks else (None, {}))
 
-    def _sample(self, rows: Sequence[_Row], tokens: _Tokens, sampler: RowSampler, logits: torch.Tensor) -> None:
+    def _sample(
+        self, rows: Sequence[_Row], tokens: _Tokens, sampler: RowSampler, logits: torch.Tensor, allowed: RowMasks
+    ) -> None:
         grammars = [row.grammar for row in rows]
-        allowed, faults = constrain(logits.float(), grammars)
+        masks, faults = allowed
         for place, error in faults.items():
             rows[place].group.fault = error
-        logprobs = sampler.logprobs(allowed)
+        logprobs = sampler.logprobs(constrain(logits.float(), masks))
         drawn = sampler.draw(logprobs)
         advance(grammars, drawn)
         tokens.add(drawn, logprobs, self._ends)

@@ -11,17 +11,20 @@ from typing import Self
 
 import numpy as np
 import torch
-from torch.nn.functional import pad
+from torch.nn.functional import embedding, pad
 from transformers import LogitsProcessor, StoppingCriteria
 
 from ratchet.conversation.stops import Stops
-from ratchet.grammars.masks import GrammarRow, free_masks, unpack_masks
+from ratchet.grammars.masks import Bits, GrammarRow, fill_masks, free_masks, unpack_masks
 from ratchet.service.errors import PromptRefused
 from schemas.messages.work import Sampling
 
+RowMasks = tuple[Bits | None, dict[int, PromptRefused]]
 NEVER = float("-inf")
 CHUNK = 256
 BELOW_ONE = 1 - 1e-12
+OF_OCTETS = torch.where(torch.from_numpy(unpack_masks(np.arange(256, dtype=np.int32)[:, None], 8)), 0.0, NEVER)
+"""(256, 8): what is added to the logits of eight tokens by eight bits of a mask: four times faster than `where`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +88,20 @@ class RowSampler:
         return torch.where(self._rows.greedy, logprobs.argmax(-1), drawn) if self._greedy else drawn
 
 
-def constrain(
-    logits: torch.Tensor, grammars: Sequence[GrammarRow | None]
-) -> tuple[torch.Tensor, dict[int, PromptRefused]]:
-    """Return logits with -inf for what the rows' grammars do not allow, and the errors of those that can't be followed
-    any further, by row."""
-    held = [row for row, grammar in enumerate(grammars) if grammar is not None]
-    faults: dict[int, PromptRefused] = {}
-    if not held:
-        return logits, faults
-    masks = free_masks(len(held), logits.shape[-1])
-    for place, row in enumerate(held):
-        try:
-            grammars[row].fill(masks, place)  # type: ignore[union-attr]
-        except PromptRefused as error:
-            masks[place], faults[row] = -1, error
-    refused = torch.from_numpy(np.logical_not(unpack_masks(masks, logits.shape[-1]))).to(logits.device)
-    if len(held) == len(logits):
-        return logits.masked_fill(refused, NEVER), faults
-    rows = torch.tensor(held, device=logits.device)
-    return logits.index_copy(0, rows, logits[rows].masked_fill(refused, NEVER)), faults
+def constrain(logits: torch.Tensor, masks: Bits | None) -> torch.Tensor:
+    """Return logits with -inf for what the masks of the rows do not allow."""
+    if masks is None:
+        return logits
+    octets = torch.from_numpy(masks.view(np.uint8)).to(logits.device)
+    return logits + embedding(octets.int(), OF_OCTETS.to(logits.device)).flatten(1)[:, : logits.shape[-1]]
+
+
+def masks_of(grammars: Sequence[GrammarRow | None], vocabulary: int) -> RowMasks:
+    """Return the masks of all rows, None where no row has a grammar, and the errors of `fill_masks`."""
+    if not any(grammars):
+        return None, {}
+    masks = free_masks(len(grammars), vocabulary)
+    return masks, fill_masks(grammars, masks)
 
 
 def advance(grammars: Sequence[GrammarRow | None], drawn: torch.Tensor) -> None:
@@ -175,9 +172,9 @@ class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
         self._record(input_ids[:, -1])
         if self._pending is not None:
             advance(self._grammars, input_ids[:, -1])
-        allowed, faults = constrain(scores, self._grammars)
+        masks, faults = masks_of(self._grammars, scores.shape[-1])
         self.faults |= faults
-        logprobs = self._sampler.logprobs(allowed)
+        logprobs = self._sampler.logprobs(constrain(scores, masks))
         ended = torch.full_like(logprobs[:1], NEVER)
         ended[0, self._end_id] = 0.0
         self._broken |= rows_not_finite(logprobs)

@@ -6,7 +6,7 @@ import pytest
 
 from demos.toy.byte_tokenizer import END, VOCABULARY, byte_tokenizer
 from ratchet.grammars.grammar import grammar_for
-from ratchet.grammars.masks import FREE, Grammars, free_masks, unpack_masks
+from ratchet.grammars.masks import FREE, Grammars, fill_masks, free_masks, unpack_masks
 from ratchet.service.errors import PromptRefused
 from schemas.messages.task import AnswerFormat
 from tests.ratchet.grammars.byte_grammars import byte_grammars
@@ -26,7 +26,7 @@ def ids_of(text: str) -> list[int]:
 
 def allowed(grammars: Grammars, *before: str) -> set[str]:
     row, masks = grammars.begin(TEXT, ids_of("".join(before))), free_masks(1, VOCABULARY)
-    row.fill(masks, 0)
+    assert not fill_masks([row], masks)
     return {
         TOKENIZER.convert_ids_to_tokens(token) for token in unpack_masks(masks, VOCABULARY)[0].nonzero()[0].tolist()
     }

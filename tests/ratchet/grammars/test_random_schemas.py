@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from demos.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
 from ratchet.grammars.grammar import grammar_for
-from ratchet.grammars.masks import free_masks, unpack_masks
+from ratchet.grammars.masks import fill_masks, free_masks, unpack_masks
 from schemas.messages.task import AnswerFormat
 from tests.ratchet.grammars.byte_grammars import byte_grammars
 
@@ -61,7 +61,7 @@ def written(text: str, random: Random) -> str | None:
     row, ids = GRAMMARS.begin(text), list[int]()
     while len(ids) < MOST_TOKENS:
         masks = free_masks(1, VOCABULARY)
-        row.fill(masks, 0)
+        assert not fill_masks([row], masks)
         token = random.choice(unpack_masks(masks, VOCABULARY)[0].nonzero()[0].tolist())
         if token == TOKENIZER.eos_token_id:
             return str(TOKENIZER.decode(ids))

@@ -288,7 +288,7 @@ def evaluation() -> Evaluation:
         name="held_out-1",
         agent_id="small",
         at=datetime.now(UTC),
-        set={"name": "held_out.jsonl", "sha256": "0" * 64, "tasks": 21},  # type: ignore[arg-type]
+        set={"name": "held_out.jsonl", "sha256": "0" * 64, "tasks": 21},
         scorer="verifier:exact 1",
         versions=(EvaluatedVersion(version="v1.0.0", leaked=1), EvaluatedVersion(version="v1.0.1", unanswered=1)),
         results=tuple(results({Contestant("v1.0.0"): before, Contestant("v1.0.1"): after}, inputs)),
