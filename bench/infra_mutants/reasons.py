@@ -14,7 +14,10 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"(sizeLimit|requests\.storage)$", "how much is enough is measured, and not checked"),
     (r"Probe\.(periodSeconds|failureThreshold|timeoutSeconds)$", "a pace within the bounds that are checked"),
     (r"(Interval|Period|Seconds|HistoryLimit|failureThreshold)$", "a pace within the bounds that are checked"),
-    (r"^CronJob/backup \S*(command\.2|mountPath)$", "a path that the command and its mount have alike, which is checked"),
+    (
+        r"^CronJob/backup \S*(command\.2|mountPath)$",
+        "a path that the command and its mount have alike, which is checked",
+    ),
     (r"backoffLimit$", "Kubernetes' own default, within the bounds that are checked"),
     (r"^ScaledJob/\S+ \S*readinessProbe\.", "no Service asks whether a job is ready"),
     (
