@@ -35,10 +35,10 @@ def document(app: FastAPI, matrix: Matrix) -> dict[str, Any]:
     components["securitySchemes"] = BEARER
     components["schemas"] = _schemas(components.get("schemas", {}))
     for path, operations in made["paths"].items():
-        for method, operation in operations.items():
+        for method, described in operations.items():
             rule = matrix.find(method.upper(), path)
             if rule is not None and rule.operation.roles is not None:
-                _describe(operation, rule.operation, path)
+                _describe(described, rule.operation, path)
     return made
 
 
