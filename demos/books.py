@@ -18,7 +18,7 @@ from ratchet.logs.rows import AnswerRow, SampleRow
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.options import BIG_AGENT
-from services.cli.fleet.queues import queue_depths
+from services.cli.fleet.readiness import queue_depths
 
 Q = TypeVar("Q")
 LOOK_EVERY_S = 0.25

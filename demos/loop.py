@@ -21,7 +21,7 @@ from ratchet.runs.progress import read_progress
 from ratchet.runs.store import RunStore
 from ratchet.service.errors import TimedOut
 from schemas.messages.base import Metadata
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from services.cli.narrator import Narrator
 from services.cli.terminal import CommandError
 from services.cli.train.run import publish_train_request

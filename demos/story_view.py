@@ -14,7 +14,7 @@ from demos.story import DemoTurn, Example, Sabotage, Story
 from ratchet.experiments.gain import Estimate, Gain, format_gain, format_interval
 from schemas.records.decision import Decision
 from services.cli.terminal import table
-from services.cli.watch.view import seconds
+from services.cli.watch.figures import seconds
 
 LONG_S = 600.0
 """From here on minutes are told."""

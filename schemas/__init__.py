@@ -1,26 +1,21 @@
 """The contract: one module per message or record. pydantic only; imports nothing of ours."""
 
-from schemas.messages.adapter_event import AdapterEvent
-from schemas.messages.adapter_report import AdapterReport
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.agent_rewards import AgentRewards
+from schemas.messages.adapter_event import AdapterEvent, AdapterReport
 from schemas.messages.approval_request import ApprovalRequest
 from schemas.messages.base import DecodeError, Message
 from schemas.messages.feedback import Feedback, LoggedFeedback
 from schemas.messages.response import Response
 from schemas.messages.result import Result
-from schemas.messages.reward import Reward
+from schemas.messages.reward import AgentRewards, Reward
 from schemas.messages.runner_rollouts import RunnerRollouts
-from schemas.messages.task import Task
-from schemas.messages.task_cancelled import TaskCancelled
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.task import Task, TaskCancelled
+from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.messages.work import Work
 from schemas.records.adapter_card import AdapterCard, AdapterManifest
 from schemas.records.approval import LoggedApproval
-from schemas.records.audit import AuditedTask
+from schemas.records.audit import AuditedTask, LoggedLabel
 from schemas.records.decision import Decision
 from schemas.records.interaction import Interaction
-from schemas.records.label import LoggedLabel
 from schemas.records.registry import Registry
 
 MESSAGES: tuple[type[Message], ...] = (

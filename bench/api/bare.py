@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
-from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import derived_id
 from ratchet.bus.topology import TASKS, fleet_topology
 from schemas import Task
 

@@ -26,7 +26,7 @@ from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.claim_store import WAITING
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
 from ratchet.logs.names import START_OFFSETS, task_index
-from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.training import AdapterTrained
 from services.cli.fleet.local_broker import free_port
 from services.orchestrator.ledger.ledger import Ledger
 from tests.acceptance.brokers import MortalBroker

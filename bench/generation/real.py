@@ -28,8 +28,8 @@ import psutil
 from bench.generation.fleet import Client, agent_process
 from bench.generation.workload import Rate, tokens
 from bench.machine import machine
+from ratchet.models.known import model_folder
 from ratchet.models.loading import load_language_model
-from ratchet.models.locate import model_folder
 from schemas.messages.task import ChatMessage
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest

@@ -22,7 +22,7 @@ from schemas.records.adapter_card import AdapterCard
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.algorithms.policy import make_policy, save_policy, token_logps
-from services.trainer.data.doubts import doubtful
+from services.trainer.data.demonstrations import doubtful
 from services.trainer.data.samples import TrainingSample
 from services.trainer.data.selection import FEWEST_HELD_OUT
 from services.trainer.run.choices import find_algorithm

@@ -22,10 +22,9 @@ import torch
 from bench.own.families import Family, OwnTask
 from ratchet.models.loading import load_language_model
 from ratchet.runs.store import RunStore
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.reward import ScorerIdentity
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.messages.work import BASE_VERSION, Arm, Sampling
 from schemas.records.interaction import Interaction, Latencies
 from services.agent.engines.engine import Generation, GenerationRequest

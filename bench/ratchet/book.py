@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from schemas.records.decision import Decision, Promote
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AgentAdapters
+from schemas.records.registry import AgentAdapters, EntryState
 
 BEFORE_ITS_VERDICT = (EntryState.TRAINED, EntryState.VALIDATED, EntryState.CANARY)
 HELD = "held"

@@ -24,10 +24,10 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import FEEDBACK, TASKS, topology_of
 from ratchet.runs.store import RunStore
 from ratchet.runtime.runner import Service
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.messages.training import AdapterTrained
 from schemas.records.decision import Trust
 from schemas.records.registry import AgentAdapters
 from services.agent.engines.make_engine import make_engine

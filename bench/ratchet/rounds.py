@@ -21,10 +21,10 @@ from bench.ratchet.tasks import Problem, training_problem
 from bench.ratchet.verifier import Verifier
 from ratchet.adapters.manifest import version_key
 from ratchet.files.atomic_file import replace_file
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Record
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
+from schemas.messages.training import AdapterTrained
 from schemas.messages.work import BASE_VERSION
 from schemas.records.decision import Decision
 from schemas.records.registry import AgentAdapters

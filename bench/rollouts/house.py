@@ -28,7 +28,7 @@ from ratchet.http.server.application import application
 from ratchet.programs.declared import Program, Programs
 from schemas.messages.response import Response
 from schemas.messages.work import Sampling, Work
-from services.agent.engines.echo import EchoEngine
+from services.agent.engines.scripted import EchoEngine
 from services.agent.settings import AgentSettings
 from services.runner.settings import RunnerSettings
 from services.runner.worker import RunnerWorker

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from services.cli.fleet.folder import FleetFolder
-from services.cli.fleet.processes import marked_processes
+from services.cli.fleet.ports import marked_processes
 
 PROGRAM = "SUPERVISOR_PROCESS_NAME"
 MIB = 1024 * 1024

@@ -23,7 +23,7 @@ from ratchet.logs.best_answer import best as best_of
 from ratchet.logs.groups import group_by_task
 from ratchet.logs.rows import AnswerRow
 from services.cli.terminal import table
-from services.cli.watch.view import seconds
+from services.cli.watch.figures import seconds
 
 BINS = 10
 STAGES = ("queue_s", "generate_s", "score_queue_s", "score_s", "total_s")

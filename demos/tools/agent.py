@@ -24,7 +24,7 @@ import uvloop
 from demos.toy.tools.task import TOOLS, Workspace, outcome, task_of
 from ratchet.bus.protocol import Delivery, decode_delivery
 from ratchet.conversation.bridge import limits_of
-from ratchet.models.without_torch import keep_torch_out
+from ratchet.models.tokenization import keep_torch_out
 from ratchet.programs.task_input import as_text
 from ratchet.rollouts.agent import agent_client, find_model
 from ratchet.rollouts.application import Recorder

@@ -11,8 +11,15 @@ from typing import Any, Literal, NamedTuple
 
 from ratchet.service.errors import NotAllowed
 from schemas.records.decision import Contest, Decision, RunningExperiment
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry, AgentAdapters, AgentPrograms, Entry, ExperimentOutcome, ProgramEntry
+from schemas.records.registry import (
+    AdapterEntry,
+    AgentAdapters,
+    AgentPrograms,
+    Entry,
+    EntryState,
+    ExperimentOutcome,
+    ProgramEntry,
+)
 
 Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted", "unharmed", "replaced"]
 

@@ -41,8 +41,7 @@ from schemas.records.decision import (
     UnfreezeCascade,
     Validate,
 )
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry, AgentAdapters, CascadeStanding, FrozenBy, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, CascadeStanding, EntryState, FrozenBy, Registry
 
 
 def fold(decisions: Iterable[Decision], registry: Registry | None = None) -> Registry:

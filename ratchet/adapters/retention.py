@@ -15,8 +15,7 @@ from ratchet.adapters.manifest import version_key
 from ratchet.adapters.publish import remove_tree
 from ratchet.adapters.registry import RegistryStore
 from schemas.records.decision import DecisionDraft, RemoveFolder
-from schemas.records.entry_state import BEFORE_TRAFFIC, EntryState
-from schemas.records.registry import AgentAdapters, Registry
+from schemas.records.registry import BEFORE_TRAFFIC, AgentAdapters, EntryState, Registry
 
 
 def to_archive(agent: AgentAdapters, keep: int) -> list[str]:

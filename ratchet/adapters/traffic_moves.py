@@ -24,8 +24,7 @@ from schemas.records.decision import (
     StartExperiment,
     TryProgram,
 )
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AgentAdapters
+from schemas.records.registry import AgentAdapters, EntryState
 
 OTHER: dict[Contest, Contest] = {"adapters": "programs", "programs": "adapters"}
 CHANGE = {"adapters": "since_base", "programs": "since_first"}

@@ -18,8 +18,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.taught_logs import check_logs
 from ratchet.service.errors import RegistryError
 from schemas.api.adapters import Verification
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, EntryState, Registry
 
 
 def verify_registry(store: RegistryStore, limits: AdapterLimits, logs_dir: Path | None = None) -> Verification:

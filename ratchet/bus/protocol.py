@@ -6,14 +6,35 @@ ack. So every hop is at-least-once, and a handler must give the same effect when
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from ratchet.bus.amqp.table import is_plain
 from ratchet.bus.in_hand import STALLED_AFTER_S, never
 from ratchet.service.errors import Reject
 from schemas.messages.base import DecodeError, Message
+
+MAX_BYTES = 255
+"""An AMQP short string holds no more; a task id of 200 characters may be 800 bytes of UTF-8."""
+
+
+def derived_id(task_id: str, event: str) -> str:
+    """`<task_id>/<event>`, or where that is over 255 bytes the sha256 of it and as much of its beginning as fits.
+
+    A task id with characters that stand for bytes on the wire is named by its sha256 alone.
+    """
+    whole = f"{task_id}/{event}"
+    encoded = whole.encode()
+    if len(encoded) <= MAX_BYTES and is_plain(whole):
+        return whole
+    digest = hashlib.sha256(encoded).hexdigest()
+    if not is_plain(whole):
+        return f"#{digest}"
+    return f"{encoded[: MAX_BYTES - len(digest) - 1].decode(errors='ignore')}#{digest}"
+
 
 NO_HEADERS: Mapping[str, Any] = MappingProxyType({})
 

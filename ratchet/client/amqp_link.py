@@ -22,7 +22,7 @@ from aiormq.exceptions import (
 )
 
 from ratchet.bus.amqp.short_connection import broker_unreachable
-from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import derived_id
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, TASKS, TRAINING
 from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
 from ratchet.logs.tenants import MARK

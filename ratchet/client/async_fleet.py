@@ -21,7 +21,7 @@ from schemas.messages.base import Message, explain
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 
 CONFIRM_WINDOW = 256
 PATIENCE_S, PAUSE_S = 60.0, 0.5

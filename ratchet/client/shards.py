@@ -14,7 +14,7 @@ from typing import Any
 from ratchet.service.errors import FleetError
 from schemas.messages.feedback import Feedback
 from schemas.messages.task import Task
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 
 
 def shard_of(unit_id: str, namespaces: Collection[str]) -> str:

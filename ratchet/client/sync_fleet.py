@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from ratchet.client.async_fleet import CONFIRM_WINDOW, Asked, AsyncFleet, Progress, Source
 from schemas.messages.result import Result
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 
 T = TypeVar("T")
 

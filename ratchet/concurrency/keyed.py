@@ -3,10 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from types import TracebackType
 from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+async def in_batches(source: AsyncGenerator[T, None]) -> AsyncGenerator[list[T], None]:
+    """One item at least each time. Raises what the source raises, behind all that came before.
+
+    The source is read by a task of its own, and closed once this is.
+    """
+    came: list[T] = []
+    more = asyncio.Event()
+
+    async def read() -> None:
+        try:
+            async with aclosing(source):
+                async for item in source:
+                    came.append(item)
+                    more.set()
+        finally:
+            more.set()
+
+    reading = asyncio.create_task(read())
+    try:
+        while came or not reading.done():
+            await more.wait()
+            more.clear()
+            if came:
+                items = came.copy()
+                came.clear()
+                yield items
+        reading.result()
+    finally:
+        reading.cancel()
+        await asyncio.wait({reading})
 
 
 class KeyedLock:
@@ -43,9 +77,6 @@ class Turn:
     ) -> None:
         if (ended := self._taken.pop(self._key)) is not None:
             ended.set()
-
-
-T = TypeVar("T")
 
 
 class KeyedFutures(Generic[T]):

@@ -21,8 +21,8 @@ from ratchet.conversation.bridge import BridgeRefused, Recorded, bridge_text
 from ratchet.conversation.messages import Message, Sameness, canonical, characters_of, sameness
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.service.errors import PromptTooLong
-from schemas.messages.grammar import Grammar
 from schemas.messages.response import BreakKind
+from schemas.messages.work import Grammar
 
 TEXTS_KEPT = 4
 """Texts kept of calls that others may go on from; each is as long as its history."""

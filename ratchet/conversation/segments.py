@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.messages import Message
-from schemas.messages.grammar import SpanGrammar
 from schemas.messages.response import BreakKind, RoleUsage, Sample, SampleStatus, Segment, ToolCall, Turn, Usage
+from schemas.messages.work import SpanGrammar
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ratchet.openai.errors import ContextTooLong, ModelServerError, error_object
+from ratchet.openai.transport import ContextTooLong, ModelServerError, error_object
 from ratchet.service.errors import EngineError, PromptRefused, PromptTooLong
 
 FAILURES = (PromptRefused, ModelServerError, EngineError)

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 from ratchet.dialects.body import OBJECT, SAMPLING, TEXT, Refused, find_field
 from ratchet.dialects.kept_turns import Naming
 from ratchet.grammars.grammar import FormatRefused
-from ratchet.openai.formats import read_format, read_required_call
 from ratchet.openai.honoured import wishes
+from ratchet.openai.tools import read_format, read_required_call
 from schemas.messages.response import FinishReason
 from schemas.messages.task import AnswerFormat
 

@@ -30,9 +30,9 @@ from ratchet.dialects.dialect import (
     wants_one_call,
 )
 from ratchet.dialects.kept_turns import Naming
-from ratchet.openai.errors import anthropic_details
 from ratchet.openai.honoured import stop_strings
 from ratchet.openai.tools import CHOICES, UNKNOWN_CHOICE, choice_of
+from ratchet.openai.transport import anthropic_details
 
 VERSION = "anthropic-version"
 """Its clients send this header."""

@@ -5,11 +5,11 @@ It reads records, not files: give it what `ratchet/logs/reader.py` streams.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.refusals import is_refusal
 from ratchet.experiments.unit import Audit, Enrolment, Outcome, mean
 from ratchet.logs.best_answer import choose_answer
 from ratchet.logs.groups import group_by_task
@@ -19,6 +19,20 @@ from schemas.messages.work import Arm, Work
 from schemas.records.audit import AuditedTask
 from schemas.records.evidence import ExperimentPlan
 from schemas.records.interaction import Interaction
+
+REFUSAL = re.compile(
+    r"\W*(?:(?:i['’]?m|i am) (?:very |so |really )?(?:sorry|afraid)|sorry\b|i apologi[sz]e|unfortunately,? i"
+    r"|as an? (?:ai|artificial|language)\b"
+    r"|i (?:can['’]?t|cannot|can not|won['’]?t|will not|am unable|am not able|must decline)"
+    r"|i['’]?m (?:unable|not able))",
+    re.IGNORECASE,
+)
+
+
+def is_refusal(answer: str) -> bool:
+    """A blank answer is one."""
+    return not answer.strip() or REFUSAL.match(answer) is not None
+
 
 NO_TYPE = ""
 """The stratum of tasks without a type."""

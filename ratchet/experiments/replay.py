@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from ratchet.experiments.assignment import assign, candidate_share
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, ended_tasks, enrolment_of
-from ratchet.experiments.pooled import position_of, replay_pooled
+from ratchet.experiments.records import position_of, replay_pooled
 from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS, POOLED
 from ratchet.logs.reader import read
 from ratchet.logs.rows import ArmedRow

@@ -17,8 +17,8 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits
 
 from ratchet.service.errors import PromptRefused
-from schemas.messages.grammar import Grammar
 from schemas.messages.task import AnswerFormat, Tool
+from schemas.messages.work import Grammar
 
 MOST_BYTES = 32 * 1024
 """Bytes of a schema as JSON. The worst that fits compiles in a tenth of a second."""

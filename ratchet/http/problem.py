@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from ratchet.openai.errors import anthropic_details, error_object
+from ratchet.openai.transport import anthropic_details, error_object
 from ratchet.service import errors
 
 JSON = "application/json"

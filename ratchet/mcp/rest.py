@@ -6,16 +6,58 @@ Roles, limits, audit and errors are the API's: a tool can do what its caller cou
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from ratchet.mcp.call import Call, Route
 from ratchet.service.errors import RatchetError
+
+VARIABLE = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route of a service, such as `POST /v1/adapters/{agent_id}/promote`."""
+
+    service: str
+    method: str
+    template: str
+
+    def path(self, values: Mapping[str, str]) -> str:
+        """The template with each value in its place, percent-encoded, so that no value leads to another route."""
+        return VARIABLE.sub(lambda found: quote(values[found[1]], safe=""), self.template)
+
+    @property
+    def variables(self) -> list[str]:
+        """Return the names of the variables in the template."""
+        return VARIABLE.findall(self.template)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.template}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The values of one call.
+
+    `wait_s` is how long (seconds) the answer may take beyond the usual, because waiting is what was asked for.
+    `follow`: the route answers at once with a `Location`; ask there until `state` is one of these, or the wait ends.
+    `agent_id` chooses among the agents' services.
+    """
+
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    wait_s: float = 0.0
+    follow: tuple[str, ...] = ()
+    agent_id: str | None = None
+
 
 ANSWER_S = 30.0
 """Seconds a service may take for an answer, besides what the call itself asks to wait."""

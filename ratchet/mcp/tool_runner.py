@@ -10,8 +10,7 @@ from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetad
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 from ratchet.http.operation import Effect
-from ratchet.mcp.call import Call, Route
-from ratchet.mcp.rest import CallFailed, Progress, Services, ask
+from ratchet.mcp.rest import Call, CallFailed, Progress, Route, Services, ask
 from ratchet.mcp.tools import ToolSpec
 from workbench.tools.bounds import TooBig, bound_value
 

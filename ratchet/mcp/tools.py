@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratchet.http.operation import Effect
-from ratchet.mcp.call import Call, Route
-from ratchet.mcp.rest import CallFailed
+from ratchet.mcp.rest import Call, CallFailed, Route
 
 JSON = "application/json"
 REFERENCE = re.compile(r"#/components/schemas/([\w.-]+)")

@@ -28,8 +28,8 @@ from typing import Any
 from ratchet.files.atomic_file import sync_folder
 from ratchet.files.folder_lock import FolderLock
 from ratchet.models.known import RECORD_FILE, KnownModel, megabytes
+from ratchet.service.entry_points import to_install
 from ratchet.service.errors import FetchError, one_line
-from ratchet.service.extras import to_install
 
 Say = Callable[[str], None]
 Convert = Callable[[KnownModel, Path, Path, Say], dict[str, Any]]

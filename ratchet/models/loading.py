@@ -7,19 +7,50 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import peft
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.utils.logging import disable_progress_bar
 
-from ratchet.models.locate import model_folder
+from ratchet.adapters.lora_config import LoraConfig, written_out
+from ratchet.models.known import model_folder
 from ratchet.models.tokenization import load_tokenizer
 from ratchet.service.errors import EngineError
+
+T = TypeVar("T")
+
+
+def peft_config(checked: LoraConfig, *, trainable: bool) -> peft.LoraConfig:
+    """Return peft's form of a configuration that ratchet/adapters/check.py found no fault with.
+
+    The weights are to be loaded over it.
+    """
+    return peft.LoraConfig(
+        task_type="CAUSAL_LM",
+        inference_mode=not trainable,
+        r=checked.r,
+        lora_alpha=checked.lora_alpha,
+        use_rslora=checked.use_rslora,
+        lora_dropout=checked.lora_dropout,
+        target_modules=checked.target_modules,
+        exclude_modules=checked.exclude_modules or None,
+        layers_to_transform=checked.layers_to_transform,
+        fan_in_fan_out=checked.fan_in_fan_out,
+        rank_pattern=_escape_pattern(checked.rank_pattern),
+        alpha_pattern=_escape_pattern(checked.alpha_pattern),
+    )
+
+
+def _escape_pattern(pattern: dict[str, T] | None) -> dict[str, T]:
+    return {re.escape(written_out(key)): value for key, value in (pattern or {}).items()}
+
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]

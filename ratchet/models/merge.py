@@ -21,8 +21,7 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from ratchet.adapters.check import check_lora, other_base
 from ratchet.adapters.limits import AdapterLimits
-from ratchet.models.loading import DType, load_language_model
-from ratchet.models.lora import peft_config
+from ratchet.models.loading import DType, load_language_model, peft_config
 from ratchet.service.errors import EngineError, RatchetError
 
 TOLERANCE = 5e-2

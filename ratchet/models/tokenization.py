@@ -6,6 +6,8 @@ Shared by whatever puts tasks to a model: the agent's engines, the scorer's like
 from __future__ import annotations
 
 import json
+import logging
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,13 @@ from transformers import AutoTokenizer
 from ratchet.conversation.template import ChatTemplate
 from ratchet.service.errors import PromptRefused
 from schemas.messages.task import ChatMessage, Prompt, Tool
+
+
+def keep_torch_out() -> None:
+    """To be called before transformers is imported: it goes on as where no torch is installed, and says nothing of
+    that."""
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # this is how Python is told that there is none
+    logging.getLogger("transformers").addFilter(lambda told: "PyTorch was not found" not in told.getMessage())
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -24,8 +24,6 @@ from pydantic_core.core_schema import ValidationInfo
 
 from ratchet.conversation.messages import join_parts
 from ratchet.grammars.grammar import FormatRefused
-from ratchet.openai.errors import RequestRefused
-from ratchet.openai.formats import read_format, read_required_call
 from ratchet.openai.honoured import stop_strings, wishes
 from ratchet.openai.tools import (
     REQUIRED,
@@ -36,7 +34,10 @@ from ratchet.openai.tools import (
     GivenTool,
     ToolChoice,
     not_supported,
+    read_format,
+    read_required_call,
 )
+from ratchet.openai.transport import RequestRefused
 from schemas.api.numbers import JSON_NUMBER
 from schemas.messages.base import LONGEST_STOP, MOST_STOPS, Identifier, Timestamp, absent
 from schemas.messages.response import FinishReason

@@ -19,8 +19,7 @@ from pydantic import BaseModel, ValidationError
 from ratchet.bus.retry_policy import pause_s
 from ratchet.openai.chat import ChatReply
 from ratchet.openai.completions import ServedModel, ServedModels, TextCompletion, Tokens
-from ratchet.openai.errors import CallTimeout, ModelServerError, ServerUnavailable, error_of
-from ratchet.openai.transport import StreamingTransport
+from ratchet.openai.transport import CallTimeout, ModelServerError, ServerUnavailable, StreamingTransport, error_of
 from ratchet.service.errors import AdapterError
 from ratchet.service.telemetry import Log
 from schemas.messages.task import ChatMessage, Tool

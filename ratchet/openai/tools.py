@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from ratchet.grammars.grammar import FormatRefused, check_format
 from ratchet.openai.honoured import refusal
+from schemas.messages.task import AnswerFormat, Tool
 
 REQUIRED = "required"
 CHOICES = ("auto", "none", REQUIRED)
@@ -134,3 +136,31 @@ def answered_calls(ids: Sequence[str], calls: Sequence[tuple[str, str]]) -> list
         AnsweredCall(id=one, function=AnsweredFunction(name=name, arguments=arguments))
         for one, (name, arguments) in zip(ids, calls, strict=True)
     ]
+
+
+SCHEMA = "json_schema"
+
+
+def read_format(given: Any) -> AnswerFormat | None:
+    """Return a format of text; None where any text will do. Raises FormatRefused for one that no answer can have."""
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if not given or kind == "text":
+        return None
+    if kind not in ("json_object", SCHEMA):
+        raise FormatRefused(f"a format is text, json_object or json_schema, not {kind!r}")
+    inner = given.get(SCHEMA, given) if kind == SCHEMA else {}
+    schema = inner.get("schema") if isinstance(inner, Mapping) else None
+    if kind == SCHEMA and not isinstance(schema, dict):
+        raise FormatRefused("the schema of json_schema is missing, or no object")
+    found = AnswerFormat(type=kind, json_schema=schema if kind == SCHEMA else None)
+    check_format(found)
+    return found
+
+
+def read_required_call(choice: Any, tools: Sequence[Mapping[str, Any]]) -> AnswerFormat | None:
+    """Return the call that a choice of tools requires; None where it requires none. Raises FormatRefused."""
+    if choice_of(choice) != REQUIRED:
+        return None
+    found = AnswerFormat(type="tool_call", tool=chosen_tool(choice))
+    check_format(found, [Tool.model_validate(tool) for tool in tools])
+    return found

@@ -32,7 +32,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ratchet.programs.environments import Environments
-from ratchet.programs.images.declared import Image
+from ratchet.programs.images.installing import Image
 from ratchet.programs.shipped import inside
 from ratchet.programs.task_input import INPUT, as_text, unfit_argument
 from ratchet.service.entry_points import EntryPoints

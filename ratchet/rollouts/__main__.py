@@ -18,7 +18,7 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import TASKS
 from ratchet.conversation.bridge import limits_of
 from ratchet.logs.best_answer import ends_told
-from ratchet.models.without_torch import keep_torch_out
+from ratchet.models.tokenization import keep_torch_out
 from ratchet.rollouts.agent import agent_client, find_model
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.connecting import delete_queue, own_bus

@@ -21,14 +21,12 @@ from pydantic_core import to_json
 
 from ratchet.bus.retry_policy import pause_s
 from ratchet.conversation.template import ChatTemplate
-from ratchet.openai.errors import ContextTooLong, ServerUnavailable
-from ratchet.openai.transport import StreamingTransport
+from ratchet.openai.transport import ContextTooLong, ServerUnavailable, StreamingTransport
 from ratchet.rollouts.engine import JSON, Token, lines
 from ratchet.service import failpoint
 from ratchet.service.errors import EngineError
 from schemas.api.generate import ServedModel, TokensTold
-from schemas.messages.grammar import Grammar
-from schemas.messages.work import Arm, RoleVersion, Sampling
+from schemas.messages.work import Arm, Grammar, RoleVersion, Sampling
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 2.0
@@ -90,7 +88,7 @@ def template_for(served: ServedModel, tokenizer: str | None = None) -> ChatTempl
 
     Raises EngineError where programs can't talk with the model.
     """
-    from ratchet.models.locate import TOKENIZER_FILES, model_folder
+    from ratchet.models.known import TOKENIZER_FILES, model_folder
     from ratchet.models.tokenization import template_of
 
     if served.context is None:

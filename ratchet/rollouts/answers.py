@@ -9,17 +9,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from ratchet.bus.amqp.forwarding import LARGEST_BODY
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus
+from ratchet.bus.protocol import Bus, derived_id
 from ratchet.bus.topology import RESPONSES
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.service import failpoint
 from ratchet.service.newest import Newest
 from ratchet.service.telemetry import Log
 from schemas.messages.base import Metadata
-from schemas.messages.grammar import Grammar
 from schemas.messages.response import GenerationLatencies, Response, Sample
-from schemas.messages.work import Work
+from schemas.messages.work import Grammar, Work
 from schemas.messages.workspace import Artifact
 
 log = Log("recorder")

@@ -33,7 +33,7 @@ from ratchet.dialects.dialect import Body, Dialect, ModelRequest, PartialAnswer
 from ratchet.dialects.kept_turns import Naming
 from ratchet.dialects.messages import MESSAGES
 from ratchet.dialects.responses import RESPONSES
-from ratchet.openai.errors import error_object
+from ratchet.openai.transport import error_object
 from ratchet.rollouts.kept_steps import ToolCalled, tool_key
 from ratchet.rollouts.rollout import RecordedRollout
 from schemas.messages.base import explain

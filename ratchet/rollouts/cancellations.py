@@ -13,7 +13,7 @@ from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.topology import cancellations_topic
 from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
-from schemas.messages.task_cancelled import TaskCancelled
+from schemas.messages.task import TaskCancelled
 
 REMEMBERED = 10_000
 """Ids of cancelled tasks."""

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import httpx
 
 from ratchet.service.errors import EngineError
-from schemas.messages.grammar import Grammar
+from schemas.messages.work import Grammar
 
 JSON = {"content-type": "application/json"}
 """Headers of a request whose ids were written by pydantic, four times as fast as httpx writes them."""

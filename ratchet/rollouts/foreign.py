@@ -13,7 +13,7 @@ from typing import Any
 
 from ratchet.dialects.chat import write_message
 from ratchet.dialects.dialect import ModelRequest, Parsed
-from ratchet.openai.errors import ServerUnavailable
+from ratchet.openai.transport import ServerUnavailable
 from ratchet.rollouts.kept_steps import Diverged, ForeignReply, KeptSteps, key_of
 from ratchet.rollouts.providers import ForeignClient, Reply
 from ratchet.rollouts.rollout import MOST_TOKENS, Budget

@@ -17,7 +17,7 @@ import msgspec
 from ratchet.dialects.body import Refused
 from ratchet.dialects.dialect import ModelRequest
 from ratchet.openai.client import OpenAiClient, http_client
-from ratchet.openai.errors import ModelServerError, ServerUnavailable
+from ratchet.openai.transport import ModelServerError, ServerUnavailable
 from schemas.messages.response import FinishReason
 
 Provider = Literal["openai", "anthropic"]

@@ -21,7 +21,7 @@ from ratchet.rollouts.kept_steps import KeptSteps
 from ratchet.rollouts.rollout import Budget, RecordedRollout, TextRole
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
-from schemas.api.rollouts import RunningRollout
+from schemas.api.programs import RunningRollout
 from schemas.messages.response import Sample, SampleStatus
 from schemas.messages.runner_rollouts import RolloutProgress, RolloutState
 from schemas.messages.work import Arm, RoleVersion, Work

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ratchet.concurrency.gathered import in_batches
+from ratchet.concurrency.keyed import in_batches
 from ratchet.concurrency.threads import off_loop
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.segments import RolePart
@@ -19,15 +19,14 @@ from ratchet.dialects.chat import write_message
 from ratchet.dialects.dialect import ModelRequest, Parsed, PartialAnswer
 from ratchet.dialects.kept_turns import KeptTurns
 from ratchet.grammars.grammar import grammar_for
-from ratchet.openai.errors import ContextTooLong, ServerUnavailable
+from ratchet.openai.transport import ContextTooLong, ServerUnavailable
 from ratchet.rollouts.engine import Token, TokenEngine
 from ratchet.rollouts.kept_steps import Answered, Diverged, KeptSteps, NotKept, Sampled, ToolCalled, key_of
 from ratchet.rollouts.parsing import Parser, PlainParser, parser_for
 from ratchet.service.errors import EngineError
-from schemas.messages.grammar import Grammar
 from schemas.messages.response import Edited, FinishReason, ForeignPart
 from schemas.messages.task import Tool
-from schemas.messages.work import BASE_VERSION, Sampling
+from schemas.messages.work import BASE_VERSION, Grammar, Sampling
 
 MOST_TOKENS = 4096
 """Tokens of an answer, where a client names no limit."""

@@ -10,10 +10,9 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from ratchet.openai.completions import TextChunk
-from ratchet.openai.errors import ServerUnavailable, error_of
+from ratchet.openai.transport import ServerUnavailable, error_of
 from ratchet.rollouts.engine import JSON, KeepsNothing, Token, lines
-from schemas.messages.grammar import Grammar
-from schemas.messages.work import Sampling
+from schemas.messages.work import Grammar, Sampling
 
 DATA, DONE = b"data: ", b"[DONE]"
 CONNECT_S = 5.0

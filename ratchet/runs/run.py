@@ -9,9 +9,8 @@ from pydantic import model_validator
 
 from ratchet.runs.progress import Point, RunProgressRecord, training_report
 from schemas.api.runs import RunDetail, RunState, RunView
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Record, Timestamp
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 
 LEAST_GROUPS = 8
 """Default of `min_groups`: a run needs so many groups to learn from."""

@@ -21,9 +21,8 @@ from ratchet.files.folder_lock import FolderLock
 from ratchet.runs.progress import read_progress
 from ratchet.runs.run import TrainingRun, place_of_run
 from schemas.api.runs import RunView
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import DecodeError, Metadata
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 
 JOBS = ".jobs"
 TRAINING_LOCK = ".training.lock"

@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,13 +24,38 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from ratchet.bus.in_hand import STALLED_AFTER_S, never
 from ratchet.bus.protocol import Bus, Handler
 from ratchet.http.server.application import application
-from ratchet.runtime.idle_collector import IdleCollector
 from ratchet.runtime.watchdog import BEAT_S, MARGIN_S, Watchdog, WatchdogThread
 from ratchet.service.errors import FAULTS, Hung, SettingsError
 from ratchet.service.metrics import READY
-from ratchet.service.settings import FleetSettings
-from ratchet.service.settings_check import unknown_names
+from ratchet.service.settings import FleetSettings, unknown_names
 from ratchet.service.telemetry import Log, log_to_stdout
+
+COLLECT_EVERY_S = 60.0
+
+
+class IdleCollector:
+    """Looks for garbage where Python itself has not for a minute; a process that is busy pays nothing."""
+
+    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._looks = _looks()
+        self._since = seconds()
+
+    def beat(self) -> None:
+        """Call it every few seconds, at most."""
+        now, looks = self._seconds(), _looks()
+        if looks == self._looks and now - self._since < COLLECT_EVERY_S:
+            return
+        if looks == self._looks:
+            gc.collect()
+        self._looks, self._since = looks, now
+
+
+def _looks() -> int:
+    """Return how often Python has collected its youngest generation."""
+    looks: int = gc.get_stats()[0]["collections"]
+    return looks
+
 
 HEAD_S = 20.0
 WS_FRAME_BYTES = 16 * 1024

@@ -7,7 +7,15 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from ratchet.service.errors import RatchetError
-from ratchet.service.extras import to_install
+
+LEFT_TO_PIP = frozenset({"bench", "qlora", "vllm"})
+"""Extras that `make setup` does not install."""
+
+
+def to_install(extra: str) -> str:
+    """The end of a sentence, for an extra of pyproject.toml."""
+    by_pip = f"pip install -e '.[{extra}]' in the clone"
+    return by_pip if extra in LEFT_TO_PIP else f"make setup, or {by_pip}"
 
 
 @dataclass(frozen=True, slots=True)

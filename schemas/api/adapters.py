@@ -9,9 +9,8 @@ from pydantic import Field, StringConstraints
 from schemas.messages.base import AdapterVersion, AgentId, Record, Timestamp
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.decision import Decision, RunningExperiment
-from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change
-from schemas.records.registry import ExperimentOutcome, FrozenBy
+from schemas.records.registry import EntryState, ExperimentOutcome, FrozenBy
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 CurvePoint = tuple[float, float]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, GetJsonSchemaHandler, create_model
 from pydantic.json_schema import JsonSchemaValue
 
-from schemas.api.rollouts import FleetRollout
+from schemas.api.programs import FleetRollout
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import Record, Score, Timestamp
 from schemas.messages.result import ResultStatus

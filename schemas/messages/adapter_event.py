@@ -1,6 +1,7 @@
-"""AdapterEvent: which adapters an agent should have loaded, as of one revision of the registry.
+"""AdapterEvent tells an agent which adapters to have loaded; AdapterReport is a replica's answer to it.
 
-It says all that holds, not only what changed, and it is repeated: a replica that missed one is right after the next.
+An event says all that holds as of one revision of the registry, not only what changed, and it is repeated: a replica
+that missed one is right after the next.
 """
 
 from __future__ import annotations
@@ -9,7 +10,33 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import AdapterVersion, AgentId, Message, Metadata, Record, Sha256
+from schemas.messages.base import (
+    AdapterVersion,
+    AgentId,
+    BaseModelIdentity,
+    Identifier,
+    Message,
+    Metadata,
+    Record,
+    Sha256,
+    Timestamp,
+)
+
+
+class AdapterReport(Message):
+    TYPE: ClassVar[str] = "adapter_report.v1"
+
+    agent_id: AgentId
+    replica: Identifier = Field(description="Unique per process of an agent, new at each start.")
+    metadata: Metadata = Metadata()
+    revision: int = Field(ge=0, description="Of the AdapterEvent it answers.")
+    announced_at: Timestamp | None = Field(
+        None, description="`metadata.timestamp` of the AdapterEvent it answers: this replica was there after that."
+    )
+    base: BaseModelIdentity | None = Field(None, description="The base model it runs, where it can tell.")
+    loaded: tuple[AdapterVersion, ...] = ()
+    refused: dict[AdapterVersion, str] = Field(default_factory=dict, description="Version → why it can't be loaded.")
+
 
 AdapterMove = Literal[
     "standing",

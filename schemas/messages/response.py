@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds, Sha256, Timestamp, absent
-from schemas.messages.grammar import SpanGrammar
-from schemas.messages.work import Sampling, Work
+from schemas.messages.work import Sampling, SpanGrammar, Work
 from schemas.messages.workspace import Artifact
 
 FinishReason = Literal["stop", "length"]

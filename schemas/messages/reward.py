@@ -6,8 +6,27 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Identifier, Message, Metadata, Record, Score, Seconds, absent
+from schemas.messages.base import AgentId, Identifier, Message, Metadata, Record, Score, Seconds, absent
 from schemas.messages.response import Response
+
+
+class TaskScores(Record):
+    """One task's. A null score is not 0: that sample could not be scored."""
+
+    task_id: Identifier
+    adapter_version: str
+    scores: tuple[Score | None, ...] = Field(min_length=1, description="One for each sample, in their order.")
+
+
+class AgentRewards(Message):
+    """Each logged group once, in the order of logging; a task that ended without an answer is not in it."""
+
+    TYPE: ClassVar[str] = "agent_rewards.v1"
+
+    agent_id: AgentId
+    metadata: Metadata = Metadata()
+    tasks: tuple[TaskScores, ...] = Field(min_length=1)
+
 
 ScoreStatus = Literal["ok", "unscorable", "infra_fail", "timeout", "cancelled"]
 NOT_MENTIONED = "the scorer gave no score for this sample"

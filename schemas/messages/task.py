@@ -20,6 +20,16 @@ from schemas.messages.base import (
 from schemas.messages.workspace import Workspace
 
 
+class TaskCancelled(Message):
+    """Broadcast to the agent and the runners that may have the task's Work, once its end is in the log."""
+
+    TYPE: ClassVar[str] = "task_cancelled.v1"
+
+    task_id: Identifier
+    agent_id: AgentId
+    metadata: Metadata = Metadata()
+
+
 class CalledFunction(Record):
     name: str
     arguments: str = Field("", description="JSON, as the model wrote it.")

@@ -7,8 +7,21 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from schemas.messages.base import AgentId, Identifier, LogEpoch, Record, Sha256, StopStrings, Timestamp, absent
-from schemas.messages.grammar import Grammar
 from schemas.messages.task import Task
+
+
+class Grammar(Record):
+    """`text` is in llguidance's dialect of Lark."""
+
+    text: str
+    sha256: Sha256 = Field(description="Of the text.")
+
+
+class SpanGrammar(Grammar):
+    """The grammar of some spans of a segment."""
+
+    spans: tuple[int, ...] = Field(min_length=1, description="Their numbers. Each span began the grammar anew.")
+
 
 BASE_VERSION = "v1.0.0"
 """The base model with no adapter."""

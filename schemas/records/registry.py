@@ -17,6 +17,7 @@ from schemas.messages.base import (
     Identifier,
     Message,
     Record,
+    Sentences,
     Sha256,
     Timestamp,
     absent,
@@ -24,8 +25,33 @@ from schemas.messages.base import (
 from schemas.messages.work import BASE_VERSION
 from schemas.records.cascade import CascadeState
 from schemas.records.decision import Contest, Ed25519, RunningExperiment, Who
-from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change, ReplayRecord
+
+
+class EntryState(Sentences):
+    """Each value carries a sentence for people. A program that nobody tried or chose is in none of them."""
+
+    TRAINED = "trained", "Published and registered; the gate has not judged it yet."
+    VALIDATED = "validated", "It loads on every replica, and its shadow replay proved no harm."
+    ASKED = "asked", "An operator asked for its experiment, which waits for its turn and for what runners say of it."
+    CANARY = "canary", "It answers a share of live traffic in a running experiment."
+    STABLE = "stable", "It is the primary; a watch beside the one before it takes it back where it does harm."
+    SUPERSEDED = "superseded", "It was the primary until another was promoted; a roll-back can restore it."
+    ARCHIVED = "archived", "It is out of use for good; its folder may be removed once it has drained."
+    REJECTED = "rejected", "It failed a check before it saw any traffic."
+    ROLLED_BACK = "rolled_back", "It was taken out of traffic because it did harm, or because an operator said so."
+    INCONCLUSIVE = "inconclusive", "Its experiment spent its budget without proof; the primary stayed."
+    ABORTED = "aborted", "Its experiment could not be trusted, or was called off, through no fault of its own."
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Read `probation`, as older versions called what was promoted lately, as stable."""
+        return cls.STABLE if value == "probation" else None
+
+
+BEFORE_TRAFFIC = frozenset({EntryState.TRAINED, EntryState.VALIDATED})
+"""States of versions that are still to be tried."""
+
 
 NO_DECISION = "0" * 64
 """The hash that the first decision names as the one before it."""

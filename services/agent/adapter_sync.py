@@ -14,8 +14,7 @@ from ratchet.bus.topology import ADAPTER_REPORTS, events_topic
 from ratchet.service.errors import AdapterError, BusError, EngineError, one_line
 from ratchet.service.process_name import process_name
 from ratchet.service.telemetry import Log
-from schemas.messages.adapter_event import AdapterEvent
-from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.adapter_event import AdapterEvent, AdapterReport
 from schemas.messages.base import BaseModelIdentity, DecodeError, Metadata
 from schemas.messages.work import BASE_VERSION
 from services.agent.adapter_cache import AdapterCache

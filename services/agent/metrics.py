@@ -6,7 +6,7 @@ from functools import cache
 
 from prometheus_client import Gauge, ProcessCollector
 
-from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram, Series
+from ratchet.service.metrics import Count, LoopCounter, LoopHistogram, Series
 from schemas.messages.response import GenerationLatencies
 from services.agent.engines.engine import Generation
 

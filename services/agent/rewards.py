@@ -13,8 +13,8 @@ from prometheus_client import Gauge
 from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.topology import events_topic
 from ratchet.service.telemetry import Log
-from schemas.messages.agent_rewards import AgentRewards
 from schemas.messages.base import DecodeError
+from schemas.messages.reward import AgentRewards
 
 log = Log("agent.rewards")
 

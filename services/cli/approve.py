@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from schemas.api.approvals import Approval, Approvals
+from schemas.api.feedback import Approval, Approvals
 from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import AsJson, UsageError, out, print_json, say, table
 

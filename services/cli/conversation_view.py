@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from ratchet.logs.lessons import teaches_nothing
+from ratchet.logs.groups import teaches_nothing
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.rows import SampleRow

@@ -15,11 +15,9 @@ from rich.text import Text
 
 from ratchet.bus.claim_store import FOLDER, waiting_on_disk
 from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
-from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST, DEAD, LOST
-from ratchet.bus.dead_letters.letter import DeadLetter
-from ratchet.bus.dead_letters.listing import Listing
+from ratchet.bus.dead_letters.letter import ADVICE_ON_LOST, DEAD, LOST, DeadLetter
+from ratchet.bus.dead_letters.listing import Listing, Selection
 from ratchet.bus.dead_letters.queue import Stays
-from ratchet.bus.dead_letters.selection import Selection
 from services.cli.adapters.here import operator, require_reason
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, CommandError, ExitCode, UsageError, out, print_json, print_raw, say, say_error

@@ -17,7 +17,7 @@ from ratchet.models.fetch import remove as remove_model
 from ratchet.models.known import KNOWN, KnownModel, megabytes
 from services.cli.fleet.folder import FleetFolder
 from services.cli.fleet.options import FleetOptions
-from services.cli.fleet.processes import supervisor_process
+from services.cli.fleet.ports import supervisor_process
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, print_raw, say
 
 models = typer.Typer()

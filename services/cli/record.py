@@ -20,7 +20,7 @@ from schemas.messages.base import DecodeError, Identifier
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetRecord
 from services.cli.fleet.options import AGENT, agent_of
-from services.cli.fleet.references import unused_reference
+from services.cli.fleet.own_fleet import unused_reference
 from services.cli.submit.command import new_task
 from services.cli.terminal import CommandError, UsageError, say
 

@@ -132,7 +132,7 @@ ROUTERS = {
     "manager": (
         "services.manager.api:jobs_router",
         "services.manager.api:usage_router",
-        "services.manager.agents_api:agents_router",
+        "services.manager.api:agents_router",
     ),
     "agent": ("services.agent.api:agent_router",),
     "runner": ("services.runner.api:runner_router",),
@@ -153,7 +153,7 @@ ROUTERS = {
         "services.orchestrator.api.evaluations:evaluations_router",
         "services.orchestrator.api.experiments:experiments_router",
         "services.orchestrator.api.programs:programs_router",
-        "services.orchestrator.api.rollouts:rollouts_router",
+        "services.orchestrator.api.fleet:rollouts_router",
         "ratchet.runs.api:trainings_router",
         "services.orchestrator.api.fleet:queues_router",
         "services.orchestrator.api.dead_letters:dead_letters_router",

@@ -19,8 +19,8 @@ import typer
 
 from ratchet.service.errors import TimedOut
 from ratchet.service.prices import units
-from schemas.api.approvals import Approvals
-from schemas.api.rollouts import FleetRollouts
+from schemas.api.feedback import Approvals
+from schemas.api.programs import FleetRollouts
 from schemas.api.tasks import LoggedSample, TaskHistory
 from schemas.messages.task import Task
 from services.cli.constrain import Constrain, constraints_of

@@ -17,10 +17,10 @@ from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
-from services.cli.cascade.view import cascade_lines
+from services.cli.cascade.command import cascade_lines
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetFolder, FleetRecord
-from services.cli.fleet.processes import supervisor_process
-from services.cli.fleet.queues import QueueDepth, queue_depths
+from services.cli.fleet.ports import supervisor_process
+from services.cli.fleet.readiness import QueueDepth, queue_depths
 from services.cli.fleet.service_http import at_a_glance, held_up, readiness
 from services.cli.fleet.supervisord import ProcessState, Supervisor
 from services.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table

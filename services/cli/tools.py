@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ratchet.service.extras import to_install
+from ratchet.service.entry_points import to_install
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
 
 try:

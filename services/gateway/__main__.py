@@ -15,8 +15,7 @@ from contextlib import suppress
 import uvloop
 
 from ratchet.service.telemetry import Log, log_to_stdout
-from services.gateway.leader import Address, Leader
-from services.gateway.relay import Relay
+from services.gateway.leader import Address, Leader, Relay
 
 log = Log("gateway")
 

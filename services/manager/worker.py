@@ -12,8 +12,7 @@ from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import RatchetError
 from ratchet.service.prices import Prices
 from services.manager.agents import Agents
-from services.manager.agents_api import agents_router
-from services.manager.api import jobs_router, usage_router
+from services.manager.api import agents_router, jobs_router, usage_router
 from services.manager.database import Database
 from services.manager.dispatcher import Dispatcher
 from services.manager.jobs import Jobs

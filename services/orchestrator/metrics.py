@@ -10,11 +10,11 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.logs.names import is_own
-from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram, Series
-from schemas.messages.adapter_trained import AdapterTrained
+from ratchet.service.metrics import Count, LoopCounter, LoopHistogram, Series
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import ResultStatus
 from schemas.messages.reward import ScoreStatus
+from schemas.messages.training import AdapterTrained
 from schemas.records.decision import Move
 from schemas.records.evidence import Change
 from schemas.records.interaction import Interaction

@@ -44,9 +44,9 @@ from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import JournalError, RegistryError, Reject, StorageUnavailable
 from ratchet.service.settings import broker_user, pairs
 from ratchet.service.telemetry import Log
-from schemas.messages.adapter_report import AdapterReport
-from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.adapter_event import AdapterReport
 from schemas.messages.result import Result
+from schemas.messages.training import AdapterTrained
 from schemas.messages.work import Arm, Work
 from schemas.records.audit import AuditedTask
 from schemas.records.interaction import Interaction
@@ -73,13 +73,12 @@ from services.orchestrator.ledger.log_retention import LogRetention
 from services.orchestrator.observation.gauges import DiskGauges, QueueGauges
 from services.orchestrator.observation.overview import LOOK_EVERY_S
 from services.orchestrator.promotion.anchors import Anchors
-from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms, names_its_own
 from services.orchestrator.promotion.evidence_pool import EvidencePool, FleetLogs
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.promoter import Promoter
-from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.promotion.replicas import Announcer, Replicas
 from services.orchestrator.promotion.shadow_gate import ShadowGate
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.tasks.adaptive_samples import AdaptiveSamples
@@ -88,10 +87,8 @@ from services.orchestrator.tasks.completion import Completion
 from services.orchestrator.tasks.deadline_clock import DeadlineClock
 from services.orchestrator.tasks.intake import Intake
 from services.orchestrator.tasks.kept_responses import KeptResponses
-from services.orchestrator.tasks.result_sender import ResultSender
-from services.orchestrator.tasks.reward_backlog import RewardBacklog
-from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
-from services.orchestrator.tasks.senders import Senders
+from services.orchestrator.tasks.result_sender import ResultSender, Senders
+from services.orchestrator.tasks.reward_backlog import RewardBacklog, RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
 from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import ResultWaiters, TaskService

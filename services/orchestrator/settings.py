@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from ratchet.logs.lessons import Baseline
+from ratchet.logs.groups import Baseline
 from ratchet.service.prices import Prices
 from ratchet.service.settings import FleetSettings, names, none_if_empty, pairs
 from schemas.messages.work import Sampling
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # every image has this file, to check settings by, and the or
     from services.orchestrator.cascade.agent_cascade import CascadePolicy
     from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
     from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
-    from services.orchestrator.tasks.objectives import Objectives
+    from services.orchestrator.tasks.deadline_clock import Objectives
     from services.orchestrator.training.trigger import TrainingPolicy
 
 
@@ -317,7 +317,7 @@ class OrchestratorSettings(FleetSettings):
 
     @property
     def objectives(self) -> Objectives:
-        from services.orchestrator.tasks.objectives import Objectives
+        from services.orchestrator.tasks.deadline_clock import Objectives
 
         return Objectives(self.objective_availability, self.objective_latency, self.objective_latency_s)
 

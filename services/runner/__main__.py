@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
-from ratchet.models.without_torch import keep_torch_out
+from ratchet.models.tokenization import keep_torch_out
 from ratchet.programs.declared import read_programs
 from ratchet.runtime.runner import Wired, run
 from ratchet.service.errors import SettingsError

@@ -7,7 +7,7 @@ from typing import Protocol
 from fastapi import APIRouter
 
 from ratchet.http.operation import OPERATOR, VIEWER, operation
-from schemas.api.rollouts import RunningRollouts
+from schemas.api.programs import RunningRollouts
 
 
 class Running(Protocol):

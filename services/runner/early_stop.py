@@ -18,7 +18,7 @@ from ratchet.logs.best_answer import NOT_THERE, is_censored, passes
 from ratchet.rollouts.rollout import Budget
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
-from schemas.api.score import ScoreAnswer, ScoreRequest
+from schemas.api.generate import ScoreAnswer, ScoreRequest
 from schemas.messages.response import Sample
 from schemas.messages.work import Work
 

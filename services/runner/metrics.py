@@ -6,7 +6,7 @@ from functools import cache
 
 from prometheus_client import Gauge
 
-from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram
+from ratchet.service.metrics import Count, LoopCounter, LoopHistogram
 from schemas.messages.response import Sample
 
 SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)

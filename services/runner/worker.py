@@ -14,14 +14,13 @@ from datetime import UTC, datetime
 from fastapi import APIRouter
 
 from ratchet.bus.in_hand import NEVER
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, decode_delivery
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.topology import APPROVALS, HIGH_PRIORITY, work_queue
 from ratchet.concurrency.own_share import OwnShare
 from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.logs.cascaded import is_asked_of_big
 from ratchet.logs.names import is_own
-from ratchet.openai.errors import ServerUnavailable
+from ratchet.openai.transport import ServerUnavailable
 from ratchet.programs.declared import Program, Programs
 from ratchet.rollouts.agent import Model, agent_client
 from ratchet.rollouts.answers import Answers, key_of, response_of
@@ -35,7 +34,7 @@ from ratchet.service.deadline_time import DeadlineTime, time_within
 from ratchet.service.errors import EngineError, RatchetError, Reject, Retry, SettingsError, one_line
 from ratchet.service.process_name import process_name
 from ratchet.service.telemetry import Log, task_in_hand
-from schemas.api.rollouts import RunningRollouts
+from schemas.api.programs import RunningRollouts
 from schemas.messages.approval_request import MOST_SHOWN, ApprovalRequest
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample

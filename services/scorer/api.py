@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from ratchet.http.operation import OPERATOR, RUNNER, SUBMITTER, operation
 from ratchet.http.problem import problems
 from ratchet.http.work import while_connected
-from schemas.api.score import ScoreAnswer, ScoreRequest
+from schemas.api.generate import ScoreAnswer, ScoreRequest
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.strategies.strategy import Answer, ScoringRequest, spent_of
 

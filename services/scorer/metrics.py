@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram
+from ratchet.service.metrics import Count, LoopCounter, LoopHistogram
 
 SECONDS = (0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ratchet.service.errors import ScorerError
-from services.scorer.case import Case, Shown
-from services.scorer.verdict import TOP, verdict_schema
+from services.scorer.verdict import TOP, Case, Shown, verdict_schema
 
 DEFAULT_RUBRIC = Path(__file__).parent / "rubrics" / "default.md"
 

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from fastapi import APIRouter
 
 from ratchet.bus.in_hand import NEVER, Stepwise
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, decode_delivery
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
 from ratchet.conversation.stops import cut_samples

@@ -19,7 +19,7 @@ from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reu
 from ratchet.runs.store import RunFolder
 from schemas.api.runs import RunView, TrainRunRequest
 from schemas.messages.base import Metadata
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 
 Accept = Callable[[TrainRequest], Awaitable[RunFolder]]
 ROUTE = "POST /v1/train"

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from ratchet.service.entry_points import to_install
 from ratchet.service.errors import TrainingRefused
-from ratchet.service.extras import to_install
 from ratchet.service.settings import FleetSettings, names
 
 Tracker = Literal["trackio", "wandb", "mlflow", "tensorboard"]

@@ -30,8 +30,7 @@ from ratchet.runs.run import NOTHING_AGAINST_IT
 from ratchet.runs.store import RunFolder, RunStore, cancel_reason
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingError
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.records.decision import DecisionDraft
 from schemas.records.evaluation import Evaluation
 from schemas.records.registry import Registry

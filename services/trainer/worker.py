@@ -15,8 +15,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, decode_delivery
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.topology import ADAPTERS, TRAINING
 from ratchet.http.work import Threads
 from ratchet.runs.api import TrainingRuns, runs_router
@@ -25,9 +24,8 @@ from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, RatchetError, Reject
 from ratchet.service.telemetry import Log
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import DecodeError
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer import metrics
 from services.trainer.api import trainer_router
 from services.trainer.settings import TrainerSettings

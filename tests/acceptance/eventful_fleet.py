@@ -29,7 +29,7 @@ from ratchet.logs.reader import end_of_log
 from schemas.messages.base import Metadata
 from schemas.messages.result import Result
 from schemas.messages.task import Task
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from services.cli.feedback import new_feedback, publish_feedback
 from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.local_broker import free_port

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 import pika
 
 from ratchet.adapters.folder import adapter_sha256
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.records.adapter_card import DataWindow
 from tests.acceptance.fleet import Fleet
 from tests.ratchet.adapters.making_adapters import published

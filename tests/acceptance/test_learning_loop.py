@@ -12,7 +12,7 @@ import pytest
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.records import experiments
-from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.training import AdapterTrained
 from schemas.records.decision import Decision, Promote
 from schemas.records.evidence import Evidence
 from schemas.records.registry import AgentAdapters

@@ -16,7 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from ratchet.adapters.folder import adapter_sha256
-from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.training import AdapterTrained
 from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
 from tests.ratchet.adapters.making_adapters import published

@@ -28,11 +28,9 @@ from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
 from ratchet.runs.progress import ProgressFile
 from ratchet.runs.store import RunStore
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.records.decision import DecisionDraft, Distrust, Move
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry
+from schemas.records.registry import AdapterEntry, EntryState
 from services.cli.fleet.local_broker import free_port
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member

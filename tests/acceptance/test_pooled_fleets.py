@@ -12,8 +12,7 @@ from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.client import Fleet as Client
-from ratchet.experiments.pooled import PooledLine
-from ratchet.experiments.records import experiments
+from ratchet.experiments.records import PooledLine, experiments
 from ratchet.experiments.replay import replay_experiment
 from ratchet.logs.names import POOLED
 from ratchet.logs.reader import read_json

@@ -31,9 +31,8 @@ from ratchet.rollouts.command import Program, run_with
 from ratchet.rollouts.engine import KeepsNothing, Token
 from ratchet.rollouts.rollout import Budget, RecordedRollout
 from ratchet.service.errors import EngineError
-from schemas.messages.grammar import Grammar
 from schemas.messages.response import Sample
-from schemas.messages.work import Sampling
+from schemas.messages.work import Grammar, Sampling
 from services.agent.engines.engine import IdsRequest
 from services.agent.engines.own_process.engine_process import EngineProcess
 from services.agent.engines.transformers_engine import TransformersEngine

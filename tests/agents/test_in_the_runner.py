@@ -21,8 +21,8 @@ from ratchet.rollouts.engine import ScriptedEngine
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace
-from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
+from services.agent.engines.scripted import EchoEngine
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.build_strategy import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest

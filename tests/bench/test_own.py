@@ -6,7 +6,7 @@ import pytest
 
 from bench.own.families import FAMILIES, Family, with_wrong_references
 from bench.own.world import scores_of
-from ratchet.adapters.taught import WORD
+from ratchet.adapters.taught_logs import WORD
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)

@@ -24,8 +24,7 @@ from bench.ratchet.tasks import (
     training_problem,
 )
 from schemas.records.decision import Decision, Promote
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry, AgentAdapters, FrozenBy
+from schemas.records.registry import AdapterEntry, AgentAdapters, EntryState, FrozenBy
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import draft
 

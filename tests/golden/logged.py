@@ -21,9 +21,8 @@ from ratchet.logs.seals import Seal
 from schemas.messages.base import Message
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.work import Work
-from schemas.records.audit import AuditedTask
+from schemas.records.audit import AuditedTask, LoggedLabel
 from schemas.records.interaction import Interaction
-from schemas.records.label import LoggedLabel
 from services.orchestrator.ledger.index import Promise
 
 LINES = Path(__file__).parent / "lines"

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
-from ratchet.service.loop_metrics import LoopMetric
+from ratchet.service.metrics import LoopMetric
 from services.agent.metrics import EngineProcessId
 
 ROOT = Path(__file__).parents[2]

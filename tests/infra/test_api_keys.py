@@ -13,9 +13,9 @@ from infra.render.manifests import Manifest
 from infra.render.recording import Recording
 from infra.settings import PublicKey
 from ratchet.http.access import key_folder
+from ratchet.http.access.guard import TokenCheck
 from ratchet.http.access.keys import public_jwk, read_private_key, read_public_keys
 from ratchet.http.access.roles import Role
-from ratchet.http.access.token_check import TokenCheck
 from ratchet.http.access.tokens import TokenRefused, issue
 
 SEED = base64.b64encode(b"a seed of thirty-two bytes, 32..").decode()

@@ -18,8 +18,8 @@ from ratchet.bus.amqp.failures import Failures
 from ratchet.bus.amqp.forwarding import LARGEST_BODY
 from ratchet.bus.amqp.frames import PERSISTENT, Properties
 from ratchet.bus.amqp.link import Link
-from ratchet.bus.amqp.listener import Listener
 from ratchet.bus.amqp.publisher import Publisher, Refused, Unreachable
+from ratchet.bus.amqp.subscription import Listener
 from ratchet.bus.claim_store import FOLDER, ClaimStore
 from ratchet.bus.in_hand import STALLED_AFTER_S, ByteBudget, Progress, never
 from ratchet.bus.protocol import BroadcastHandler, Handler, QueueState

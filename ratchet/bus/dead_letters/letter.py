@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from ratchet.bus.amqp.forwarding import CLAIM
 from ratchet.bus.amqp.frames import Properties
 from ratchet.bus.amqp.table import edit_headers
 from ratchet.bus.retry_policy import AT, ATTEMPT, ATTEMPTS, BY, NOTE, QUEUE, REASON, travels
+from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
 
 SHOWN = 80
 BROKER_REASONS = {
@@ -130,3 +131,49 @@ def _plain(value: Any) -> Any:
         return value.decode("utf-8", "backslashreplace")
     is_json = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
     return value if is_json else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`read` takes the routing key, the properties, the body and the namespace.
+
+    `absent`: why a message stays for whose `{queue}` there is none.
+    """
+
+    queue: str
+    read: Callable[[str, Properties, bytes, str], DeadLetter]
+    headers: Callable[[Mapping[str, Any] | None], Mapping[str, Any]]
+    absent: str
+
+
+def _dead(_routing_key: str, properties: Properties, body: bytes, namespace: str) -> DeadLetter:
+    return dead_letter(properties, body, namespace)
+
+
+def _unroutable(routing_key: str, properties: Properties, body: bytes, _namespace: str) -> DeadLetter:
+    return DeadLetter(
+        id=identity(properties, body),
+        queue=routing_key,
+        reason=f"it was sent to {routing_key!r}, and there was no such queue",
+        attempts=None,
+        at=None,
+        by=properties.app_id,
+        type=properties.type,
+        message_id=properties.message_id,
+        size=len(body),
+        beginning=beginning(body),
+    )
+
+
+DEAD = Kind(DEAD_LETTERS, _dead, headers_to_go_again, "there is no queue {queue} any more")
+LOST = Kind(
+    UNROUTABLE,
+    _unroutable,
+    lambda headers: edit_headers(headers, travels, {}),
+    "there is no queue {queue}: if that is misspelt, have its sender mend it and send it anew; if its agent is not in "
+    "RATCHET_AGENTS, add it and start it",
+)
+ADVICE_ON_LOST = (
+    "There was no queue of that name. If it is misspelt, have its sender mend it and send it anew. If its agent was "
+    "not in RATCHET_AGENTS, add and start it, then: `ratchet dead-letters requeue --all --unroutable`."
+)

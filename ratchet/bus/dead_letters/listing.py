@@ -14,6 +14,26 @@ from typing import NamedTuple
 
 from ratchet.bus.dead_letters.letter import DeadLetter
 
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Selects the letters that fit all that is given; with nothing given, all of them.
+
+    They fit one of `ids`, the `queue` they failed in (as on the wire), or a part of their reason, in whatever case.
+    """
+
+    ids: frozenset[str] = frozenset()
+    queue: str | None = None
+    matching: str | None = None
+
+    def __call__(self, letter: DeadLetter) -> bool:
+        return (
+            (not self.ids or letter.id in self.ids)
+            and self.queue in (None, letter.queue)
+            and (self.matching or "").casefold() in letter.reason.casefold()
+        )
+
+
 AT_CHARS = 26
 """Characters of `at` in a place: down to the microsecond. Outsiders' values may be of any length."""
 

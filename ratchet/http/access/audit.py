@@ -19,7 +19,7 @@ from ratchet.files.folder_lock import FolderLock
 from ratchet.files.hash_chain import Link, chain_line, follow
 from ratchet.logs.journal import Journal
 from ratchet.logs.reader import Line, LogReader, tail_position
-from ratchet.logs.retention.trim import keep_newest
+from ratchet.logs.retention.contents import keep_newest
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 

@@ -33,8 +33,7 @@ from ratchet.http.access.matrix import AccessRule, matrix_of
 from ratchet.http.operation import ANYONE, operation
 from ratchet.http.problem import RETRY_AFTER_S, Fault, Problem, problem_of, problem_of_http, problem_of_validation
 from ratchet.http.server.limits import Body, ConcurrencyLimit, Deadline, RateLimit, is_work, of_the_api, places_of_work
-from ratchet.http.server.openapi import document
-from ratchet.http.server.operations import operations_router
+from ratchet.http.server.operations import document, operations_router
 from ratchet.mcp import endpoint as mcp
 from ratchet.service.errors import FAULTS
 from ratchet.service.settings import FleetSettings

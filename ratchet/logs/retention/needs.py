@@ -17,7 +17,7 @@ from ratchet.logs.names import INTERACTIONS, TASK_LOGS, source, task_index
 from ratchet.logs.segments import Position, Segment
 from ratchet.service.errors import JournalError
 from schemas.messages.base import DecodeError
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 
 TRAINING_NOTE = "training/"
 FIRST_OPEN = "SELECT min(sequence) FROM tasks INDEXED BY open_tasks WHERE result IS NULL"

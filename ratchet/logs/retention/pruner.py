@@ -15,11 +15,10 @@ from time import monotonic
 from ratchet.files.append_file import explain
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_LOGS, active_path
-from ratchet.logs.retention.contents import last_sequence, tasks_in, time_at, trajectories_in
+from ratchet.logs.retention.contents import last_sequence, tasks_in, time_at, trajectories_in, unlink_before
 from ratchet.logs.retention.needs import Needs
 from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
 from ratchet.logs.retention.removed_ids import append, drop_old
-from ratchet.logs.retention.trim import unlink_before
 from ratchet.logs.segments import (
     LogStartOffsets,
     Position,

@@ -16,8 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from ratchet.files.atomic_file import replace_file
 from ratchet.programs.images.archive import BadImage, ImageConfig, open_image
-from ratchet.programs.images.declared import Image
-from ratchet.programs.images.installing import SHOWN_CHARS, NotInstalled, Say, installing
+from ratchet.programs.images.installing import SHOWN_CHARS, Image, NotInstalled, Say, installing
 from ratchet.programs.images.layers import has_program, lay, make_folder
 from ratchet.service.errors import SettingsError
 from workbench.sandbox.bubblewrap import OURS

@@ -21,9 +21,8 @@ from ratchet.grammars.masks import GrammarRow
 from ratchet.models.batcher import WaitingLine
 from ratchet.service.errors import EngineError
 from services.agent.engines.cached_forward import forward
-from services.agent.engines.prompt_beginnings import PromptBeginnings
 from services.agent.engines.row_adapters import RowAdapters
-from services.agent.engines.row_cache import BLOCK, CacheShape, RowCache
+from services.agent.engines.row_cache import BLOCK, CacheShape, PromptBeginnings, RowCache
 from services.agent.engines.sampling import (
     RowMasks,
     RowSampler,

@@ -14,10 +14,9 @@ from typing import Protocol, Self, runtime_checkable
 
 from ratchet.service.errors import EngineError
 from schemas.messages.base import BaseModelIdentity
-from schemas.messages.grammar import Grammar
 from schemas.messages.response import FinishReason, Sample
 from schemas.messages.task import AnswerFormat, Prompt, Tool
-from schemas.messages.work import Sampling
+from schemas.messages.work import Grammar, Sampling
 from services.agent.settings import AgentSettings
 
 

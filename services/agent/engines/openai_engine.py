@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from ratchet.models.tokenization import chat_messages
 from ratchet.openai.chat import ChatReply
 from ratchet.openai.client import OpenAiClient, http_client
-from ratchet.openai.errors import ContextTooLong, ModelServerError, RequestRefused
+from ratchet.openai.transport import ContextTooLong, ModelServerError, RequestRefused
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong, SettingsError
 from schemas.messages.response import Sample, Usage
 from schemas.messages.task import AnswerFormat

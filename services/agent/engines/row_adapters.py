@@ -24,7 +24,7 @@ from ratchet.adapters.check import LORA_WEIGHT, check_lora
 from ratchet.adapters.folder import WEIGHTS_NAME, read_file
 from ratchet.adapters.limits import LARGEST_FILE, AdapterLimits
 from ratchet.adapters.lora_config import LoraConfig
-from ratchet.models.lora import peft_config
+from ratchet.models.loading import peft_config
 from ratchet.service.errors import AdapterError, one_line
 
 

@@ -22,7 +22,7 @@ from ratchet.adapters.check import check_lora
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.conversation.stops import cut_at_stop, watch_for
 from ratchet.grammars.grammar import grammar_for
-from ratchet.models.locate import TOKENIZER_FILES, model_folder
+from ratchet.models.known import TOKENIZER_FILES, model_folder
 from ratchet.models.tokenization import (
     TokenizerCodec,
     chat_messages,
@@ -33,15 +33,14 @@ from ratchet.models.tokenization import (
 )
 from ratchet.openai.client import VllmClient, http_client
 from ratchet.openai.completions import TextChoice
-from ratchet.openai.errors import ContextTooLong, ModelMissing, ModelServerError, RequestRefused, ServerUnavailable
+from ratchet.openai.transport import ContextTooLong, ModelMissing, ModelServerError, RequestRefused, ServerUnavailable
 from ratchet.rollouts.parsing import call_form_of
 from ratchet.rollouts.vllm import VllmTokens, holding, stopping
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from ratchet.service.telemetry import Log
-from schemas.messages.grammar import Grammar
 from schemas.messages.response import Sample
 from schemas.messages.task import Prompt, Tool
-from schemas.messages.work import Sampling
+from schemas.messages.work import Grammar, Sampling
 from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenPiece
 from services.agent.settings import AgentSettings
 

@@ -15,8 +15,7 @@ from ratchet.adapters.decisions import program_of, version_of
 from schemas.api.status import HeldUp
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.decision import Decision
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry, AgentAdapters
+from schemas.records.registry import AdapterEntry, AgentAdapters, EntryState
 from services.cli.terminal import Listing
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from ratchet.service.settings import FleetSettings
-from services.cli.backup.archive import write_backup
+from services.cli.backup.archive import ADAPTERS, KEYS, LOGS, write_backup
 from services.cli.backup.encryption import read_key
-from services.cli.backup.snapshot import ADAPTERS, KEYS, LOGS
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, out, print_json, say
 

@@ -24,13 +24,13 @@ from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE, Topology
 from ratchet.files.file_system import wrong_storage
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.names import task_index
+from ratchet.service.entry_points import to_install
 from ratchet.service.errors import BusError, SettingsError
-from ratchet.service.extras import to_install
-from ratchet.service.settings_check import require_usable, unknown_names
+from ratchet.service.settings import require_usable, unknown_names
 from services.cli.fleet.local_broker import INSTALL_SENTENCE, server_folder
 from services.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL
 from services.cli.fleet.ports import taken_ports
-from services.cli.fleet.queues import QueueDepth, queue_depths
+from services.cli.fleet.readiness import QueueDepth, queue_depths
 from workbench.sandbox.job import SandboxRefused
 from workbench.sandbox.sandbox import Sandbox
 from workbench.sandbox.settings import SandboxSettings

@@ -13,7 +13,7 @@ from services.cli.doctor.checks import Check, broker_checks, machine_checks, set
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.plan import plan_fleet
-from services.cli.fleet.processes import supervisor_process
+from services.cli.fleet.ports import supervisor_process
 from services.cli.terminal import AsJson, ExitCode, out, print_json
 
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")}

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ratchet.models.known import KNOWN
-from ratchet.models.locate import model_folder
-from ratchet.service.extras import to_install
+from ratchet.models.known import KNOWN, model_folder
+from ratchet.service.entry_points import to_install
 from ratchet.service.settings import FleetSettings
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.supervisord import Program

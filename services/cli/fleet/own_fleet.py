@@ -8,17 +8,50 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from ratchet.adapters.publish import remove_tree
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
-from services.cli.fleet.folder import FleetFolder, write_settings
+from schemas.messages.task import Task
+from services.cli.fleet.folder import FleetFolder, FleetRecord, write_settings
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.start import make_way, start_fleet, stop_fleet
+from services.cli.terminal import say
+
+
+def noting_references(tasks: Iterable[Task], record: FleetRecord | None) -> Iterator[Task]:
+    """The tasks; at the first with a reference that no scorer of the fleet looks at that is said, once."""
+    said = False
+    for task in tasks:
+        if not said and task.reference is not None and (note := unused_reference(record)):
+            said = True
+            say(note)
+        yield task
+
+
+def unused_reference(record: FleetRecord | None) -> str | None:
+    """A sentence where neither scorer nor auditor looks at references."""
+    if record is None or record.options.no_scorer:
+        return None
+    scorers = [text for text in (record.options.scorer, record.options.auditor) if text]
+    if any(map(_looks_at_references, scorers)):
+        return None
+    return (
+        f"note: scorer `{record.options.scorer}` does not look at the reference; "
+        "`ratchet up --scorer verifier:exact` does"
+    )
+
+
+def _looks_at_references(scorer: str) -> bool:
+    specification: Any = import_module("services.scorer.spec")  # where scorers say so; loads none of them
+    return bool(specification.parse_spec(scorer).looks_at_references)
+
 
 PREFIX = "RATCHET_"
 FROM_OUTSIDE = ("RATCHET_AMQP_URL", "RATCHET_LOG_LEVEL")

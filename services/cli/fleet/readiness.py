@@ -5,21 +5,56 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import ChannelClosedByBroker
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
+from ratchet.bus.topology import Topology
 from ratchet.service.errors import TimedOut
 from services.cli.fleet.service_http import readiness
 from services.cli.fleet.supervisord import ProcessState, Program
 from services.cli.terminal import CommandError
+
+NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """`messages` are ready for delivery (those in hand are not counted); None: there is no such queue."""
+
+    name: str
+    messages: int | None
+    consumers: int = 0
+
+
+def queue_depths(connection: BlockingConnection, topology: Topology, namespace: str) -> list[QueueDepth]:
+    """Every queue of the topology, the retry ladder last."""
+    names = [queue.name for queue in topology.queues] + [rung.name for rung in topology.rungs]
+    return list(_ask(connection, names, namespace))
+
+
+def _ask(connection: BlockingConnection, names: Iterable[str], namespace: str) -> Iterable[QueueDepth]:
+    channel = connection.channel()
+    for name in names:
+        try:
+            said = channel.queue_declare(namespace + name, passive=True).method
+            yield QueueDepth(name, said.message_count, said.consumer_count)
+        except ChannelClosedByBroker as error:
+            if error.reply_code != NOT_FOUND:
+                raise
+            channel = connection.channel()
+            yield QueueDepth(name, None)
+    channel.close()
+
 
 HOPELESS_STARTS = 3
 """A program that had so many pids within one wait ends again each time it is started."""

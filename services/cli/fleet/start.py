@@ -18,15 +18,13 @@ from ratchet.bus.accounts import SETUP
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.files.file_system import refuse_wrong_storage
 from ratchet.files.folder_lock import FolderLock
-from ratchet.models.locate import require_model
-from ratchet.service.settings import FleetSettings
-from ratchet.service.settings_check import require_usable, unknown_names
+from ratchet.models.known import require_model
+from ratchet.service.settings import FleetSettings, require_usable, unknown_names
 from services.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
 from services.cli.fleet.local_broker import LocalBroker
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.plan import FleetPlan, declare_queues, plan_fleet, private_users, variables
-from services.cli.fleet.ports import on_other_ports, require_free
-from services.cli.fleet.processes import stop_leftovers, stop_supervisor, supervisor_process
+from services.cli.fleet.ports import on_other_ports, require_free, stop_leftovers, stop_supervisor, supervisor_process
 from services.cli.fleet.readiness import Progress, ReadinessView, Waiting
 from services.cli.fleet.supervisord import Supervisor, render, start_supervisord
 from services.cli.models import make_models

@@ -11,7 +11,7 @@ import typer
 from ratchet.adapters.registry import RegistryStore
 from ratchet.runs.store import RunFolder
 from ratchet.service.settings import FleetSettings
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from schemas.records.evidence import ExperimentPlan
 from services.cli.adapters.here import operator
 from services.cli.fleet.folder import FleetAccess

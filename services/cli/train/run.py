@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from ratchet.client import Fleet
 from ratchet.runs.store import RunFolder
 from schemas.messages.base import Metadata, explain
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import CommandError, UsageError
 

@@ -25,8 +25,7 @@ from ratchet.runs.run import NOTHING_AGAINST_IT
 from ratchet.runs.store import RunFolder, RunStore
 from ratchet.service.errors import NotFound, TimedOut
 from schemas.api.runs import RunProgress, RunView
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AgentAdapters
+from schemas.records.registry import AgentAdapters, EntryState
 from services.cli.terminal import say, table
 
 FIGURES = (("loss", "loss", "+.4f"), ("clip_fraction", "clipped", ".1%"), ("gap", "drift", ".3f"), ("kl", "kl", ".4f"))

@@ -16,14 +16,14 @@ import typer
 
 from ratchet.adapters.evaluations import register_set
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.taught import ANCHORS
+from ratchet.adapters.taught_logs import ANCHORS
 from ratchet.client import Fleet
 from ratchet.models.fetch import fetch
 from ratchet.models.known import KNOWN
 from ratchet.service.errors import TimedOut
 from ratchet.service.settings import FleetSettings
 from schemas.messages.base import Metadata
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from schemas.messages.work import BASE_VERSION
 from services.cli.eval.asking import Asking, Contestant, answers, score_apart
 from services.cli.eval.results import worth
@@ -35,8 +35,16 @@ from services.cli.narrator import Narrator
 from services.cli.terminal import AsJson, CommandError, ExitCode, UsageError, err, out, print_json, say
 from services.cli.train.run import OnInterrupt, TrainingHere
 from services.cli.train.view import TrainView
-from services.cli.trying.report import TrialReport, render_trial
-from services.cli.trying.trial import Grading, Trial, choose_max_tokens, choose_scorer, grading_of, plan_trial
+from services.cli.trying.trial import (
+    Grading,
+    Trial,
+    TrialReport,
+    choose_max_tokens,
+    choose_scorer,
+    grading_of,
+    plan_trial,
+    render_trial,
+)
 
 AGENT = "small"
 NEEDED_BYTES = 2 * 10**9

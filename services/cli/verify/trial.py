@@ -17,8 +17,7 @@ from typing import Any, Literal
 from ratchet.service.errors import FAULTS
 from schemas.messages.task import Task
 from services.cli.terminal import CommandError, UsageError
-from services.cli.verify.cheats import cheats, no_ops
-from services.cli.verify.workspace_cheats import workspace_cheats
+from services.cli.verify.cheats import cheats, no_ops, workspace_cheats
 from workbench.sandbox.sandbox import Sandbox
 from workbench.sandbox.settings import SandboxSettings
 from workbench.trees import Tree

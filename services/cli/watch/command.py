@@ -17,11 +17,19 @@ from rich.live import Live
 
 from ratchet.bus.amqp.short_connection import parameters, unreachable
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
-from services.cli.fleet.queues import QueueDepth, queue_depths
+from services.cli.fleet.readiness import QueueDepth, queue_depths
 from services.cli.fleet.service_http import answer_at, at_a_glance, metrics_text
 from services.cli.terminal import ExitCode, out, print_json
-from services.cli.watch.figures import RolloutFigure, Snapshot, WatchFigures, figures, parse_series, rollouts_of
-from services.cli.watch.view import plain_line, render_watch
+from services.cli.watch.figures import (
+    RolloutFigure,
+    Snapshot,
+    WatchFigures,
+    figures,
+    parse_series,
+    plain_line,
+    render_watch,
+    rollouts_of,
+)
 
 Reading = tuple[WatchFigures, tuple[str, ...]]
 

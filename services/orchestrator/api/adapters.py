@@ -39,7 +39,7 @@ from schemas.api.status import HeldUp
 from schemas.messages.base import AdapterVersion, AgentId
 from schemas.records.decision import Decision, Freeze, Trust, Unfreeze
 from schemas.records.registry import Registry
-from services.orchestrator.observation.decision_book import DecisionBook
+from services.orchestrator.observation.watcher import DecisionBook
 from services.orchestrator.promotion.arms import ReadRegistry
 
 MOVED = problems(404, 409, 422, 503)

@@ -11,7 +11,7 @@ from ratchet.http.access.guard import CallerOf
 from ratchet.http.operation import OPERATOR, VIEWER, Effect, operation
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
-from schemas.api.agreement import Agreement, GivenLabel, NextToLabel, TakenLabel
+from schemas.api.feedback import Agreement, GivenLabel, NextToLabel, TakenLabel
 from schemas.messages.base import AgentId
 from services.orchestrator.auditing.labels import Calibrations, IdUsedBefore, NoSuchAnswers
 

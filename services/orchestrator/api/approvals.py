@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Path, Query
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, Effect, operation
 from ratchet.http.problem import Problem, problems
-from schemas.api.approvals import Approval, Approvals, GivenDecision
+from schemas.api.feedback import Approval, Approvals, GivenDecision
 from schemas.messages.base import Identifier
 from services.orchestrator.approvals.approval_service import (
     AnsweredBefore,

@@ -28,8 +28,15 @@ from ratchet.service.errors import Reject
 from schemas.messages.result import Result
 from schemas.records.interaction import Interaction
 from services.orchestrator.api.chat_answer import Wanted, completion, tells_tokens
-from services.orchestrator.api.chat_task import ANY, AT, model_of, named_session, task_of
-from services.orchestrator.api.conversations import Conversations, session_of_its_own
+from services.orchestrator.api.chat_task import (
+    ANY,
+    AT,
+    Conversations,
+    model_of,
+    named_session,
+    session_of_its_own,
+    task_of,
+)
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
 from services.orchestrator.tasks.intake import ExpiredResult, with_keys

@@ -2,14 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from ratchet.http.problem import Fault, Problem
-from ratchet.openai.chat import ChatRequest, ChatTurn
+from ratchet.openai.chat import ChatAnswer, ChatRequest, ChatTurn
 from ratchet.openai.tools import GivenTool
 from schemas.messages.base import Metadata
 from schemas.messages.task import CalledFunction, ChatMessage, MessageToolCall, Prompt, Task, Tool, ToolFunction
+
+MOST = 10_000
+"""Answers that are remembered; beyond, the oldest are forgotten."""
+
+
+class Conversations:
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, str] = OrderedDict()
+
+    def session_of(self, request: ChatRequest, caller: str, task_id: str) -> str | None:
+        """Return the session of the answer that its history ends with; None: it stands alone.
+
+        A request that offers tools, whose results are to come, has a session of its own.
+        """
+        last = max((number for number, turn in enumerate(request.messages) if turn.role == "assistant"), default=None)
+        if last is not None:
+            key = _key(request.model, caller, request.messages[: last + 1])
+            if (known := self._sessions.get(key)) is not None:
+                self._sessions.move_to_end(key)
+                return known
+        return session_of_its_own(task_id) if request.offered else None
+
+    def remember_answers(
+        self, request: ChatRequest, caller: str, session_id: str, answers: Sequence[ChatAnswer]
+    ) -> None:
+        """Remember the answers: a client that sends one of them back is of that session."""
+        for answer in answers:
+            turn = ChatTurn.model_validate(answer.model_dump(exclude_none=True))
+            key = _key(request.model, caller, (*request.messages, turn))
+            self._sessions[key] = session_id
+            self._sessions.move_to_end(key)
+        while len(self._sessions) > MOST:
+            self._sessions.popitem(last=False)
+
+
+def session_of_its_own(task_id: str) -> str:
+    """Begun by this task. Never the task's own id, whose draw of an arm is another unit's."""
+    return f"conversation-{hashlib.sha256(task_id.encode()).hexdigest()[:32]}"
+
+
+def _key(model: str, caller: str, turns: Sequence[ChatTurn]) -> str:
+    said = json.dumps([model, caller, *map(_identity_of_turn, turns)])
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _identity_of_turn(turn: ChatTurn) -> list[Any]:
+    """Return the part of a turn that a client can be trusted to send back: no reasoning, no white space around an
+    answer."""
+    calls = [(call.id, call.function.name) for call in turn.tool_calls or ()]
+    return [turn.role, turn.text.strip() if turn.role == "assistant" else turn.text, turn.tool_call_id, calls]
+
 
 SOURCE = "openai"
 AT = "@"

@@ -8,14 +8,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from ratchet.adapters.evaluations import all_evaluations
-from ratchet.adapters.leaderboard import leaderboard
+from ratchet.adapters.evaluations import all_evaluations, leaderboard
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.http.problem import problems
 from ratchet.http.work import Threads
 from ratchet.logs.tenants import AgentTenants
-from schemas.api.evaluations import Standing
+from schemas.api.experiments import Standing
 from schemas.api.page import Page
 from schemas.messages.base import AgentId
 

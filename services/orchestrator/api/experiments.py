@@ -13,8 +13,8 @@ from ratchet.http.work import Threads
 from schemas.api.experiments import ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
 from schemas.messages.base import AgentId
-from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.experiment_views import ExperimentViews
+from services.orchestrator.observation.watcher import DecisionBook
 
 ExperimentId = Annotated[str, Path(description="As in the list; it may hold slashes.")]
 

@@ -16,9 +16,29 @@ from ratchet.http.problem import problems
 from ratchet.http.work import Threads
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import active_tail
+from schemas.api.programs import FleetRollouts
 from schemas.api.status import LogLine, LogTail, Queues, QueueView, Status
+from schemas.messages.base import AgentId, Identifier
+from services.orchestrator.observation.gauges import QueueSnapshot, QueueSnapshots
 from services.orchestrator.observation.overview import Overview
-from services.orchestrator.observation.queue_snapshots import QueueSnapshot, QueueSnapshots
+from services.orchestrator.observation.rollouts_now import RolloutsNow
+
+
+def rollouts_router(rollouts: RolloutsNow) -> APIRouter:
+    router = APIRouter(tags=["programs"])
+
+    @router.get("/v1/rollouts", responses=problems(422))
+    @operation(VIEWER, OPERATOR, title="List rollouts", tool="list_rollouts")
+    async def now(
+        task_id: Annotated[Identifier | None, Query(description="Only this task's.")] = None,
+        agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None,
+    ) -> FleetRollouts:
+        """List the rollouts that run now, over all runners, with their calls of the model and tokens so far, and how
+        the newest that ended did; a second old at most.
+        """
+        return rollouts.now(task_id, agent_id)
+
+    return router
 
 
 def status_router(overview: Overview) -> APIRouter:

@@ -23,21 +23,19 @@ from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.evaluations import evaluations_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
-from services.orchestrator.api.fleet import log_router, queues_router, status_router
+from services.orchestrator.api.fleet import log_router, queues_router, rollouts_router, status_router
 from services.orchestrator.api.manager import manager_router
 from services.orchestrator.api.programs import programs_router
-from services.orchestrator.api.rollouts import rollouts_router
 from services.orchestrator.api.socket import socket_router
 from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.experiment_views import ExperimentViews
+from services.orchestrator.observation.gauges import QueueSnapshots
 from services.orchestrator.observation.overview import Overview
-from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.observation.rollouts_now import RolloutsNow
 from services.orchestrator.observation.served_quality import ServedQuality
-from services.orchestrator.observation.watcher import Watcher
+from services.orchestrator.observation.watcher import DecisionBook, Watcher
 from services.orchestrator.promotion.arms import ReadRegistry
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas

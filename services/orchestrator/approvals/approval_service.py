@@ -11,8 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, decode_delivery
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.topology import cancellations_topic, work_queue
 from ratchet.http.access.roles import Caller
 from ratchet.logs.names import APPROVALS
@@ -21,9 +20,9 @@ from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime, time_within
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import Log, task_in_hand
-from schemas.api.approvals import Approval
+from schemas.api.feedback import Approval
 from schemas.messages.approval_request import ApprovalRequest
-from schemas.messages.task_cancelled import TaskCancelled
+from schemas.messages.task import TaskCancelled
 from schemas.messages.work import Decision, GivenApproval, Work
 from schemas.records.approval import ApprovalState, LoggedApproval
 from services.orchestrator import metrics

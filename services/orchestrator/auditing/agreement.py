@@ -15,9 +15,8 @@ from math import atanh, sqrt, tanh
 from statistics import fmean
 
 from ratchet.experiments.served import Z95
-from schemas.api.agreement import AuditWindow, Calibration, Estimate
-from schemas.records.audit import AuditedTask
-from schemas.records.label import LoggedLabel, Shown
+from schemas.api.feedback import AuditWindow, Calibration, Estimate
+from schemas.records.audit import AuditedTask, LoggedLabel, Shown
 
 KEPT = 4_000
 LATEST = 200

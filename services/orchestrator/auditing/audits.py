@@ -18,8 +18,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, decode_delivery
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.topology import AUDITS, RESPONSES
 from ratchet.experiments.assignment import draw
 from ratchet.experiments.experiment import Experiment

@@ -19,11 +19,10 @@ from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import INTERACTIONS, LABELS, is_own
 from ratchet.logs.reader import active_tail
 from ratchet.service.errors import Reject
-from schemas.api.agreement import AgentAgreement, Agreement, GivenLabel, ShownAnswer, ToLabel
+from schemas.api.feedback import AgentAgreement, Agreement, GivenLabel, ShownAnswer, ToLabel
 from schemas.messages.base import DecodeError
-from schemas.records.audit import AuditedTask
+from schemas.records.audit import AuditedTask, LoggedLabel, Shown
 from schemas.records.interaction import Interaction
-from schemas.records.label import LoggedLabel, Shown
 from services.orchestrator import metrics
 from services.orchestrator.auditing.agreement import KEPT, AuditBook, calibration, pair_with_scores
 from services.orchestrator.auditing.audits import AuditLog

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.cascade import NOTHING, SHARES
-from ratchet.experiments.cascade_log import read_routed
-from ratchet.experiments.cascade_trial import CascadeTrial, pair_of, record_of
+from ratchet.experiments.cascade_trial import CascadeTrial, pair_of, read_routed, record_of
 from ratchet.logs.best_answer import best, choose_answer, votes
 from ratchet.logs.cascaded import big_task_of, with_routing
 from ratchet.logs.names import AUDITS, INTERACTIONS, is_own

@@ -22,7 +22,7 @@ from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.tasks.senders import Senders
+from services.orchestrator.tasks.result_sender import Senders
 
 
 class FeedbackLog(KeyedLog[LoggedFeedback]):

@@ -33,7 +33,7 @@ from ratchet.logs.names import (
     task_indexes,
 )
 from ratchet.logs.reader import active_tail, read, read_json, tail_position
-from ratchet.logs.retention.trim import remove_before
+from ratchet.logs.retention.contents import remove_before
 from ratchet.logs.segments import Position, oldest_position, read_start_offsets, sealed_segments
 from ratchet.logs.source import has_place
 from ratchet.logs.trajectories import TrajectoryFolder, taken_out

@@ -14,11 +14,10 @@ from time import monotonic
 from prometheus_client import Counter, Gauge
 
 from ratchet.logs.leadership import UNFENCED, Fence
-from ratchet.logs.retention.contents import newest_time
+from ratchet.logs.retention.contents import newest_time, trim_to_tasks
 from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
-from ratchet.logs.retention.trim import trim_to_tasks
 from ratchet.logs.trajectories import FOLDER as TRAJECTORIES
 from ratchet.service.telemetry import Log
 from services.orchestrator.ledger.ledger import Ledger

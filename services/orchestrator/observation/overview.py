@@ -10,7 +10,7 @@ from datetime import datetime
 from prometheus_client.registry import Collector
 
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
-from ratchet.experiments.unaudited import unaudited_judge
+from ratchet.experiments.served import unaudited_judge
 from ratchet.service.errors import BusError
 from ratchet.service.metrics import quantile
 from schemas.api.cascade import CascadeView
@@ -24,12 +24,12 @@ from schemas.api.status import (
     TaskFigures,
     WatchFigures,
 )
-from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.adapter_event import AdapterReport
 from schemas.messages.work import Work
 from services.orchestrator import metrics
 from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.observation.queue_snapshots import QueueSnapshots
+from services.orchestrator.observation.gauges import QueueSnapshots
 from services.orchestrator.observation.served_quality import ServedQuality
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.promoter import Promoter

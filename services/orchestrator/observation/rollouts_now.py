@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ratchet.bus.protocol import Delivery
 from ratchet.service.telemetry import Log
-from schemas.api.rollouts import FleetRollout, FleetRollouts, RunnerView
+from schemas.api.programs import FleetRollout, FleetRollouts, RunnerView
 from schemas.messages.base import DecodeError
 from schemas.messages.runner_rollouts import RolloutProgress, RunnerRollouts
 from services.orchestrator.observation.event_hub import EventHub

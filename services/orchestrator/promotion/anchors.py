@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from ratchet.adapters.manifest import version_key
-from ratchet.adapters.taught import ANCHORS
+from ratchet.adapters.taught_logs import ANCHORS
 from ratchet.experiments.drift import REFERENCE_ROUNDS, ROUNDS_AT_ONCE, Drift, DriftWatch, Rescored, noise_of
 from ratchet.experiments.logged import scorer_of
 from ratchet.files.atomic_file import replace_file

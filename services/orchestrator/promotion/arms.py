@@ -12,7 +12,7 @@ from typing import Any
 from ratchet.experiments.assignment import Assignment, draw
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, enrolment_of, outcome_of, unit_of
-from ratchet.experiments.pooled import own_number
+from ratchet.experiments.records import own_number
 from ratchet.logs.best_answer import is_censored
 from ratchet.logs.names import EVALUATION, VALIDATION
 from ratchet.service.errors import Reject

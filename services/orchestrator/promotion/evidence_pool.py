@@ -16,7 +16,7 @@ import msgspec
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, enrolment_of, outcome_of
-from ratchet.experiments.pooled import PooledLine, position_of
+from ratchet.experiments.records import PooledLine, position_of
 from ratchet.logs.groups import Groups
 from ratchet.logs.journal import Journal
 from ratchet.logs.leadership import Fence

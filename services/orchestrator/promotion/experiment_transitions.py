@@ -38,9 +38,8 @@ from schemas.records.decision import (
     RunningExperiment,
     StartExperiment,
 )
-from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change, Evidence, ExperimentPlan, Limits, Verdict
-from schemas.records.registry import AdapterEntry, AgentAdapters, Entry
+from schemas.records.registry import AdapterEntry, AgentAdapters, Entry, EntryState
 
 NAMED = 60
 """Characters of a program's name in the id of its experiment."""

@@ -22,7 +22,7 @@ from services.orchestrator.promotion.experiment_transitions import (
     move_after_verdict,
     program_canary,
 )
-from services.orchestrator.promotion.pauses import Pauses
+from services.orchestrator.promotion.gate import Pauses
 from services.orchestrator.promotion.shadow_gate import GateVerdict
 
 log = Log("program-trials")

@@ -22,9 +22,9 @@ from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import remove_version_folder, to_archive
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.pooled import position_of
+from ratchet.experiments.records import position_of
 from ratchet.experiments.replay import plan_of, replayed_together
-from ratchet.experiments.unaudited import unaudited_judge
+from ratchet.experiments.served import unaudited_judge
 from ratchet.files.append_file import disk_errors
 from ratchet.logs.names import AUDITS, INTERACTIONS, POOLED
 from ratchet.logs.segments import read_start_offsets
@@ -40,7 +40,7 @@ from ratchet.service.errors import (
 from ratchet.service.telemetry import Log
 from schemas.api.status import HeldUp
 from schemas.messages.adapter_event import AdapterMove
-from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.training import AdapterTrained
 from schemas.messages.work import Work
 from schemas.records.decision import (
     Archive,
@@ -56,13 +56,11 @@ from schemas.records.decision import (
     Trust,
     Validate,
 )
-from schemas.records.entry_state import BEFORE_TRAFFIC, EntryState
 from schemas.records.evidence import ExperimentDecision, Verdict
 from schemas.records.interaction import Interaction
-from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.registry import BEFORE_TRAFFIC, AdapterEntry, AgentAdapters, EntryState, Registry
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import (
     CoolDown,
@@ -74,11 +72,9 @@ from services.orchestrator.promotion.experiment_transitions import (
     next_candidate,
     next_watch,
 )
-from services.orchestrator.promotion.gate import Gate
-from services.orchestrator.promotion.pauses import Pauses
+from services.orchestrator.promotion.gate import Gate, Pauses
 from services.orchestrator.promotion.program_trials import Declared, ProgramTrials
-from services.orchestrator.promotion.replicas import Replicas
-from services.orchestrator.promotion.swap_clock import SwapClock
+from services.orchestrator.promotion.replicas import Announcer, Replicas, SwapClock
 from services.orchestrator.promotion.team import Team
 from services.orchestrator.training.scheduler import TrainingScheduler
 

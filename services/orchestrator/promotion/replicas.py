@@ -2,11 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
-from schemas.messages.adapter_report import AdapterReport
-from schemas.messages.base import BaseModelIdentity
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import events_topic
+from ratchet.service.telemetry import Log
+from schemas.messages.adapter_event import AdapterEvent, AdapterMove, AdapterReport, ServedAdapter
+from schemas.messages.base import BaseModelIdentity, Metadata
+from schemas.messages.work import BASE_VERSION, Work
+from schemas.records.interaction import Interaction
+from services.orchestrator import metrics
+from services.orchestrator.promotion.arms import Arms
+
+log = Log("swap")
+
+
+class SwapClock:
+    """One agent's."""
+
+    def __init__(self, agent_id: str) -> None:
+        self._agent_id = agent_id
+        self._version: str | None = None
+        self._at = datetime.min
+
+    def began(self, version: str, at: datetime) -> None:
+        """It was decided, by proof or by hand, that this version is the primary."""
+        self._version = version
+        self._at = at
+
+    def note_answer(self, work: Work, lines: Sequence[Interaction]) -> None:
+        """A task was closed; the first that was admitted after the decision, for the new primary, stops the clock."""
+        if work.arm.adapter_version != self._version or work.admitted_at < self._at:
+            return
+        latencies = lines[0].latencies
+        admitted = (work.admitted_at - self._at).total_seconds()
+        seconds = admitted + latencies.queue_s + latencies.generate_s
+        metrics.swap_seconds.labels(self._agent_id).set(seconds)
+        log.info(
+            "swapped", f"{self._version} gave its first answer {seconds:.2f} s after the decision", seconds=seconds
+        )
+        self._version = None
+
+
+class Announcer:
+    """One agent's. What must be loaded: all in traffic, all that still answers, and what is being validated."""
+
+    def __init__(self, arms: Arms, bus: Bus, clock: Callable[[], datetime]) -> None:
+        self._arms = arms
+        self._bus = bus
+        self._clock = clock
+        self._last = datetime.min.replace(tzinfo=UTC)
+        self.revision = 0
+        self.validating: str | None = None
+
+    def wanted_adapters(self) -> tuple[ServedAdapter, ...]:
+        adapters = self._arms.adapters
+        versions = set(adapters.in_traffic) | self._arms.answering | {self.validating or BASE_VERSION}
+        entries = (adapters.versions[version] for version in sorted(versions - {BASE_VERSION}))
+        return tuple(
+            ServedAdapter(version=entry.version, sha256=entry.sha256) for entry in entries if entry.sha256 is not None
+        )
+
+    async def announce(
+        self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None
+    ) -> datetime:
+        """The announcement's moment, after that of every one before, though the clock be set back. Raises BusError."""
+        adapters = self._arms.adapters
+        self._last = at = max(self._clock(), self._last + timedelta(microseconds=1))
+        message = AdapterEvent(
+            agent_id=self._arms.agent_id,
+            event=event,
+            metadata=Metadata(timestamp=at, source="orchestrator"),
+            version=version,
+            reason=reason,
+            revision=self.revision,
+            primary=adapters.primary,
+            candidate=adapters.candidate,
+            adapters=self.wanted_adapters(),
+        )
+        topic = events_topic(self._arms.agent_id)
+        message_id = f"{self._arms.agent_id}/{self.revision}/{event}"
+        await self._bus.broadcast(topic, message.encode(), type=AdapterEvent.TYPE, message_id=message_id)
+        return at
+
 
 FORGET_AFTER_S = 30.0
 

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from ratchet.adapters.taught import GOLDEN
+from ratchet.adapters.taught_logs import GOLDEN
 from ratchet.experiments.logged import NO_TYPE, outcome_of
 from ratchet.experiments.shadow import Pair, ShadowReplay
 from ratchet.experiments.unit import Outcome

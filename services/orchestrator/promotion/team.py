@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from schemas.records.decision import RunningExperiment
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AgentAdapters, Registry
+from schemas.records.registry import AgentAdapters, EntryState, Registry
 from services.orchestrator.promotion.arms import Arms
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from ratchet.adapters.evaluations import logged_input_sha256
 from ratchet.adapters.manifest import read_card
-from ratchet.adapters.taught import is_kept, logged_words_key
+from ratchet.adapters.taught_logs import is_kept, logged_words_key
 from ratchet.experiments.logged import NO_TYPE
 from ratchet.experiments.shadow import judged_types
 from ratchet.logs.best_answer import is_censored

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, decode_delivery
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.topology import RESPONSES
 from ratchet.service.errors import Reject
 from ratchet.service.telemetry import Log, task_in_hand

@@ -8,8 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus, Delivery, decode_delivery
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.logs.names import BIG_TASKS
@@ -25,8 +24,7 @@ from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
-from services.orchestrator.tasks.result_sender import ResultSender
-from services.orchestrator.tasks.senders import Senders
+from services.orchestrator.tasks.result_sender import ResultSender, Senders
 from services.orchestrator.tasks.settlement import completed_response
 
 log = Log("intake")

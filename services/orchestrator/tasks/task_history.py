@@ -8,8 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ratchet.bus.topology import RESPONSES
-from ratchet.logs.groups import group_by_task
-from ratchet.logs.lessons import teaches_nothing
+from ratchet.logs.groups import group_by_task, teaches_nothing
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.trajectories import TrajectoryUnreadable, fill_segments

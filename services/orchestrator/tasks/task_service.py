@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus
+from ratchet.bus.protocol import Bus, derived_id
 from ratchet.bus.topology import cancellations_topic
 from ratchet.concurrency.keyed import KeyedFutures
 from ratchet.http.access.roles import Caller
 from ratchet.service.errors import BusError, NotAllowed, RatchetError
 from ratchet.service.telemetry import Log
 from schemas.messages.result import Result
-from schemas.messages.task import Task
-from schemas.messages.task_cancelled import TaskCancelled
+from schemas.messages.task import Task, TaskCancelled
 from schemas.messages.work import Work
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import Intake

@@ -14,17 +14,15 @@ from datetime import UTC, datetime
 import msgspec
 from pydantic import Field, ValidationError
 
-from ratchet.adapters.taught import is_kept, words_key
-from ratchet.bus.message_id import derived_id
-from ratchet.bus.protocol import Bus
+from ratchet.adapters.taught_logs import is_kept, words_key
+from ratchet.bus.protocol import Bus, derived_id
 from ratchet.bus.topology import TRAINING
 from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.runs.run import TrainingRun
 from ratchet.service.errors import StorageUnavailable
 from ratchet.service.telemetry import Log
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata, Record
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger

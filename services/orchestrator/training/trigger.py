@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ratchet.logs.lessons import DEFAULT_BASELINE, Baseline, are_level, teaches_nothing
-from schemas.messages.adapter_trained import AdapterTrained
+from ratchet.logs.groups import DEFAULT_BASELINE, Baseline, are_level, teaches_nothing
 from schemas.messages.reward import NOT_MENTIONED
+from schemas.messages.training import AdapterTrained
 from schemas.records.interaction import Interaction
 
 WORST_SCORE = 0.0

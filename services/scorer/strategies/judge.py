@@ -14,16 +14,26 @@ from typing import Any, Self
 
 from ratchet.bus.in_hand import NEVER
 from ratchet.openai.client import OpenAiClient, http_client
-from ratchet.openai.errors import CallTimeout, RequestRefused, ServerUnavailable
+from ratchet.openai.transport import CallTimeout, RequestRefused, ServerUnavailable
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer import metrics
-from services.scorer.case import Case, Shown, answer_ids, derive_nonce, in_request_order, shown_order
 from services.scorer.rubric import load_rubric, render, rubric_sha256
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.equal_answers import score_distinct
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score, ran_out_of_time
-from services.scorer.verdict import Grade, VerdictError, parse_verdict, verdict_schema
+from services.scorer.strategies.verifier import score_distinct
+from services.scorer.verdict import (
+    Case,
+    Grade,
+    Shown,
+    VerdictError,
+    answer_ids,
+    derive_nonce,
+    in_request_order,
+    parse_verdict,
+    shown_order,
+    verdict_schema,
+)
 
 MODES = ("absolute", "relative")
 REASON_CHARS = 500

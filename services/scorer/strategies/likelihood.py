@@ -22,8 +22,8 @@ from ratchet.models.tokenization import prompt_ids
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.equal_answers import score_distinct
 from services.scorer.strategies.strategy import Answer, ScoringRequest, no_score
+from services.scorer.strategies.verifier import score_distinct
 
 FLOOR = -8.0
 """Lowest log-probability (natural log) a token counts with."""

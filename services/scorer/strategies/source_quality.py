@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Self
 
+from ratchet.service.entry_points import to_install
 from ratchet.service.errors import ScorerError
-from ratchet.service.extras import to_install
 from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.plan import plan_of

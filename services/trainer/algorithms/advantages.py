@@ -18,7 +18,7 @@ Scale = Literal["group", "none"]
 def advantages_among(scores: Sequence[float], sets: Sequence[Sequence[int]], scale: Scale) -> list[float]:
     """The advantages of a group in which only the samples of one set are compared, as if each set were a group.
 
-    One that is alone in its set has none: 0. `sets` hold the number of each score once (ratchet/logs/lessons.py).
+    One that is alone in its set has none: 0. `sets` hold the number of each score once (ratchet/logs/groups.py).
     """
     found = [0.0] * len(scores)
     for numbers in (one for one in sets if len(one) > 1):

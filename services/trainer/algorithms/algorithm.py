@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ratchet.grammars.masks import Grammars
-from ratchet.logs.lessons import Baseline, peers
+from ratchet.logs.groups import Baseline, peers
 from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.data.samples import TrainingSample, rollouts_of

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from ratchet.logs.lessons import DEFAULT_BASELINE, Baseline
+from ratchet.logs.groups import DEFAULT_BASELINE, Baseline
 from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import TrainingRefused
 from schemas.messages.base import explain

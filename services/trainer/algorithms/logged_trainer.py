@@ -27,8 +27,14 @@ from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.plan import MicroBatch, Plan, TrainingTargets
 from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of, step_rows
 from services.trainer.algorithms.policy import separate_head
-from services.trainer.algorithms.replayed_masks import masked_logps, stacked_masks
-from services.trainer.algorithms.shared_prompts import IGNORED, SharedPrompts, is_cheaper, share_prompts
+from services.trainer.algorithms.shared_prompts import (
+    IGNORED,
+    SharedPrompts,
+    is_cheaper,
+    masked_logps,
+    share_prompts,
+    stacked_masks,
+)
 
 PER_TOKEN_LOSSES = ("dapo", "cispo", "vespo")
 """Losses that TRL divides by the tokens of the step; the others it averages over the rows of a micro-batch."""

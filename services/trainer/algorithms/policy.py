@@ -22,15 +22,13 @@ from ratchet.adapters.check import check_lora, other_base
 from ratchet.adapters.folder import CONFIG_NAME, CONTENT_FILES
 from ratchet.adapters.limits import LINEAR_LAYERS, AdapterLimits
 from ratchet.grammars.masks import Grammars
-from ratchet.models.loading import LanguageModel, half_precision
-from ratchet.models.lora import peft_config
+from ratchet.models.loading import LanguageModel, half_precision, peft_config
 from ratchet.service.errors import AdapterError, TrainingRefused, one_line
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.work import BASE_VERSION
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.plan import bucket, cut_to_fit
-from services.trainer.algorithms.replayed_masks import masked_logps, masks_of
-from services.trainer.algorithms.shared_prompts import FEWEST_SAVED
+from services.trainer.algorithms.shared_prompts import FEWEST_SAVED, masked_logps, masks_of
 from services.trainer.data.samples import TrainingSample
 from services.trainer.data.support import SampleRatio, ratio_of
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
@@ -22,6 +23,30 @@ from ratchet.logs.rows import DemonstrationRow
 from schemas.records.demonstration import DemonstrationSource
 from services.trainer.data.demonstration_places import DemonstrationPlace, DemonstrationPlaces
 from services.trainer.data.samples import TrainingSample
+
+DEVIATIONS = 6.0
+AT_LEAST_NATS = 3.0
+OF_A_NORMAL = 1.4826
+"""A standard deviation over the median distance from the median."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """`loss` of the whole text, in nats."""
+
+    task_id: str
+    loss: float
+
+
+def doubtful(losses: Sequence[float]) -> list[int]:
+    """The numbers of those far above the others, the worst first. `losses`: of whole texts, in nats."""
+    if not losses:
+        return []
+    middle = median(losses)
+    distance = OF_A_NORMAL * median(abs(loss - middle) for loss in losses)
+    limit = middle + max(AT_LEAST_NATS, DEVIATIONS * distance)
+    return sorted((number for number, loss in enumerate(losses) if loss > limit), key=lambda number: -losses[number])
+
 
 HELD_OUT_SHARE = 1 / 8
 MOST_HELD_OUT = 32

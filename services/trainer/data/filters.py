@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ratchet.logs.lessons import Baseline, are_level, peers
+from ratchet.logs.groups import Baseline, are_level, peers
 from ratchet.logs.rows import ReferenceRow
 from schemas.messages.base import Sentences
 from schemas.records.demonstration import DemonstrationSource
@@ -85,7 +85,7 @@ class DataPolicy:
     sources: frozenset[DemonstrationSource] = frozenset()
     """The sources of demonstrations that teach."""
     replay_share: float = 0.0
-    """The share of the prompts that are kept for the shadow replay (ratchet/adapters/taught.py)."""
+    """The share of the prompts that are kept for the shadow replay (ratchet/adapters/taught_logs.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class LoggedGroup:
     size: int
     at: datetime
     prompt: int = 0
-    """The key of the prompt's words (ratchet/adapters/taught.py)."""
+    """The key of the prompt's words (ratchet/adapters/taught_logs.py)."""
     role: str | None = None
     whole: bool = False
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ratchet.adapters.evaluations import logged_input_sha256
-from ratchet.adapters.taught import is_kept, logged_words_key
+from ratchet.adapters.taught_logs import is_kept, logged_words_key
 from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import INTERACTIONS, is_own

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from ratchet.logs.lessons import deviation, peers
+from ratchet.logs.groups import deviation, peers
 from ratchet.logs.rows import ScorerRow
 from schemas.records.adapter_card import TAUGHT_DIGITS, DataRange, DataWindow
 from services.trainer.data.demonstrations import Demonstration, Demonstrations

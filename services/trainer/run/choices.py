@@ -11,14 +11,14 @@ from pydantic import JsonValue
 from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import TrainingRefused
 from schemas.messages.base import BaseModelIdentity
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from schemas.messages.work import BASE_VERSION
 from schemas.records.registry import AgentAdapters
 from services.trainer.algorithms.algorithm import Algorithm
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.support import Limits
-from services.trainer.run.stops import Stops
+from services.trainer.run.progress import Stops
 from services.trainer.settings import TrainerSettings
 
 

@@ -21,27 +21,25 @@ from pydantic import JsonValue
 
 from ratchet.adapters.evaluations import held_out_inputs, inputs_written_at, read_inputs, write_inputs
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.taught import asked_by_the_gate
+from ratchet.adapters.taught_logs import asked_by_the_gate
 from ratchet.grammars.masks import Grammars
 from ratchet.logs.names import FEEDBACK, INTERACTIONS, SEALS
 from ratchet.logs.seals import read_seals
 from ratchet.models.cpu_threads import CpuThreads
+from ratchet.models.known import model_folder
 from ratchet.models.loading import LanguageModel, identify, load_language_model
-from ratchet.models.locate import model_folder
 from ratchet.models.tokenization import answers_of
 from ratchet.runs.progress import ProgressTracker
 from ratchet.runs.run import NOTHING_AGAINST_IT
 from ratchet.runs.store import RunFolder
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingRefused
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import BaseModelIdentity, Metadata
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.hyperparameters import DEMONSTRATION_RATE, default_learning_rate
 from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios, token_logps
-from services.trainer.data.demonstrations import load_demonstrations
-from services.trainer.data.doubts import Doubt, doubtful
+from services.trainer.data.demonstrations import Doubt, doubtful, load_demonstrations
 from services.trainer.data.feedback_scores import read_feedback
 from services.trainer.data.journal_scan import JournalScan, Scan
 from services.trainer.data.samples import TrainingSample, load_samples
@@ -57,9 +55,8 @@ from services.trainer.data.support import (
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, is_spread, make_choices, resolve
 from services.trainer.run.held_out import look_at_held_out, restore_best
-from services.trainer.run.progress import Emit, FreeThreads, ShareReports, StepReports, curve
+from services.trainer.run.progress import Emit, FreeThreads, RanAway, RunAwayStops, ShareReports, StepReports, curve
 from services.trainer.run.report import Finished, metrics_of, plan_of, publish, report
-from services.trainer.run.stops import RanAway, RunAwayStops
 from services.trainer.run.trackers import attach
 from services.trainer.settings import TrainerSettings
 

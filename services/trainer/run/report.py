@@ -17,13 +17,13 @@ from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.adapters.publish import publish_adapter
 from ratchet.runs.progress import MOST_STEPS, thin_out
 from ratchet.service import failpoint
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
+from schemas.messages.training import AdapterTrained
 from schemas.records.adapter_card import AdapterCard
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.plan import Plan, TrainingTargets
 from services.trainer.algorithms.policy import save_policy
-from services.trainer.data.doubts import Doubt
+from services.trainer.data.demonstrations import Doubt
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
 from services.trainer.run.choices import Choices

@@ -25,7 +25,7 @@ from transformers import TrainerCallback
 from ratchet.adapters.manifest import read_card
 from ratchet.adapters.registry import RegistryStore
 from ratchet.service.errors import AdapterError, one_line
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from schemas.records.evaluation import Comparison, Evaluation, Interval, VersionResult
 from schemas.records.registry import AgentAdapters
 from services.trainer.algorithms.algorithm import PolicyTrainer

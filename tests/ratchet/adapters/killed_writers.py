@@ -19,8 +19,7 @@ from pathlib import Path
 
 from ratchet.adapters.registry import RegistryStore
 from schemas.records.decision import DecisionDraft, Promote, RollBack
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import Registry
+from schemas.records.registry import EntryState, Registry
 from tests.ratchet.adapters.making_decisions import decided, draft, to_canary
 
 WRITERS = 4

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.adapters.agent_view import agent_view
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, EntryState, Registry
 
 VERSIONS = [f"v1.0.{number}" for number in range(10)]
 

@@ -17,8 +17,7 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.verification import entry_faults
 from ratchet.service.errors import LONGEST_REASON, AdapterError
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry
+from schemas.records.registry import AdapterEntry, EntryState
 from tests.quick import rounds
 from tests.ratchet.adapters.hostile_adapters import HOSTILE_ADAPTERS, Hostile, many_tensors, spoiled_config
 from tests.ratchet.adapters.making_adapters import BASE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ratchet.adapters.leaderboard import leaderboard
+from ratchet.adapters.evaluations import leaderboard
 from schemas.records.evaluation import (
     Comparison,
     EvaluatedVersion,

@@ -34,9 +34,8 @@ from schemas.records.decision import (
     TryProgram,
     Validate,
 )
-from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change
-from schemas.records.registry import AgentAdapters, Registry
+from schemas.records.registry import AgentAdapters, EntryState, Registry
 from tests.quick import rounds
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import draft, experiment, register, to_canary, to_primary

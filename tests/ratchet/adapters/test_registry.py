@@ -16,8 +16,7 @@ from ratchet.files.folder_lock import FolderLock
 from ratchet.service.errors import NotAllowed, RegistryConflict, RegistryError
 from ratchet.service.failpoint import REGISTRY_STEPS
 from schemas.records.decision import DecisionDraft, Freeze, Promote, RollBack, Unfreeze
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import Registry
+from schemas.records.registry import EntryState, Registry
 from tests.quick import rounds
 from tests.ratchet.adapters.making_decisions import decided, draft, register, to_canary, to_primary
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.bus.message_id import MAX_BYTES, derived_id
+from ratchet.bus.protocol import MAX_BYTES, derived_id
 
 
 def test_a_short_id_is_readable() -> None:

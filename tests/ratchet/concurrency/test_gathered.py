@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from ratchet.concurrency.gathered import in_batches
+from ratchet.concurrency.keyed import in_batches
 from tests.waiting import settled
 
 

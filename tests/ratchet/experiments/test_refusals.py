@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.experiments.refusals import is_refusal
+from ratchet.experiments.logged import is_refusal
 
 
 @pytest.mark.parametrize(

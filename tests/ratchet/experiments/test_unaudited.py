@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.experiments.unaudited import unaudited_judge
+from ratchet.experiments.served import unaudited_judge
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ratchet.http.server.application import application, routes_of
 from ratchet.programs.declared import NONE
 from ratchet.runtime.runner import Service
 from ratchet.service.settings import FleetSettings
-from services.agent.engines.echo import EchoEngine
+from services.agent.engines.scripted import EchoEngine
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 from services.manager.database import Database

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.routing import compile_path
 
-from ratchet.mcp.call import Route
+from ratchet.mcp.rest import Route
 
 PROMOTE = Route("orchestrator", "POST", "/v1/adapters/{agent_id}/promote")
 

@@ -12,11 +12,8 @@ from jsonschema import Draft202012Validator
 
 from ratchet.http.access.roles import Role
 from ratchet.http.operation import Effect
-from ratchet.mcp.call import Call, Route
-from ratchet.mcp.prompts import PROMPTS
-from ratchet.mcp.resources import resources_of
-from ratchet.mcp.rest import CallFailed, Services
-from ratchet.mcp.server import build_server
+from ratchet.mcp.rest import Call, CallFailed, Route, Services
+from ratchet.mcp.server import PROMPTS, build_server, resources_of
 from ratchet.mcp.tool_runner import hints_of
 from ratchet.mcp.tools import ToolSpec, tools_of
 from schemas.messages.response import Usage

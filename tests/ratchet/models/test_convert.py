@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from ratchet.models.convert import greedy_answer, mean_logprob, prove
-from ratchet.models.known import KNOWN, Proof, known_folder
+from ratchet.models.known import KNOWN, Proof, known_folder, model_folder
 from ratchet.models.loading import load_language_model
-from ratchet.models.locate import model_folder
 from ratchet.service.errors import EngineError
 from tests.ratchet.models.tiny_model import save_tiny_model
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demos.toy.byte_tokenizer import byte_tokenizer
-from ratchet.models.locate import model_folder
+from ratchet.models.known import model_folder
 from ratchet.models.tokenization import completion_text, load_tokenizer, prompt_ids, token_texts
 from ratchet.service.errors import EngineError, PromptRefused
 from schemas.messages.task import CalledFunction, ChatMessage, MessageToolCall, Tool, ToolFunction

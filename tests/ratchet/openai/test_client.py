@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from ratchet.openai.client import OpenAiClient, http_client
-from ratchet.openai.errors import CallTimeout, ContextTooLong, ModelMissing, RequestRefused, ServerUnavailable
+from ratchet.openai.transport import CallTimeout, ContextTooLong, ModelMissing, RequestRefused, ServerUnavailable
 from tests.ratchet.openai.model_server import MODEL, Fault, running
 from tests.waiting import until
 

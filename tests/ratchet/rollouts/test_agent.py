@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from ratchet.dialects.dialect import ModelRequest
-from ratchet.openai.errors import ContextTooLong
+from ratchet.openai.transport import ContextTooLong
 from ratchet.rollouts.agent import AgentRefused, AgentTokens, Model
 from ratchet.rollouts.recording import rollout_of
 from schemas.api.generate import ServedModel

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ratchet.openai.errors import ContextTooLong, ModelServerError, ServerUnavailable
+from ratchet.openai.transport import ContextTooLong, ModelServerError, ServerUnavailable
 from ratchet.rollouts.vllm import VllmTokens
 from schemas.messages.work import Sampling
 

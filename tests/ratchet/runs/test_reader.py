@@ -10,9 +10,8 @@ from typing import Any
 from ratchet.http.work import Threads
 from ratchet.runs.api import TrainingRuns
 from ratchet.runs.store import RunFolder, RunStore
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from tests.ratchet.adapters.making_adapters import NOON
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ratchet.runs.store import RunFolder, RunStore
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 
 HOLD = """
 import sys

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ratchet.runtime.idle_collector import COLLECT_EVERY_S, IdleCollector
+from ratchet.runtime.runner import COLLECT_EVERY_S, IdleCollector
 
 
 class Link:

@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from ratchet.service.extras import LEFT_TO_PIP, to_install
+from ratchet.service.entry_points import LEFT_TO_PIP, to_install
 
 ROOT = Path(__file__).parents[3]
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

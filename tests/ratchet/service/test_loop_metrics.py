@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from ratchet.service.loop_metrics import LoopCounter, LoopHistogram
+from ratchet.service.metrics import LoopCounter, LoopHistogram
 
 BUCKETS = (0.1, 0.5, 1, 10)
 

@@ -12,8 +12,8 @@ from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.response import Sample
 from schemas.messages.work import Arm
 from services.agent.adapter_cache import AdapterCache
-from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.scripted import EchoEngine
 from tests.waiting import settled, until
 
 WriteAdapter = Callable[..., Path]

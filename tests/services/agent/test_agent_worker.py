@@ -18,11 +18,10 @@ from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, cancellations_topic, f
 from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import EngineError, PromptTooLong, Reject, Retry
 from schemas.messages.response import Response
-from schemas.messages.task import Constraints
-from schemas.messages.task_cancelled import TaskCancelled
+from schemas.messages.task import Constraints, TaskCancelled
 from schemas.messages.work import Arm, Sampling, Work
-from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.scripted import EchoEngine
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 from tests.waiting import settled, until

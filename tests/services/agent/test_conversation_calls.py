@@ -13,8 +13,8 @@ import pytest
 
 from ratchet.adapters.folder import adapter_sha256, served_name
 from ratchet.http.server.application import application
-from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
+from services.agent.engines.scripted import EchoEngine
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 from tests.services.agent.test_agent_worker import ScriptedEngine, agent

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from ratchet.service.errors import SettingsError
-from services.agent.engines.echo import EchoEngine
 from services.agent.engines.make_engine import make_engine
+from services.agent.engines.scripted import EchoEngine
 from services.agent.settings import AgentSettings
 from tests.programs import REPOSITORY, run_module
 

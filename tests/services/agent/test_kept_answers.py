@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.service.errors import EngineError
 from schemas.api.generate import IdsGiven, TokensTold
-from services.agent.kept_answers import KeptAnswers
+from services.agent.conversation_calls import KeptAnswers
 from tests.waiting import until
 
 PROMPT = (5, 6)

@@ -26,8 +26,8 @@ from schemas.messages.response import Response
 from schemas.messages.result import Result
 from schemas.messages.task import ChatMessage, Task
 from schemas.messages.work import Sampling, Work
-from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
+from services.agent.engines.scripted import EchoEngine
 from services.agent.settings import AgentSettings
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import JournalScan

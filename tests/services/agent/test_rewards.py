@@ -5,7 +5,7 @@ from __future__ import annotations
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import events_topic, fleet_topology
 from schemas.messages.adapter_event import AdapterEvent
-from schemas.messages.agent_rewards import AgentRewards, TaskScores
+from schemas.messages.reward import AgentRewards, TaskScores
 from services.agent.rewards import RewardListener
 
 

@@ -19,7 +19,7 @@ from services.cli.doctor.checks import (
     sound,
     unroutable_check,
 )
-from services.cli.fleet.queues import QueueDepth
+from services.cli.fleet.readiness import QueueDepth
 
 
 @pytest.mark.parametrize(("free", "level"), [(5e8, "fail"), (3e9, "warn"), (5e10, "ok")])

@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from services.gateway.__main__ import USAGE, address, main
-from services.gateway.leader import Address, Leader
-from services.gateway.relay import Relay
+from services.gateway.leader import Address, Leader, Relay
 from tests.waiting import until
 
 

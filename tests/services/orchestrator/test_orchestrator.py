@@ -19,7 +19,7 @@ from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path, task_inde
 from ratchet.logs.segments import sealed_segments
 from ratchet.service.errors import LeadershipLost, StorageUnavailable
 from schemas import Task
-from schemas.messages.agent_rewards import AgentRewards
+from schemas.messages.reward import AgentRewards
 from schemas.records.decision import DecisionDraft, Freeze
 from services.orchestrator.observation.gauges import QueueGauges
 from tests.disks import files_no_larger_than

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ratchet.bus.topology import MANAGER, work_queue
-from ratchet.logs.lessons import teaches_nothing
+from ratchet.logs.groups import teaches_nothing
 from schemas import Task
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 from tests.services.orchestrator.test_learning import QUICK

@@ -9,7 +9,7 @@ import pytest
 
 from ratchet.programs.declared import Program
 from ratchet.programs.environments import Environments
-from ratchet.programs.images.declared import Image
+from ratchet.programs.images.installing import Image
 from schemas.messages.work import Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.build_strategy import build_strategy

@@ -15,10 +15,10 @@ from ratchet.programs.declared import Program
 from ratchet.rollouts.answers import Answers
 from schemas.messages.approval_request import ApprovalRequest
 from schemas.messages.response import Response, Sample
-from schemas.messages.task_cancelled import TaskCancelled
+from schemas.messages.task import TaskCancelled
 from schemas.messages.work import Decision, GivenApproval, Sampling, Work
 from schemas.messages.workspace import Workspace
-from services.agent.engines.echo import EchoEngine
+from services.agent.engines.scripted import EchoEngine
 from tests.services.runner.conftest import House, MakeHouse, cancelled, delivery, python
 from tests.services.runner.test_runner_worker import Counting
 from tests.waiting import until

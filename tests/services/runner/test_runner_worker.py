@@ -20,12 +20,11 @@ from ratchet.rollouts.cancellations import TASK_CANCELLED
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
 from schemas.messages.runner_rollouts import RunnerRollouts
-from schemas.messages.task import Constraints, Task
-from schemas.messages.task_cancelled import TaskCancelled
+from schemas.messages.task import Constraints, Task, TaskCancelled
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace
-from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
+from services.agent.engines.scripted import EchoEngine
 from services.runner.kept_rollouts import KeptRollouts
 from services.runner.settings import RunnerSettings
 from tests.processes import marked

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scorer.case import answer_ids, derive_nonce, in_request_order, shown_order
+from services.scorer.verdict import answer_ids, derive_nonce, in_request_order, shown_order
 
 
 @given(task_id=st.text(), count=st.integers(1, 20), turn=st.integers(0, 30))

@@ -7,8 +7,8 @@ import pytest
 
 from ratchet.service.errors import ScorerError
 from schemas.messages.task import ChatMessage, Prompt
-from services.scorer.case import Case, Shown
 from services.scorer.rubric import load_rubric, render, rubric_sha256
+from services.scorer.verdict import Case, Shown
 from tests.services.scorer.naive_judge import material_of
 
 

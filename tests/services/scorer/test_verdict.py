@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scorer.case import Case, Shown
-from services.scorer.verdict import Grade, VerdictError, parse_verdict, verdict_schema
+from services.scorer.verdict import Case, Grade, Shown, VerdictError, parse_verdict, verdict_schema
 
 CASE = Case("n", "What?", (Shown("a", "one"), Shown("b", "two")))
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from ratchet.runs.store import RunFolder
-from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.training import AdapterTrained
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ from ratchet.bus.topology import fleet_topology
 from ratchet.http.server.application import application
 from ratchet.runs.progress import ProgressFile
 from ratchet.runs.store import RunStore
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
+from schemas.messages.training import AdapterTrained
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker
 from tests.ratchet.adapters.making_adapters import NOON

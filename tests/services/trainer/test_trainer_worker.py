@@ -17,8 +17,7 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTERS, TRAINING, fleet_topology
 from ratchet.runs.store import RunFolder, RunStore
 from ratchet.service.errors import BusError, Reject
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer.run.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import FIGURES, TrainerWorker

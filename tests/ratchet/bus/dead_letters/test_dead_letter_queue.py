@@ -13,8 +13,7 @@ from pika.exceptions import AMQPError
 from pika.spec import BasicProperties
 
 from ratchet.bus.amqp.short_connection import open_connection
-from ratchet.bus.dead_letters.kinds import LOST
-from ratchet.bus.dead_letters.letter import DeadLetter
+from ratchet.bus.dead_letters.letter import LOST, DeadLetter
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
 from ratchet.bus.retry_policy import QUEUE, REASON, own_headers
 from ratchet.bus.topology import (
@@ -26,7 +25,7 @@ from ratchet.bus.topology import (
     fleet_topology,
 )
 from ratchet.service.errors import DeadLetterError
-from services.cli.fleet.queues import queue_depths
+from services.cli.fleet.readiness import queue_depths
 
 pytestmark = pytest.mark.broker
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.http.access.guard import CHECK_EVERY_S, TokenCheck
 from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
-from ratchet.http.access.token_check import CHECK_EVERY_S, TokenCheck
 from ratchet.http.access.tokens import LEEWAY_S, TokenRefused, issue
 from ratchet.service.errors import SettingsError
 from tests.ratchet.http.access.tokens_for_tests import OURS, Mint

@@ -14,8 +14,7 @@ from ratchet.logs.retention.needs import Need, needs
 from ratchet.logs.segments import Segment
 from ratchet.runs.store import RunStore
 from ratchet.service.errors import JournalError
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.records.decision import StartExperiment, Validate
 from services.orchestrator.ledger.index import TaskIndex
 from services.orchestrator.training.trigger import TrainingState

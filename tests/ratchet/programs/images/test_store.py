@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from ratchet.programs.declared import Program, declared_programs, read_programs
 from ratchet.programs.environments import Environments
-from ratchet.programs.images.declared import Image
-from ratchet.programs.images.installing import NotInstalled
+from ratchet.programs.images.installing import Image, NotInstalled
 from ratchet.service.errors import SettingsError
 from tests.images import docker_save, file, folder, layer, link, oci
 from tests.passable import passable_folder

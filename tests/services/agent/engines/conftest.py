@@ -14,9 +14,9 @@ from random import Random
 
 import pytest
 
-from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Engine
 from services.agent.engines.own_process.engine_process import EngineProcess
+from services.agent.engines.scripted import EchoEngine
 from tests.programs import REPOSITORY
 from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.recorded_vllm import RecordedVllm

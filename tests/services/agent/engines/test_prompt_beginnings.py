@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.agent.engines.prompt_beginnings import PromptBeginnings
+from services.agent.engines.row_cache import PromptBeginnings
 
 SYSTEM = [7, 8, 9, 10]
 

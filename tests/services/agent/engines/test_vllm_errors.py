@@ -12,7 +12,7 @@ import pytest
 
 from ratchet.models.tokenization import load_tokenizer
 from ratchet.openai.client import VllmClient
-from ratchet.openai.errors import ServerUnavailable
+from ratchet.openai.transport import ServerUnavailable
 from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import GenerationRequest

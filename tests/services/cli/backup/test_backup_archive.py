@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.backup.archive import restore_backup, write_backup
+from services.cli.backup.archive import ADAPTERS, KEYS, LOGS, restore_backup, write_backup
 from services.cli.backup.encryption import CHUNK
-from services.cli.backup.snapshot import ADAPTERS, KEYS, LOGS
 from services.cli.terminal import CommandError
 
 KEY, OTHER = bytes(32), bytes([1] * 32)

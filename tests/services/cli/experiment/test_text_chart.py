@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.records.evidence import Band, HistoryPoint
-from services.cli.experiment.text_chart import columns, effect_chart, evidence_chart
+from services.cli.experiment.view import columns, effect_chart, evidence_chart
 
 
 def history(units: int) -> list[HistoryPoint]:

@@ -8,7 +8,7 @@ from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import fleet_topology
 from services.cli.fleet.own_fleet import delete_queues
-from services.cli.fleet.queues import queue_depths
+from services.cli.fleet.readiness import queue_depths
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = fleet_topology(("small",))

@@ -13,8 +13,7 @@ from ratchet.logs.names import VALIDATION
 from ratchet.logs.rows import EvaluatedRow
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Sampling, Work
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, EntryState, Registry
 from services.cli.programs.swap import CO_ADAPTED, Asked, Swap, compare_vectors, logged_tasks, render_swap, swap_of
 from services.cli.terminal import UsageError
 from tests.making_work import work

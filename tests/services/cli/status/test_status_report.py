@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from ratchet.bus.topology import Queue, Topology, fleet_topology
-from services.cli.fleet.queues import QueueDepth
+from services.cli.fleet.readiness import QueueDepth
 from services.cli.fleet.service_http import held_up
 from services.cli.status import (
     HeldUpRow,

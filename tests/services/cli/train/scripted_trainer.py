@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.runs.store import RunStore
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 
 TRAINED = AdapterTrained(
     request_id="run-1", agent_id="small", status="trained", adapter_version="v1.0.1", adapter_sha256="0" * 64

@@ -15,7 +15,7 @@ from ratchet.runs.store import RunFolder, RunStore
 from ratchet.service.errors import NotFound, TimedOut
 from schemas.api.runs import RunProgress
 from schemas.messages.base import Metadata
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from services.cli.train.view import (
     CANCEL_WAIT_S,
     TrainingsHere,

@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 from ratchet.adapters.registry import RegistryStore
 from ratchet.runs.run import LEAST_GROUPS
 from ratchet.runs.store import RunStore
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from services.cli.app import app
 from services.cli.fleet.folder import FleetFolder
 from services.cli.fleet.options import FleetOptions

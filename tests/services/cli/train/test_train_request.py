@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from services.cli.terminal import UsageError
 from services.cli.train.run import build_request, parse_hyperparameters
 

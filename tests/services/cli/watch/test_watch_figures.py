@@ -8,9 +8,18 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from rich.console import Console
 
-from services.cli.fleet.queues import QueueDepth
-from services.cli.watch.figures import Snapshot, figures, parse_series, rollouts_of, total
-from services.cli.watch.view import plain_line, rate, render_watch, seconds
+from services.cli.fleet.readiness import QueueDepth
+from services.cli.watch.figures import (
+    Snapshot,
+    figures,
+    parse_series,
+    plain_line,
+    rate,
+    render_watch,
+    rollouts_of,
+    seconds,
+    total,
+)
 
 GLANCE: dict[str, Any] = {
     "tasks": {"open": 3, "answered": 50, "failed": 2, "expired": 1, "per_s": 4.0},

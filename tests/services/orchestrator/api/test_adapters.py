@@ -12,8 +12,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.memory import MemoryBus
 from ratchet.http.work import THREADS
 from schemas.messages.task import Task
-from schemas.records.entry_state import EntryState
-from schemas.records.registry import AdapterEntry
+from schemas.records.registry import AdapterEntry, EntryState
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import MINUTES, house

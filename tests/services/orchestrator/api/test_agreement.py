@@ -9,7 +9,7 @@ import pytest
 
 from ratchet.logs.names import LABELS
 from ratchet.logs.reader import read
-from schemas.records.label import LoggedLabel
+from schemas.records.audit import LoggedLabel
 from tests.services.orchestrator.api.chatting import Chatting, chatting
 
 

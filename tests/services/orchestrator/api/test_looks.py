@@ -19,7 +19,7 @@ from ratchet.http.server.application import application
 from schemas.api.experiments import ExperimentDetail
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.reward import ScorerIdentity
-from schemas.records.entry_state import EntryState
+from schemas.records.registry import EntryState
 from tests.ratchet.adapters.making_adapters import BASE
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, house

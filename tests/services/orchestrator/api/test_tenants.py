@@ -15,7 +15,7 @@ import pytest
 from ratchet.http.access.matrix import AccessRule
 from ratchet.http.access.roles import Role
 from ratchet.logs.best_answer import result_of
-from ratchet.logs.lessons import teaches_nothing
+from ratchet.logs.groups import teaches_nothing
 from ratchet.logs.tenants import DEFAULT, AgentTenants, key_of, own_id, tenant_of
 from schemas import Task
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer

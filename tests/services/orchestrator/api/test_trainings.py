@@ -11,9 +11,8 @@ import httpx
 from ratchet.bus.topology import ADAPTERS, TRAINING
 from ratchet.runs.progress import ProgressFile
 from ratchet.runs.store import RunFolder, RunStore
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, house
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house

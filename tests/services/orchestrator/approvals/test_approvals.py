@@ -16,7 +16,7 @@ from ratchet.bus.topology import APPROVALS, cancellations_topic
 from ratchet.logs.reader import read
 from schemas import Task, Work
 from schemas.messages.approval_request import ApprovalRequest
-from schemas.messages.task_cancelled import TaskCancelled
+from schemas.messages.task import TaskCancelled
 from schemas.records.approval import LoggedApproval
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, answered, house, scored

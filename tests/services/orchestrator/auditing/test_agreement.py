@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.work import Arm
-from schemas.records.audit import AuditedTask
-from schemas.records.label import LoggedLabel, Shown
+from schemas.records.audit import AuditedTask, LoggedLabel, Shown
 from services.orchestrator.auditing.agreement import (
     AuditBook,
     Labelled,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.orchestrator.observation.agent_rates import AgentRates, Ended
+from services.orchestrator.observation.served_quality import AgentRates, Ended
 
 
 def test_figures_are_those_of_the_last_minute_and_told_once() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ratchet.adapters.decisions import DecisionLedger, Mark
 from ratchet.service.errors import LONGEST_REASON
 from schemas.records.decision import DecisionDraft, Freeze, Unfreeze
-from services.orchestrator.observation.decision_book import LARGEST_LINE, DecisionBook
+from services.orchestrator.observation.watcher import LARGEST_LINE, DecisionBook
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 LONG, HUGE = "unknown tensor " * 1_000, "unknown tensor " * 200_000

@@ -14,9 +14,8 @@ from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Sampling, Work
 from schemas.records.decision import RunningExperiment
-from schemas.records.entry_state import EntryState
 from schemas.records.evidence import ExperimentPlan
-from schemas.records.registry import AdapterEntry, AgentAdapters
+from schemas.records.registry import AdapterEntry, AgentAdapters, EntryState
 from services.orchestrator.promotion.arms import Arms
 from tests.ratchet.adapters.test_program_moves import TRIED, after, of_programs
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.pooled import MOST_FLEETS, own_number, pooled_number
-from ratchet.experiments.records import experiments
+from ratchet.experiments.records import MOST_FLEETS, experiments, own_number, pooled_number
 from ratchet.experiments.replay import replay_experiment
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path, is_own, source
 from schemas.messages.work import Arm

@@ -8,9 +8,8 @@ import pytest
 
 from ratchet.experiments.replay import plan_of
 from schemas.records.decision import Conclude, Promote, RollBack, StartExperiment
-from schemas.records.entry_state import EntryState
 from schemas.records.evidence import Change, Evidence, ExperimentPlan, ReplayedEvidence, ReplayRecord, Verdict
-from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome, FrozenBy
+from schemas.records.registry import AdapterEntry, AgentAdapters, EntryState, ExperimentOutcome, FrozenBy
 from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
     Where,

@@ -20,18 +20,16 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import HIGH_PRIORITY, events_topic, fleet_topology, work_queue
 from ratchet.service.errors import NotJudged, OtherModel
-from schemas.messages.adapter_event import AdapterEvent
-from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.adapter_event import AdapterEvent, AdapterReport
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry
-from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.gate import POLL_EVERY_S, Gate
 from services.orchestrator.promotion.own_tasks import OwnTasks
-from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.promotion.replicas import Announcer, Replicas
 from services.orchestrator.promotion.shadow_gate import ShadowGate
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.ratchet.adapters.making_decisions import decided

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from services.orchestrator.promotion.pauses import FIRST_S, LONGEST_S, Pauses
+from services.orchestrator.promotion.gate import FIRST_S, LONGEST_S, Pauses
 from tests.ratchet.adapters.making_adapters import NOON
 
 

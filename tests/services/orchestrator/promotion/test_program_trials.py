@@ -27,7 +27,7 @@ from services.orchestrator.promotion.experiment_transitions import (
     next_watch,
     program_canary,
 )
-from services.orchestrator.promotion.pauses import Pauses
+from services.orchestrator.promotion.gate import Pauses
 from services.orchestrator.promotion.program_trials import PATIENCE_S, Declared, ProgramTrials, difference, find_arms
 from services.orchestrator.promotion.shadow_gate import GateVerdict
 from tests.ratchet.adapters.making_adapters import NOON

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.adapter_event import AdapterReport
 from services.orchestrator.promotion.replicas import FORGET_AFTER_S, Replicas, RollCall
 from tests.ratchet.adapters.making_adapters import NOON
 

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 
 from schemas.messages.work import Arm, Sampling, Work
 from schemas.records.interaction import Interaction, Latencies
-from services.orchestrator.promotion.swap_clock import SwapClock
+from services.orchestrator.promotion.replicas import SwapClock
 
 DECIDED = datetime(2031, 1, 1, tzinfo=UTC)
 

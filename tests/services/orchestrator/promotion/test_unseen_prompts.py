@@ -10,7 +10,7 @@ from typing import Any
 from ratchet.adapters.evaluations import input_sha256
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.taught import is_kept, words_key
+from ratchet.adapters.taught_logs import is_kept, words_key
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.work import Arm
 from schemas.records.adapter_card import TAUGHT_DIGITS, DataRange, DataWindow

@@ -9,10 +9,10 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import cancellations_topic
 from ratchet.experiments.logged import outcome_of
 from ratchet.http.access.roles import Role
-from ratchet.logs.lessons import teaches_nothing
+from ratchet.logs.groups import teaches_nothing
 from schemas import Task
 from schemas.messages.response import Sample, Usage
-from schemas.messages.task_cancelled import TaskCancelled
+from schemas.messages.task import TaskCancelled
 from services.orchestrator.tasks.settlement import ending
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.orchestrator.api.calling import api_of

@@ -17,7 +17,7 @@ from ratchet.http.access.roles import Role
 from ratchet.service.errors import Reject
 from schemas import Feedback, Task
 from schemas.messages.result import Result
-from services.orchestrator.tasks.senders import Senders
+from services.orchestrator.tasks.result_sender import Senders
 from tests.services.orchestrator.api.calling import answering
 from tests.services.orchestrator.api.test_tenants import asking
 from tests.services.orchestrator.house import REPLIES, House, house

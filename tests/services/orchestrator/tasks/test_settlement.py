@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.logs.best_answer import result_of
-from ratchet.logs.lessons import teaches_nothing
+from ratchet.logs.groups import teaches_nothing
 from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage

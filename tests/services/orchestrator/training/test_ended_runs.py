@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
-from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.training import AdapterTrained
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.training.scheduler import GIVE_UP_AFTER_S, KEPT, EndedRuns, TrainingScheduler
 from services.orchestrator.training.trigger import TrainingPolicy

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ratchet.runs.progress import RunProgressRecord
 from ratchet.runs.run import TrainingRun
 from schemas.api.runs import RunProgress, RunView
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from services.orchestrator.observation.watcher import RunWatch
 from tests.ratchet.adapters.making_adapters import NOON
 

@@ -10,13 +10,12 @@ import msgspec
 import pytest
 from pydantic import JsonValue
 
-from ratchet.adapters.taught import is_kept, words_key
+from ratchet.adapters.taught_logs import is_kept, words_key
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import TRAINING, fleet_topology
 from ratchet.logs.names import INTERACTIONS
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.reward import ScorerIdentity
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.training.scheduler import TrainingScheduler

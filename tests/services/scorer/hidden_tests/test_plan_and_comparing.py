@@ -9,9 +9,8 @@ import pytest
 
 from ratchet.service.errors import ScorerError
 from services.scorer.hidden_tests.answer import NoFiles, files_in, patch_in
-from services.scorer.hidden_tests.comparing import fault, same
 from services.scorer.hidden_tests.plan import Case, Plan, plan_of
-from services.scorer.hidden_tests.running import judged_files
+from services.scorer.hidden_tests.running import fault, judged_files, same
 from workbench.sandbox.job import TreeFile
 
 CASE = {"function": "f", "arguments": [1], "expected": 2}

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.service.errors import ScorerError
-from services.scorer.matching.json_grade import FLAW, grade
-from services.scorer.matching.json_schema import MAX_NODES, schema_of
+from services.scorer.matching.json_grade import FLAW, MAX_NODES, grade, schema_of
 from services.scorer.matching.json_values import MAX_DEPTH, NoJson, compare, find
 from tests.quick import rounds
 

@@ -4,8 +4,8 @@ import pytest
 
 from schemas.messages.reward import SampleScore
 from services.scorer import metrics
-from services.scorer.strategies.equal_answers import is_repeated, score_distinct
 from services.scorer.strategies.strategy import Answer, ScoringRequest
+from services.scorer.strategies.verifier import is_repeated, score_distinct
 
 GROUP = ScoringRequest("t-1", "What?", (Answer("a"), Answer("b"), Answer("a"), Answer("a", "length")))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.logs.lessons import Baseline, deviation, peers, widest_range
+from ratchet.logs.groups import Baseline, deviation, peers, widest_range
 from services.trainer.algorithms.advantages import Scale, advantages_among, group_advantages, temper
 
 SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=16)

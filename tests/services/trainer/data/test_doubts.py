@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.trainer.data.doubts import doubtful
+from services.trainer.data.demonstrations import doubtful
 
 
 @pytest.mark.parametrize(

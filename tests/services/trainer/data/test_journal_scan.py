@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratchet.adapters.evaluations import input_sha256
-from ratchet.adapters.taught import is_kept, words_key
+from ratchet.adapters.taught_logs import is_kept, words_key
 from ratchet.logs.trajectories import TrajectoryFolder, path_of, sum_in, taken_out
 from ratchet.service.errors import JournalError
 from schemas.messages.response import Edited, Segment

@@ -18,8 +18,8 @@ from ratchet.adapters.evaluations import input_sha256
 from ratchet.adapters.manifest import read_card
 from ratchet.models.loading import content_sha256
 from ratchet.models.tokenization import answers_of
-from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.task import Task
+from schemas.messages.training import AdapterTrained
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_card import TAUGHT_DIGITS
 from services.trainer.settings import TrainerSettings

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from ratchet.runs.store import RunFolder, RunStore
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from services.trainer.settings import TrainerSettings
 from tests.services.trainer.run.test_several_processes import KNOBS, environment_of
 from tests.services.trainer.run.test_training_run import folder, train

@@ -18,7 +18,7 @@ import pytest
 from transformers import TrainerControl, TrainerState
 
 from ratchet.adapters.manifest import read_card
-from ratchet.adapters.taught import words_key
+from ratchet.adapters.taught_logs import words_key
 from ratchet.runs.progress import training_report
 from services.trainer.algorithms.policy import token_logps
 from services.trainer.data.filters import DataPolicy

@@ -15,8 +15,7 @@ import torch
 
 from ratchet.models.loading import content_sha256
 from ratchet.runs.store import RunStore
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run
 from tests.services.trainer.making_logs import line, write_log

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ratchet.runs.store import RunFolder, RunStore
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from ratchet.adapters.check import check_adapter
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.runs.store import RunStore
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run
 

@@ -14,8 +14,7 @@ import pytest
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.manifest import published_versions
 from ratchet.runs.store import RunFolder, RunStore
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer.settings import TrainerSettings
 from tests.services.trainer.run.test_training_run import folder, train
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from ratchet.runs.store import RunFolder, RunStore
 from ratchet.service.errors import SettingsError
 from ratchet.service.failpoint import STEP_BYTES
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from services.cli.fleet.local_broker import free_port
 from services.trainer.follower import Follower
 from services.trainer.settings import TrainerSettings

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from ratchet.adapters.manifest import published_versions
 from ratchet.runs.store import RunStore
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import TrainRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import launch_run
 from tests.services.trainer.run.test_training_run import folder, train

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from services.trainer.run.stops import Stops
+from services.trainer.run.progress import Stops
 
 STOPS = Stops(forgetting=1.0, entropy=1.0, divergence=20.0)
 FIRST = {"loss": 0.1, "entropy": 0.5}

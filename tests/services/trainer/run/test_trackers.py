@@ -13,8 +13,7 @@ import pytest
 
 from ratchet.runs.store import RunStore
 from ratchet.service.errors import SettingsError
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer.settings import TrainerSettings
 
 FIGURES = {"loss", "reward", "kl", "entropy", "gap", "effective_share"}

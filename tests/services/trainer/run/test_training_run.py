@@ -24,8 +24,7 @@ from ratchet.models.loading import content_sha256
 from ratchet.runs.progress import RunProgressRecord, read_progress, training_report
 from ratchet.runs.run import NOTHING_AGAINST_IT
 from ratchet.runs.store import RunStore
-from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.train_request import TrainRequest
+from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from services.cli.eval.task_set import find_leaks, windows_of
 from services.trainer.run.execution import RunExecution

@@ -13,11 +13,10 @@ import pytest
 from ratchet.grammars.grammar import grammar_for
 from ratchet.models.loading import content_sha256, load_language_model
 from ratchet.runs.store import RunStore
-from schemas.messages.grammar import SpanGrammar
 from schemas.messages.response import Sample, Segment
 from schemas.messages.task import AnswerFormat
-from schemas.messages.train_request import TrainRequest
-from schemas.messages.work import Sampling
+from schemas.messages.training import TrainRequest
+from schemas.messages.work import Sampling, SpanGrammar
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.transformers_engine import TransformersEngine
 from services.trainer.settings import TrainerSettings
