@@ -27,7 +27,8 @@ from ratchet.http.server.application import application
 from ratchet.runtime.watchdog import BEAT_S, MARGIN_S, Watchdog, WatchdogThread
 from ratchet.service.errors import FAULTS, Hung, SettingsError
 from ratchet.service.metrics import READY
-from ratchet.service.settings import FleetSettings, unknown_names
+from ratchet.service.settings import FleetSettings
+from ratchet.service.settings_check import unknown_names
 from ratchet.service.telemetry import Log, log_to_stdout
 
 COLLECT_EVERY_S = 60.0

@@ -26,7 +26,7 @@ from ratchet.logs.index_check import disagreement
 from ratchet.logs.names import task_index
 from ratchet.service.entry_points import to_install
 from ratchet.service.errors import BusError, SettingsError
-from ratchet.service.settings import require_usable, unknown_names
+from ratchet.service.settings_check import require_usable, unknown_names
 from services.cli.fleet.local_broker import INSTALL_SENTENCE, server_folder
 from services.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL
 from services.cli.fleet.ports import taken_ports

@@ -19,7 +19,8 @@ from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.files.file_system import refuse_wrong_storage
 from ratchet.files.folder_lock import FolderLock
 from ratchet.models.known import require_model
-from ratchet.service.settings import FleetSettings, require_usable, unknown_names
+from ratchet.service.settings import FleetSettings
+from ratchet.service.settings_check import require_usable, unknown_names
 from services.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
 from services.cli.fleet.local_broker import LocalBroker
 from services.cli.fleet.options import FleetOptions

@@ -28,6 +28,8 @@ FITTING_OTHERS = {
     "response_format",
     "tool_choice",
     "registered_agent",
+    "role_versions",
+    "constraints",
 }
 """Fields that are refused without others, in another number, or for what the JSON Schema in them says."""
 EXAMPLES = settings(

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from ratchet.service.errors import SettingsError
-from ratchet.service.settings import require_usable, settings_classes, unknown_names
+from ratchet.service.settings_check import require_usable, settings_classes, unknown_names
 from services.cli.doctor.checks import settings_checks
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.programs import REPOSITORY, environment, run_module
 
-JOB = "ratchet.service.settings"
+JOB = "ratchet.service.settings_check"
 LOCK = ".lock"
 
 

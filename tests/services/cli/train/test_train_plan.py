@@ -89,7 +89,8 @@ def test_a_file_of_accelerate_is_not_read_and_the_plan_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "told"), [(None, "(by reference or correction or big_model)"), ("correction", "(by correction)")]
+    ("sources", "told"),
+    [(None, "(by reference or correction or big_model or approval)"), ("correction", "(by correction)")],
 )
 def test_a_plan_says_that_demonstrations_would_teach_alone(sources: str | None, told: str) -> None:
     run = CliRunner().invoke(app, PLAN, env={"RATCHET_DEMONSTRATIONS": sources})
