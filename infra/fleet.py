@@ -285,12 +285,12 @@ def _models_access(settings: StackSettings) -> Access:
 
 
 MEETING = 29500
-"""Where the pods of one training find the first of them."""
+"""The port at which the pods of one training find the first of them."""
 JOB_FIELDS = {
     "JOB_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
     "RATCHET_TRAINER_MACHINE_RANK": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
 }
-"""What a pod of an Indexed Job knows of its place in it."""
+"""The fields of its own by which a pod of an Indexed Job knows its place in it."""
 
 
 def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:

@@ -30,7 +30,7 @@ PRIVATE_RANGES = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/
 """Closed to pods that may reach a hub: the cluster's own networks, and the cloud's metadata."""
 
 FREE_PORTS = (1024, 65535)
-"""What pods that compute together listen at: torch takes free ports, and names them to its peers."""
+"""The ports of pods that compute together: torch takes free ports, and names them to its peers."""
 
 ROLE_LABEL = "app.kubernetes.io/component"
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"

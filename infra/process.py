@@ -197,7 +197,7 @@ class Process:
     kind: Kind = Kind.SERVICE
     beside: Program | None = None
     worker: Program | None = None
-    """What runs in each pod of a group but the first."""
+    """The containers of each pod of a group but the first."""
     machines: int = 1
     """Pods that do one piece of work together; more than one find each other by the names of a headless Service."""
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -60,6 +60,7 @@ class Database:
             self._url = self._url.set(drivername="postgresql+psycopg")
         self._engine: Engine | None = None
         self._lock_file: IO[bytes] | None = None
+        self._file_number: int | None = None
         self._leading: Connection | None = None
         self._answered_at = time.monotonic()
         self._writes = ThreadPoolExecutor(1, "manager-db")
@@ -153,12 +154,22 @@ class Database:
     def _transaction(self, work: Callable[[Connection], T]) -> T:
         assert self._engine is not None, "open() comes first"
         try:
-            if self.is_sqlite and not Path(str(self._url.database)).exists():
-                raise StorageUnavailable(f"{self._where} is gone: put it back, or start the manager anew")
+            if self.is_sqlite:
+                self._check_file(self._engine)
             with self._engine.begin() as connection:
                 return work(connection)
         except AWAY as error:
             raise self._away(error) from error
+
+    def _check_file(self, engine: Engine) -> None:
+        """Let go of connections to a file that another one took the place of. Raises StorageUnavailable for none."""
+        try:
+            number = Path(str(self._url.database)).stat().st_ino
+        except FileNotFoundError:
+            raise StorageUnavailable(f"{self._where} is gone: put it back, or start the manager anew") from None
+        if number != self._file_number:
+            self._file_number = number
+            engine.dispose()
 
     def _open(self) -> None:
         if self.is_sqlite:

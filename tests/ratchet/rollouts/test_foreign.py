@@ -102,10 +102,10 @@ async def played(
 
 
 async def sample_of(rollout: RecordedRollout) -> Sample:
-    async def ended(_: RecordedRollout) -> Ran:
+    async def end_at_once(_: RecordedRollout) -> Ran:
         return Ran("Fine.", "finished")
 
-    return (await record(rollout, "it", ended))[0]
+    return (await record(rollout, "it", end_at_once))[0]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,30 @@ async def test_a_schema_that_it_can_not_use_is_refused(tmp_path: Path, statement
     connection.close()
     with pytest.raises(SettingsError, match=says):
         await open_database(tmp_path / "jobs.sqlite")
+
+
+async def test_a_file_that_is_put_back_from_a_backup_is_the_one_that_is_used(tmp_path: Path) -> None:
+    database, path = Database(f"sqlite:///{tmp_path}/jobs.sqlite"), tmp_path / "jobs.sqlite"
+    await database.open()
+    try:
+        # given a backup, and a quota that was set after it
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(tmp_path / "backup")) as backup:
+            source.backup(backup)
+        await database.write(lambda connection: connection.execute(insert(quotas).values(tenant="new", weight=1)))
+
+        # when the backup takes the place of the file
+        for one in tmp_path.glob("jobs.sqlite-*"):
+            one.unlink()
+        (tmp_path / "backup").rename(path)
+        await database.write(lambda connection: connection.execute(insert(quotas).values(tenant="later", weight=1)))
+
+        # then that is what is read and written
+        found = await database.look(lambda connection: connection.execute(select(quotas.c.tenant)).scalars().all())
+        assert found == ["later"]
+        with closing(sqlite3.connect(path)) as there:
+            assert there.execute("SELECT tenant FROM quotas").fetchall() == [("later",)]
+    finally:
+        await database.close()
 
 
 async def test_writes_that_wait_are_committed_together_and_one_that_fails_is_undone_alone(tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ MakeWork = Callable[..., Work]
 
 LOOKS = """
 import glob
-def seen():
+def texts_here():
     for path in glob.glob("/proc/*/environ") + glob.glob("/proc/*/cmdline"):
         try:
             yield open(path, "rb").read().decode(errors="replace")
         except OSError:
             pass
 print(ask("mine"), ask("theirs", model="reviewer"))
-print(*seen(), *os.environ.items())
+print(*texts_here(), *os.environ.items())
 """
 PRICES = """
 currency = "EUR"
