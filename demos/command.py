@@ -10,6 +10,7 @@ import typer
 
 from demos.cascade import demo as cascade_demo
 from demos.demo import Demo
+from demos.mail import demo as mail_demo
 from demos.performance import AGENT, show_demo
 from demos.real import demo as real_demo
 from demos.sort import demo as sort_demo
@@ -28,6 +29,9 @@ def demo(
     ] = False,
     cascade: Annotated[
         bool, typer.Option("--cascade", help="With a bigger model that answers all, until the small one is proved to.")
+    ] = False,
+    agent: Annotated[
+        bool, typer.Option("--agent", help="With the same real model as an agent with tools, in sandboxes.")
     ] = False,
     references: Annotated[
         bool, typer.Option("--references", help="With --real: the references of users' tasks teach, too.")
@@ -97,8 +101,8 @@ def demo(
     --tools --sandboxed: the same agent as a program of the runner, each rollout in a sandbox of its own, its tools on
     real files there, scored by hidden tests of what it left. Some ten minutes a turn on two cores.
     """
-    if real + tools + cascade > 1:
-        raise UsageError("give one of --real, --tools and --cascade")
+    if real + tools + cascade + agent > 1:
+        raise UsageError("give one of --real, --tools, --cascade and --agent")
     if sandboxed and not tools:
         raise UsageError("--sandboxed is for --tools")
     if (references or structured) and not real:
@@ -106,13 +110,17 @@ def demo(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     given = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
     changes: dict[str, Any] = given | {"no_turn_after": no_turn_after, "timeout": timeout}
-    usual = (real_demo if real else tools_demo if tools else cascade_demo if cascade else sort_demo).SIZES
-    sizes = replace(usual, **{name: value for name, value in changes.items() if value is not None})
+    usual = real_demo if real else tools_demo if tools else cascade_demo if cascade else sort_demo
+    sizes = replace(
+        (mail_demo if agent else usual).SIZES, **{name: value for name, value in changes.items() if value is not None}
+    )
     shown: Demo[Any]
     if real:
         shown = real_demo.RealDemo(sizes=sizes, seed=seed, references=references, structured=structured)
     elif tools:
         shown = tools_demo.ToolsDemo(sizes=sizes, seed=seed, sandboxed=sandboxed)
+    elif agent:
+        shown = mail_demo.MailDemo(sizes=sizes, seed=seed)
     elif cascade:
         shown = cascade_demo.CascadeDemo(sizes=sizes, seed=seed)
     else:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -150,14 +150,14 @@ class ToolsDemo(Demo[ToolTask]):
 
     def figures(self, measured: Mapping[str, Measured[ToolTask]], turns: Sequence[DemoTurn], adapters: Path) -> Figures:
         before, after = measured["before"], measured["after"]
-        reports = {turn.version: (adapters / turn.version / TRAINING_REPORT).read_bytes() for turn in turns}
         guessed = self.right_answers(measured["blanked"])
         return Figures(
             seed=self.seed,
             sandboxed=self.sandboxed,
             gain=gain(self.right_answers(before), self.right_answers(after)),
+            held_out="workspaces that no training saw, at temperature 1",
             blanked=estimate([share for shares in guessed.values() for share in shares]),
-            conversations=tuple(Conversations.from_report(name, json.loads(text)) for name, text in reports.items()),
+            conversations=conversations_of(turns, adapters),
             examples=self.examples(list(before.tasks.values())[:EXAMPLES_SHOWN], before, after),
         )
 
@@ -206,20 +206,43 @@ class Conversations:
         return None
 
 
+def conversations_of(turns: Iterable[DemoTurn], adapters: Path) -> tuple[Conversations, ...]:
+    """Read what each turn's version was trained on."""
+    reports = {turn.version: (adapters / turn.version / TRAINING_REPORT).read_bytes() for turn in turns}
+    return tuple(Conversations.from_report(name, json.loads(text)) for name, text in reports.items())
+
+
+class Asked(Protocol):
+    """The task of an agent with tools, as the story shows it."""
+
+    @property
+    def input(self) -> str: ...
+    @property
+    def files(self) -> Mapping[str, str]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """`gain`: of single rollouts, by the hidden verifier; `blanked`: the primary's where tools bring nothing."""
+    """`gain`: of single rollouts, by the hidden verifier, of which `promised` is the least in the end; `blanked`: the
+    primary's where tools bring nothing, if that was measured. `outside`: rollouts of the sandboxed agent that left no
+    artifact of a sandbox."""
 
     seed: int
     sandboxed: bool
     gain: Gain
-    blanked: Estimate
     conversations: tuple[Conversations, ...]
-    examples: tuple[Example[ToolTask], ...]
+    examples: tuple[Example[Asked], ...]
+    held_out: str
+    """Says what no training saw, and at which temperature."""
+    promised: float = PROMISED
+    blanked: Estimate | None = None
+    outside: int = 0
 
     def faults(self) -> Iterator[str]:
-        yield from gain_faults(self.gain, PROMISED, "tasks are done")
-        if self.blanked.mean > BLANKED:
+        yield from gain_faults(self.gain, self.promised, "tasks are done")
+        if self.outside:
+            yield f"{self.outside:,} rollouts did not run in a sandbox"
+        if self.blanked is not None and self.blanked.mean > BLANKED:
             yield f"{self.blanked.mean:.2f} are done with tools that bring nothing, more than {BLANKED}"
         yield from (fault for one in self.conversations if (fault := one.fault))
 
@@ -228,12 +251,13 @@ class Figures:
             "seed": self.seed,
             "sandboxed": self.sandboxed,
             "held_out": self.gain.as_dict(),
-            "blanked": asdict(self.blanked),
+            "blanked": None if self.blanked is None else asdict(self.blanked),
+            "outside_sandboxes": self.outside,
             "conversations": [asdict(one) for one in self.conversations],
             "examples": [
                 {
                     "task": one.question.input,
-                    "files": one.question.files,
+                    "files": dict(one.question.files),
                     "before": one.answers[0],
                     "after": one.answers[1],
                     "done_before": one.right[0],
@@ -245,11 +269,12 @@ class Figures:
 
     def tables(self, primary: str) -> Sequence[RenderableType]:
         note = (
-            "Share of single rollouts at temperature 1 after which the files are as they must be, by a verifier that "
-            f"nobody in the fleet has. {self.gain.before.tasks} workspaces that no training saw, the same before and "
-            "after; means paired by task, normal approximation. "
-            "Blanked: every tool brings ?, so that nobody can know the sum."
+            "Share of single rollouts after which the files are as they must be, by a verifier that nobody in the "
+            f"fleet has. {self.gain.before.tasks} {self.held_out}, the same before and after; means paired by task, normal "
+            "approximation."
         )
+        if self.blanked is not None:
+            note += " Blanked: every tool brings ?, so that nobody can know the sum."
         return (
             heading("Held-out tasks done, before and after (95 % confidence interval)"),
             gains_table(primary, {"done": self.gain}, note, blanked=self.blanked),

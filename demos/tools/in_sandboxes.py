@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,18 @@ ROLLOUT_S = 0.3
 _FILE = re.compile(r"""^diff --git .* "?b/(.+?)"?$""", re.MULTILINE)
 
 
-def settings(folder: Path) -> dict[str, str]:
+def settings(folder: Path, runs_at_once: int = RUNS_AT_ONCE) -> dict[str, str]:
     """Return the settings beside those of the demo; `folder` is its own."""
-    return {"RATCHET_SANDBOX_RUNS_AT_ONCE": str(RUNS_AT_ONCE), "RATCHET_RUNNER_DIR": str(folder / "runner")}
+    return {"RATCHET_SANDBOX_RUNS_AT_ONCE": str(runs_at_once), "RATCHET_RUNNER_DIR": str(folder / "runner")}
 
 
-def programs(agent_id: str) -> str:
+OFFERED: Mapping[str, Any] = {"tools": TOOLS, "most_calls": MOST_CALLS}
+"""What the program reads of the tools that its model is offered."""
+
+
+def programs(agent_id: str, offered: Mapping[str, Any] = OFFERED, seconds: int = 60) -> str:
     """The file that declares the agent's program, in TOML: what it needs is in it as text."""
     source = Path(in_sandbox.__file__).read_text(encoding="utf-8")
-    offered = json.dumps({"tools": TOOLS, "most_calls": MOST_CALLS})
     command = ["python3", "-I", "-S", f"{AT}/agent.py", f"{AT}/offered.json"]
     # a string or a list of strings in JSON, of ASCII alone, is one in TOML
     return f"""\
@@ -49,11 +53,11 @@ command = {json.dumps(command)}
 
 [programs.{PROGRAM}.data]
 "{AT}/agent.py" = {json.dumps(source)}
-"{AT}/offered.json" = {json.dumps(offered)}
+"{AT}/offered.json" = {json.dumps(json.dumps(offered))}
 
 [programs.{PROGRAM}.limits]
-seconds = 60
-calls = {MOST_CALLS}
+seconds = {seconds}
+calls = {offered["most_calls"]}
 """
 
 

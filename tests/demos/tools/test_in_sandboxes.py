@@ -24,6 +24,7 @@ from ratchet.logs.rows import AnswerRow, ArtifactRow
 from ratchet.programs.declared import read_programs
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.command import Program, run_with
+from ratchet.rollouts.rollout import RecordedRollout
 from schemas.messages.response import Sample
 from schemas.messages.workspace import Artifact
 from services.scorer.settings import ScorerSettings
@@ -39,8 +40,13 @@ FIRST = TASK.operands[0]
 
 
 def patch(**holding: str) -> str:
-    """As git writes it: of the task's workspace, with files that hold something else now, without a last line's end."""
-    return "".join(_diff(name, TASK.files.get(name), held) for name, held in sorted(holding.items()))
+    """Return the patch of the task's workspace."""
+    return patch_of(TASK.files, holding)
+
+
+def patch_of(files: Mapping[str, str], holding: Mapping[str, str]) -> str:
+    """Return it as git writes it: of files that hold something else now, without a last line's end."""
+    return "".join(_diff(name, files.get(name), held) for name, held in sorted(holding.items()))
 
 
 def _diff(name: str, was: str | None, now: str) -> str:
@@ -130,20 +136,26 @@ def test_the_program_is_declared_whole_in_a_file_of_its_own(tmp_path: Path) -> N
 
 
 async def ran(task: ToolTask, turns: list[str], folder: Path) -> Sample:
-    """The program as the runner starts it, but for the sandbox: in a folder with the task's files."""
+    return await run_program(programs("small"), task.files, task.input, rollout_of(saying(turns)), folder)
+
+
+async def run_program(
+    declared: str, files: Mapping[str, str], asked: str, rollout: RecordedRollout, folder: Path
+) -> Sample:
+    """Run the program as the runner starts it, but for the sandbox: in a folder with the task's files."""
     folder.mkdir()
-    for name, held in task.files.items():
+    for name, held in files.items():
         (folder / name).write_text(held)
-    (folder.parent / "programs.toml").write_text(programs("small"))
+    (folder.parent / "programs.toml").write_text(declared)
     program = read_programs(folder.parent / "programs.toml", ("small",))["tool-agent"]
     for path, text in program.data.items():
         (folder.parent / Path(path).name).write_text(text)
     places = [str(folder.parent / Path(part).name) if part in program.data else part for part in program.command[1:]]
     script = "import os, sys; os.chdir(sys.argv[1]); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
     command = (sys.executable, "-c", script, str(folder), *places)
-    recorder, rollout = Recorder(), rollout_of(saying(turns))
+    recorder = Recorder()
     async with recorder.serving() as base_url:
-        return await run_with(recorder, base_url, rollout, Program(command, stdin=task.input), timeout_s=60)
+        return await run_with(recorder, base_url, rollout, Program(command, stdin=asked), timeout_s=60)
 
 
 async def test_the_program_uses_its_tools_on_the_files_it_finds_and_is_recorded_token_for_token(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""The demo of `ratchet demo --agent`: a real model works as an agent with tools, over several turns, in sandboxes.
+
+Its program, its sandboxes and its figures are those of `demos/tools/`; the model and how it is trained are those of
+`demos/real/`. What a promotion must prove is as in any fleet.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from demos.books import Measured
+from demos.demo import SOON, Demo, Sizes
+from demos.mail.tasks import EXAMPLES, MailTask, distinct_tasks, mail_tasks
+from demos.real.demo import MODEL, TRAINING
+from demos.story import DemoTurn
+from demos.tools import in_sandboxes
+from demos.tools.agent import AGENT
+from demos.tools.demo import Figures, conversations_of
+from ratchet.experiments.gain import gain
+from ratchet.logs.rows import AnswerRow
+from ratchet.models.fetch import fetch
+from ratchet.models.known import KNOWN
+from schemas.messages.workspace import Workspace
+from services.cli.fleet.options import FleetOptions
+from services.cli.fleet.own_fleet import FleetPlace
+
+SIZES = Sizes(tasks=48, samples=2, turns=1, groups=64, no_turn_after=math.inf, timeout=600.0)
+GROUP = 4
+TEMPERATURE = 0.5
+MAX_TOKENS = 36
+MOST_CALLS = 4
+GOLDEN_TASKS = 12
+RUNS_AT_ONCE = 16
+PROMISED = 0.4
+EXAMPLES_SHOWN = 4
+OFFERED: Mapping[str, Any] = {
+    "examples": EXAMPLES,
+    "most_calls": MOST_CALLS,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MailDemo(Demo[MailTask]):
+    folder, prefix, source = "demo-agent", "agent", "ratchet demo --agent"
+    golden_samples = 2
+    proof_samples = 1  # a task is one observation, however many rollouts it has
+    training_s = 3600.0
+    quiet_s = 20.0
+    next_command = "ratchet log show TASK"
+
+    @property
+    def group(self) -> int:
+        return GROUP
+
+    def model(self, models: Path, say: Callable[[str], None], heading: Callable[[str], None]) -> str:
+        fetch(KNOWN[MODEL], models, say)
+        return MODEL
+
+    def options(self, options: FleetOptions, place: FleetPlace) -> FleetOptions:
+        return replace(options, scorer="tests", programs=str(place.root / in_sandboxes.PROGRAMS))
+
+    def settings(self, place: FleetPlace) -> dict[str, str]:
+        return {
+            **SOON,
+            "RATCHET_TEMPERATURE": str(TEMPERATURE),
+            "RATCHET_MAX_TOKENS": str(MAX_TOKENS),
+            "RATCHET_AGENT_SEED": str(self.seed),
+            "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
+            "RATCHET_DEMONSTRATIONS": "",
+            "RATCHET_EXPERIMENT_MAX_UNITS": "500",
+            "RATCHET_WATCH_SHARE": "0",
+        } | in_sandboxes.settings(place.root, RUNS_AT_ONCE)
+
+    def files(self) -> Mapping[str, str]:
+        return {in_sandboxes.PROGRAMS: in_sandboxes.programs(AGENT, OFFERED, seconds=600)}
+
+    def held_out(self) -> list[MailTask]:
+        return distinct_tasks("held_out", str(self.seed), self.sizes.tasks)
+
+    def golden(self) -> list[MailTask]:
+        """Return tasks of the part that is asked live."""
+        return distinct_tasks("live", f"golden {self.seed}", GOLDEN_TASKS)
+
+    def learning(self) -> Iterator[MailTask]:
+        return mail_tasks("train", str(self.seed))
+
+    def live(self) -> Iterator[MailTask]:
+        return mail_tasks("live", str(self.seed))
+
+    def fields(self, question: MailTask) -> dict[str, Any]:
+        return {
+            "input": question.input,
+            "task_type": "mails",
+            "workspace": Workspace(files=dict(question.files)),
+            "criteria": criteria(question),
+        }
+
+    def is_right(self, question: MailTask, row: AnswerRow) -> bool:
+        """Tell whether the file that the rule names holds the day, and no other file changed."""
+        return row.artifact is not None and in_sandboxes.changed_by(row.artifact.patch) == {
+            question.target: question.day
+        }
+
+    def answer(self, row: AnswerRow) -> str:
+        return in_sandboxes.outcome_of(row)
+
+    def label(self, question: MailTask) -> str:
+        return f"{question.files[question.mail]} / {question.files[question.rule]}"
+
+    def figures(self, measured: Mapping[str, Measured[MailTask]], turns: Sequence[DemoTurn], adapters: Path) -> Figures:
+        before, after = measured["before"], measured["after"]
+        return Figures(
+            seed=self.seed,
+            sandboxed=True,
+            gain=gain(self.right_answers(before), self.right_answers(after)),
+            conversations=conversations_of(turns, adapters),
+            examples=self.examples(list(before.tasks.values())[:EXAMPLES_SHOWN], before, after),
+            held_out=f"mails whose sentences, days and names no training saw, at temperature {TEMPERATURE:g}",
+            promised=PROMISED,
+            outside=sum(row.artifact is None for one in (before, after) for _, row in one.samples()),
+        )
+
+
+def criteria(task: MailTask) -> str:
+    names = " ".join(task.files)
+    which = {
+        "name": "the right file and no other",
+        "command": ["sh", "-c", f"ls && cat {names}"],
+        "expected_text": "\n".join([*sorted([*task.files, task.target]), "".join(task.files.values())]),
+    }
+    new = f'for f in *; do case " {names} " in *" $f "*) ;; *) cat "$f" ;; esac; done'
+    holds = {"name": "what was written", "command": ["sh", "-c", new], "expected_text": task.day}
+    return json.dumps({"tests": {"cases": [which, holds]}})
