@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`. Both install what they need first. `make demo-real` is the demo with a real model,
 # `make check` is for whoever changes the code.
-# PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real`, `demo-tools` and `demo-sandboxed` draw. REFERENCES=1: in `make demo-real` the right answers teach. STRUCTURED=1: its answers are held to schemas. TORCH_INDEX: a package index with CPU builds of torch, which
+# PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real`, `demo-agent`, `demo-tools` and `demo-sandboxed` draw. REFERENCES=1: in `make demo-real` the right answers teach. STRUCTURED=1: its answers are held to schemas. TORCH_INDEX: a package index with CPU builds of torch, which
 # saves gigabytes where there is no GPU. PORT_BASE and AMQP_PORT: other ports for a demo (8700 and 5673). WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
 TORCH_INDEX ?=
@@ -12,13 +12,16 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 # A file's tests stay together, for they share a fleet; in the order of tests/conftest.py, where what takes long begins.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-real demo-tools demo-cascade demo-sandboxed ports test lint check docs setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
+.PHONY: demo demo-real demo-agent demo-tools demo-cascade demo-sandboxed ports test lint check docs setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
 
 demo: ports setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo $(PORTS)
 
 demo-real: ports setup  ## The same with a real language model, fetched once (93 MB): some twenty minutes on two cores.
 	$(BIN)/ratchet demo --real$(if $(REFERENCES), --references)$(if $(STRUCTURED), --structured) --seed $(SEED) $(PORTS)
+
+demo-agent: ports setup  ## The same real model as an agent with tools, each rollout in a sandbox, paid by hidden tests: half an hour on two cores.
+	$(BIN)/ratchet demo --agent --seed $(SEED) $(PORTS)
 
 demo-tools: ports setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
 	$(BIN)/ratchet demo --tools --seed $(SEED) $(PORTS)
@@ -126,6 +129,7 @@ clean:  ## Stop the fleet and remove what set-up and runs left, except logs and 
 	-test -x $(BIN)/ratchet && $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-real $(BIN)/ratchet down
+	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-agent $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-tools $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-cascade $(BIN)/ratchet down
 	-test -d .ratchet && chmod -R u+w .ratchet

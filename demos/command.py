@@ -45,21 +45,30 @@ def demo(
     ] = False,
     tasks: Annotated[
         int | None,
-        typer.Option(min=2, max=5000, help="Held-out tasks, answered before and after: 200; --real 64, --tools 150."),
+        typer.Option(
+            min=2, max=5000, help="Held-out tasks, answered before and after: 200; --real 64, --agent 48, --tools 150."
+        ),
     ] = None,
     samples: Annotated[
         int | None,
         typer.Option(
-            min=2, max=64, help="Answers to a task; the best wins: 8; --real 4, and 5 to learn from; --tools 2, and 8."
+            min=2,
+            max=64,
+            help="Answers to a task; the best wins: 8; --real 4, and 5 to learn from; --agent 2, and 4; "
+            "--tools 2, and 8.",
         ),
     ] = None,
     turns: Annotated[
         int | None,
-        typer.Option(min=1, max=20, help="How often to train, and prove the new adapter: 2 at most; --tools 3."),
+        typer.Option(
+            min=1, max=20, help="How often to train, and prove the new adapter: 2 at most; --agent 1, --tools 3."
+        ),
     ] = None,
     groups: Annotated[
         int | None,
-        typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn: 128, with --real 160."),
+        typer.Option(
+            min=8, max=5000, help="Tasks of users to learn from, each turn: 128, with --real 160, --agent 64."
+        ),
     ] = None,
     no_turn_after: Annotated[
         float | None,
@@ -73,7 +82,7 @@ def demo(
     amqp_port: Annotated[int, typer.Option(help="As for `ratchet up`.")] = 5673,
     timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds to wait: for the fleet, an answer, an adapter: 180; --real 600."),
+        typer.Option(help="Seconds to wait: for the fleet, an answer, an adapter: 180; --real, --agent 600."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The story as JSON.")] = False,
 ) -> None:
@@ -94,6 +103,12 @@ def demo(
     less than 0.80 of its held-out tasks are done in the end, more than 0.02 of them where its tools bring nothing, or
     what was trained on is not what was sampled.
 
+    --agent: the same language model as an agent with tools, over several turns. It reads a mail, reads the rule that
+    the mail names, and writes the mail's date into the file that the rule names; each rollout in a sandbox of its own,
+    scored by hidden tests of what it left. A fleet in .ratchet/demo-agent, some half an hour on two cores. Exit code 1
+    also if less than 0.40 of its held-out tasks are done in the end, a rollout of them was outside of a sandbox, or
+    what was trained on is not what was sampled.
+
     --cascade: a bigger model answers all tasks at first; the small one answers beside it, unseen, learns, and takes
     over a share that rises by proof. A fleet in .ratchet/demo-cascade. Exit code 1 also if the small model does not
     come to answer more than a fifth of the tasks, if users got fewer right answers meanwhile, or paid no less.
@@ -110,10 +125,9 @@ def demo(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     given = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
     changes: dict[str, Any] = given | {"no_turn_after": no_turn_after, "timeout": timeout}
-    usual = real_demo if real else tools_demo if tools else cascade_demo if cascade else sort_demo
-    sizes = replace(
-        (mail_demo if agent else usual).SIZES, **{name: value for name, value in changes.items() if value is not None}
-    )
+    asked = ((real, real_demo), (agent, mail_demo), (tools, tools_demo), (cascade, cascade_demo), (True, sort_demo))
+    usual = next(module.SIZES for is_asked, module in asked if is_asked)
+    sizes = replace(usual, **{name: value for name, value in changes.items() if value is not None})
     shown: Demo[Any]
     if real:
         shown = real_demo.RealDemo(sizes=sizes, seed=seed, references=references, structured=structured)

@@ -1,7 +1,7 @@
 """A demo: what is asked, how it is graded, with which settings, what it promises and what it shows.
 
-They differ in their `Demo` alone: `demos/sort/`, `demos/real/`, `demos/tools/` and `demos/cascade/`. What they do with
-it is in `demos/performance.py`, the same for all.
+They differ in their `Demo` alone: `demos/sort/`, `demos/real/`, `demos/mail/`, `demos/tools/` and `demos/cascade/`.
+What they do with it is in `demos/performance.py`, the same for all.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 
@@ -27,13 +27,9 @@ MAIL, RULE, TARGET = 'Mail "{mail}".', 'Rule: "{rule}".', 'Write it to "{target}
 def _example(mail: str, sentence: str, rule: str, target: str, day: str) -> tuple[dict[str, str], ...]:
     """Return the turns of a mail that was done right."""
     asked = (MAIL.format(mail=mail), f"{sentence} {RULE.format(rule=rule)}", TARGET.format(target=target))
-    called = (_call(read=mail), _call(read=rule), _call(write=target, text=day))
+    called = ({"read": mail}, {"read": rule}, {target: day})
     pairs = zip(asked, called, strict=True)
-    return tuple(turn for user, call in pairs for turn in (_turn("user", user), _turn("assistant", call)))
-
-
-def _call(**named: str) -> str:
-    return json.dumps(named)
+    return tuple(turn for user, call in pairs for turn in (_turn("user", user), _turn("assistant", json.dumps(call))))
 
 
 def _turn(role: str, content: str) -> dict[str, str]:
@@ -60,7 +56,7 @@ class MailTask:
     mail: str
     rule: str
     target: str
-    files: Mapping[str, str]
+    files: Mapping[str, str] = field(hash=False)
 
     @property
     def question(self) -> str:

@@ -270,8 +270,8 @@ class Figures:
     def tables(self, primary: str) -> Sequence[RenderableType]:
         note = (
             "Share of single rollouts after which the files are as they must be, by a verifier that nobody in the "
-            f"fleet has. {self.gain.before.tasks} {self.held_out}, the same before and after; means paired by task, normal "
-            "approximation."
+            f"fleet has. {self.gain.before.tasks} {self.held_out}, the same before and after; means paired by task, "
+            "normal approximation."
         )
         if self.blanked is not None:
             note += " Blanked: every tool brings ?, so that nobody can know the sum."

@@ -4,8 +4,9 @@ The task is on its stdin, what the model says in the end is what it prints; what
 to see. Started once for each rollout, so it is the standard library alone, and little of that. Its argument is a file
 with the tools that the model is offered, and how many calls of the model there may be.
 
-A model whose template knows no tools calls them in JSON: the file has the `examples` that come before the question.
-What is read is the user's next turn; the first file that is written, and an answer that is no call, ends the work.
+A model whose template knows no tools calls them in JSON, `{"read": "a"}` and `{"b": "what b is to hold"}`, and the file
+has the `examples` that come before the question. What is read is the user's next turn; the first file that is written,
+and an answer that is no call, ends the work.
 """
 
 # ruff: noqa: PTH123  (pathlib takes as long to import as all the rest)
@@ -86,17 +87,13 @@ def work_in_json(connection: http.client.HTTPConnection, offered: dict[str, Any]
     for _ in range(offered["most_calls"]):
         message = ask(connection, messages=messages)
         try:
-            call = json.loads(message["content"])
-        except ValueError:
+            ((name, value),) = json.loads(message["content"]).items()
+        except (ValueError, AttributeError):
             break
-        match call:
-            case {"read": str(path)}:
-                messages += [message, {"role": "user", "content": use("read_file", json.dumps({"path": path}))}]
-            case {"write": str(path), "text": str(content)}:
-                use("write_file", json.dumps({"path": path, "content": content}))
-                return content
-            case _:
-                break
+        if name != "read":
+            use("write_file", json.dumps({"path": name, "content": value}))
+            return str(value)
+        messages += [message, {"role": "user", "content": use("read_file", json.dumps({"path": value}))}]
     return ""
 
 

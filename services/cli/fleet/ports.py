@@ -118,7 +118,7 @@ def require_free(wanted: Mapping[int, str], instead: Callable[[], str]) -> None:
 
 STEP = 100
 PORT_BASE, AMQP_PORT = "--port-base", "--amqp-port"
-DEMOS = ("--real", "--tools", "--sandboxed")
+DEMOS = ("--real", "--agent", "--tools", "--sandboxed")
 """Options of `ratchet demo` that targets of make are named after; the last one typed counts."""
 PortsOf = Callable[[FleetOptions], Iterable[int]]
 

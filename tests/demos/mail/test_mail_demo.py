@@ -11,6 +11,7 @@ from typing import get_args
 
 import pytest
 
+from demos.books import Measured
 from demos.demo import Sizes
 from demos.mail.demo import MOST_CALLS, OFFERED, TRAINING, MailDemo
 from demos.mail.tasks import EXAMPLES, MailTask, distinct_tasks
@@ -113,7 +114,7 @@ async def ran(task: MailTask, turns: list[str], folder: Path) -> Sample:
 
 
 async def test_the_program_reads_follows_and_writes_by_calls_in_json(tmp_path: Path) -> None:
-    calls = [{"read": TASK.mail}, {"read": TASK.rule}, {"write": TASK.target, "text": TASK.day}]
+    calls = [{"read": TASK.mail}, {"read": TASK.rule}, {TASK.target: TASK.day}]
     sample = await ran(TASK, [json.dumps(call) for call in calls], tmp_path / "workspace")
 
     assert (sample.text, sample.status) == (TASK.day, "finished")
@@ -129,7 +130,7 @@ async def test_the_program_reads_follows_and_writes_by_calls_in_json(tmp_path: P
 
 @pytest.mark.parametrize(
     ("turn", "calls"),
-    [('{"read": "a', 1), ("1999-01-01", 1), ("[]", 1), ('{"write": "x"}', 1), ('{"read": "/nothing"}', MOST_CALLS)],
+    [('{"read": "a', 1), ("1999-01-01", 1), ("[]", 1), ("{}", 1), ('{"read": "/nothing"}', MOST_CALLS)],
 )
 async def test_an_answer_that_is_no_call_and_calls_without_end_leave_nothing(
     turn: str, calls: int, tmp_path: Path
@@ -153,3 +154,28 @@ def test_its_settings_are_ones_that_the_services_take() -> None:
     known = (OrchestratorSettings, TrainerSettings, RunnerSettings)
     assert given <= {"agent_seed"}.union(*(one.model_fields for one in known))
     GrpoHyperparameters.model_validate(TRAINING)
+
+
+def measured(stage: str, right: int, *, in_sandbox: bool = True) -> Measured[MailTask]:
+    """Two rollouts of each held-out task: the first `right` tasks are done."""
+    tasks = DEMO.name_questions(stage, DEMO.held_out())
+    found = []
+    for at, (name, task) in enumerate(tasks.items()):
+        artifact = ArtifactRow(patch_of(task.files, {task.target: task.day} if at < right else {}))
+        found += [AnswerRow(name, sample=n, artifact=artifact if in_sandbox else None) for n in range(2)]
+    return Measured(tasks, {}, found)
+
+
+def test_the_figures_have_the_gain_by_task_and_promise_that_every_rollout_was_in_a_sandbox() -> None:
+    found = DEMO.figures({"before": measured("before", 1), "after": measured("after", 6)}, (), Path())
+    assert found.gain.before.mean == pytest.approx(1 / 6)
+    assert (found.gain.after.mean, found.gain.after.tasks, list(found.faults())) == (1.0, 6, [])
+    assert [one["done_after"] for one in found.as_dict()["examples"]] == [True] * 4
+    assert len(found.tables("v1.0.1")) == 6
+
+    outside = DEMO.figures(
+        {"before": measured("before", 1), "after": measured("after", 6, in_sandbox=False)}, (), Path()
+    )
+    assert "12 rollouts did not run in a sandbox" in list(outside.faults())
+    worse = DEMO.figures({"before": measured("before", 1), "after": measured("after", 2)}, (), Path())
+    assert len(list(worse.faults())) == 2

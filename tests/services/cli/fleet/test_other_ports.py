@@ -32,7 +32,7 @@ def test_what_was_typed_is_said_again_on_the_next_ports_that_are_free() -> None:
     assert said == f"ratchet demo --real --seed 2 --port-base {7000 + 2 * STEP} --amqp-port {6000 + 2 * STEP}"
 
 
-@pytest.mark.parametrize("options", ["", "--real", "--tools", "--tools --sandboxed"])
+@pytest.mark.parametrize("options", ["", "--real", "--agent", "--tools", "--tools --sandboxed"])
 def test_whoever_typed_make_gets_make_s_command_and_make_does_that(options: str) -> None:
     typed = ["demo", *options.split()]
 
