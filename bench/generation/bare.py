@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from bench.generation.workload import Rate, Workload, tokens
 from ratchet.service.errors import EngineError
 from services.agent.engines.engine import BatchEngine, Engine, Generation
-from services.agent.engines.make_engine import is_batch_engine, make_batch_engine, make_engine
+from services.agent.engines.installed import is_batch_engine, make_batch_engine, make_engine
 from services.agent.settings import AgentSettings
 
 BareRate = Callable[[Workload, float], Awaitable[Rate]]
