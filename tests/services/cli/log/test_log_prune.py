@@ -61,7 +61,7 @@ def test_what_is_old_goes_by_days(logs: Path) -> None:
 
 def test_of_a_fleet_that_follows_its_own_part_of_an_experiment_stays(logs: Path) -> None:
     # given an experiment that began late in the logs of the fleet that decides, and at the start of those that follow
-    ends = dict.fromkeys((ASSIGNMENTS, INTERACTIONS), 10 ** 9)
+    ends = dict.fromkeys((ASSIGNMENTS, INTERACTIONS), 10**9)
     begins = {source(1, name): 0 for name in ends}
     running = experiment("v1.0.1").model_copy(update={"parameters": {"positions": ends | begins}})
     moves = (register("v1.0.1"), Validate(version="v1.0.1"), StartExperiment(experiment=running))
