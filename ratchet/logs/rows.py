@@ -100,7 +100,7 @@ class ArtifactRow(msgspec.Struct):
 
 
 class ToolAuditRow(msgspec.Struct):
-    """What a rollout did with our tools, and the lines of the audit."""
+    """The calls of our tools in a rollout, with the lines of their audit."""
 
     operations: dict[str, int] = {}
     failed: int = 0

@@ -186,7 +186,7 @@ class ForeignPart(Record):
 
 
 class ToolAudit(Record):
-    """What a rollout did with our tools, as the recorder wrote it down outside of its sandbox."""
+    """The calls of our tools in a rollout, as the recorder wrote them down outside of its sandbox."""
 
     operations: dict[str, int] = Field(default_factory=dict, description="Calls that were begun, by operation.")
     failed: int = Field(0, ge=0, description="Calls that failed, or were cancelled.")
