@@ -28,7 +28,7 @@ from services.cli.fleet.own_fleet import FleetPlace
 from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.settings import TrainerSettings
