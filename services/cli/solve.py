@@ -43,7 +43,9 @@ def solve(
         str | None, typer.Option(help="Which of the agent's programs; all in turn, if not named.")
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
-    samples: Annotated[int | None, typer.Option(min=1, max=64, help="Tries; the best comes back.")] = None,
+    samples: Annotated[
+        int, typer.Option(min=1, max=64, help="Tries; the best comes back. The fleet learns from several only.")
+    ] = 1,
     approve: Annotated[
         Literal["before-finish", "on-change", "never"] | None,
         typer.Option(help="Have a person approve each result, or each that changed files; as declared, if not given."),

@@ -24,7 +24,7 @@ from schemas.messages.workspace import Workspace
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.agent.engines.scripted import EchoEngine
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.agents.conftest import cannot_be_had
 from tests.agents.driving import Script, Turn, call
