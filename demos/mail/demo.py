@@ -18,6 +18,7 @@ from demos.demo import SOON, Demo, Sizes
 from demos.mail.tasks import EXAMPLES, MailTask, distinct_tasks, mail_tasks
 from demos.real.demo import MODEL, TRAINING
 from demos.story import DemoTurn
+from demos.time_left import Pace
 from demos.tools import in_sandboxes
 from demos.tools.agent import AGENT
 from demos.tools.demo import Figures, conversations_of
@@ -56,6 +57,10 @@ class MailDemo(Demo[MailTask]):
     @property
     def group(self) -> int:
         return GROUP
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(start_s=30.0, answer_s=0.8, training_start_s=60.0, trained_s=3.0, proved_s=240.0)
 
     def model(self, models: Path, say: Callable[[str], None], heading: Callable[[str], None]) -> str:
         fetch(KNOWN[MODEL], models, say)

@@ -21,7 +21,7 @@ FORMS: dict[Part, tuple[str, ...]] = {
 }
 """Ways of writing a date that begin with the month: of the others the model finds hardly any at first."""
 MAIL, RULE, TARGET = 'Mail "{mail}".', 'Rule: "{rule}".', 'Write it to "{target}".'
-"""What is asked, what a mail ends with, and what a rule says."""
+"""Sentences: the question, the end of a mail, and the whole of a rule."""
 
 
 def _example(mail: str, sentence: str, rule: str, target: str, day: str) -> tuple[dict[str, str], ...]:

@@ -36,7 +36,7 @@ def settings(folder: Path, runs_at_once: int = RUNS_AT_ONCE) -> dict[str, str]:
 
 
 OFFERED: Mapping[str, Any] = {"tools": TOOLS, "most_calls": MOST_CALLS}
-"""What the program reads of the tools that its model is offered."""
+"""The tools that the model is offered, as the program reads them."""
 
 
 def programs(agent_id: str, offered: Mapping[str, Any] = OFFERED, seconds: int = 60) -> str:
