@@ -67,7 +67,7 @@ def demo(
     groups: Annotated[
         int | None,
         typer.Option(
-            min=8, max=5000, help="Tasks of users to learn from, each turn: 128, with --real 160, --agent 64."
+            min=8, max=5000, help="Tasks of users to learn from, each turn: 128, with --real 160, --agent 96."
         ),
     ] = None,
     no_turn_after: Annotated[

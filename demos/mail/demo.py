@@ -30,7 +30,7 @@ from schemas.messages.workspace import Workspace
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.own_fleet import FleetPlace
 
-SIZES = Sizes(tasks=48, samples=2, turns=1, groups=64, no_turn_after=math.inf, timeout=600.0)
+SIZES = Sizes(tasks=48, samples=2, turns=1, groups=96, no_turn_after=math.inf, timeout=600.0)
 GROUP = 4
 TEMPERATURE = 0.5
 MAX_TOKENS = 36

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -212,15 +212,6 @@ def conversations_of(turns: Iterable[DemoTurn], adapters: Path) -> tuple[Convers
     return tuple(Conversations.from_report(name, json.loads(text)) for name, text in reports.items())
 
 
-class Asked(Protocol):
-    """The task of an agent with tools, as the story shows it."""
-
-    @property
-    def input(self) -> str: ...
-    @property
-    def files(self) -> Mapping[str, str]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """`gain`: of single rollouts, by the hidden verifier, of which `promised` is the least in the end; `blanked`: the
@@ -231,7 +222,7 @@ class Figures:
     sandboxed: bool
     gain: Gain
     conversations: tuple[Conversations, ...]
-    examples: tuple[Example[Asked], ...]
+    examples: tuple[Example[Any], ...]
     held_out: str
     """Says what no training saw, and at which temperature."""
     promised: float = PROMISED
