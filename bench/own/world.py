@@ -30,7 +30,7 @@ from schemas.records.interaction import Interaction, Latencies
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.transformers_engine import TransformersEngine
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import check_spec, strategy_of
+from services.scorer.strategies.installed import check_spec, strategy_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run

@@ -30,7 +30,7 @@ from schemas.messages.task import Task
 from schemas.messages.training import AdapterTrained
 from schemas.records.decision import Trust
 from schemas.records.registry import AgentAdapters
-from services.agent.engines.make_engine import make_engine
+from services.agent.engines.installed import make_engine
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 from services.orchestrator.orchestrator import Orchestrator

@@ -30,6 +30,8 @@ LEFT_BEHIND = re.compile(r"index-(\d+)\.sqlite")
 QUARANTINE = "quarantine.jsonl"
 LAST_BACKUP = "last_backup.json"
 """When `ratchet backup` was last done, and how large its file is."""
+FOLLOWER = "follower.json"
+"""Name of the file in which a fleet that follows another tells which adapters it still uses (follower.py)."""
 SEALS = "log_seals"
 """Folder within that of the adapters: what was written to the logs that teach (ratchet/logs/seals.py)."""
 START_OFFSETS = "retention.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.runtime.runner import Wired, run
 from ratchet.service.errors import SettingsError
-from services.agent.engines.make_engine import make_engine
+from services.agent.engines.installed import make_engine
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 

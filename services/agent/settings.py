@@ -81,7 +81,7 @@ class AgentSettings(FleetSettings):
 
     def unusable_parts(self) -> list[str]:
         try:
-            from services.agent.engines.make_engine import check_engine
+            from services.agent.engines.installed import check_engine
         except ModuleNotFoundError:  # an image of another service has nothing of the agent but this file
             return []
         try:

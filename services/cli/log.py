@@ -13,6 +13,7 @@ import msgspec
 import typer
 from rich.text import Text
 
+from ratchet.logs.follower import read_follower_note
 from ratchet.logs.leadership import UNFENCED, Fence, Leadership
 from ratchet.logs.names import INTERACTIONS, active_path, is_own
 from ratchet.logs.reader import Line, LogReader, end_of_log, file_starts, follow, read, tail_position
@@ -201,7 +202,9 @@ def pruned_now(logs_dir: Path, index_dir: Path, adapters_dir: Path, bound: Bound
         present = min(now, newest_time(logs_dir) or now)
         if not dry:
             TrajectoryFolder(logs_dir, fence).sweep()
-        return Pruner(logs_dir, bound, fence).prune(needs(index_dir, adapters_dir), present, dry=dry)
+        followed = read_follower_note(logs_dir)
+        found = needs(index_dir, adapters_dir, followed.fleet if followed else 0)
+        return Pruner(logs_dir, bound, fence).prune(found, present, dry=dry)
 
 
 def as_dict(pruned: Pruned, *, dry: bool) -> dict[str, Any]:

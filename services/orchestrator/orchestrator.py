@@ -33,6 +33,7 @@ from ratchet.bus.topology import (
 )
 from ratchet.files.append_file import AppendFile
 from ratchet.http.work import Threads
+from ratchet.logs.follower import FollowerNote, remove_follower_note, write_follower_note
 from ratchet.logs.leadership import RENEWALS, Arbiter, Leadership
 from ratchet.logs.names import APPROVALS as APPROVAL_LOG
 from ratchet.logs.names import AUDITS, LABELS, SEALS, is_own
@@ -341,6 +342,7 @@ class Orchestrator:
         )
         self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False
+        self._noted: FollowerNote | None = None
         self._clocks = Clocks(self._leadership.check, pace)
         self._lease_clock = Clocks()
         self._renewing = ThreadPoolExecutor(1, "lease")
@@ -395,6 +397,7 @@ class Orchestrator:
             seconds=monotonic,
             told=lambda: self._api.rollouts.declared_programs(arms.agent_id),
             pooled=lambda: self._pool.positions,
+            followers=settings.pooled_logs,
         )
 
     async def _read_logged(self, task_id: str) -> tuple[Work, Sequence[Interaction]] | None:
@@ -503,6 +506,8 @@ class Orchestrator:
             start(f"adapters-{name}", promoter.turn, TURN_EVERY_S)
         if self._settings.fleet is not None:
             start("evidence-pool", self._pool.turn, POOL_EVERY_S)
+        if self._settings.pool is not None:  # not before: the open tasks are counted now
+            start("adapters-in-use", self._note_adapters_in_use, POOL_EVERY_S)
         decides = not self._settings.fleet
         for name, anchors in self._anchors.items() if self._settings.anchor_every_s and decides else ():
             start(f"anchors-{name}", anchors.check, self._settings.anchor_every_s, first=False)
@@ -608,8 +613,17 @@ class Orchestrator:
     def _take_up_registry(self) -> None:
         if self._settings.pool is not None:
             return  # the fleet that decides keeps it in order
+        remove_follower_note(self._settings.logs_dir)
         self._store.open()
         remove_leftovers(self._store)
+
+    async def _note_adapters_in_use(self) -> None:
+        """Tell the fleet that decides. Raises JournalError, DiskFull."""
+        in_use = {agent_id: promoter.in_use for agent_id, promoter in self._promoters.items()}
+        note = FollowerNote(self._settings.fleet_number, in_use)
+        if note != self._noted:
+            await asyncio.to_thread(write_follower_note, self._settings.logs_dir, note)
+            self._noted = note
 
     def _count_open_works(self) -> None:
         for body in self.ledger.index.open_works():

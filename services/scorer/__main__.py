@@ -6,7 +6,7 @@ from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.runtime.runner import Wired, run
 from services.scorer.deliberation import JudgesOrder
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.worker import ScorerWorker
 
 

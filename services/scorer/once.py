@@ -21,7 +21,7 @@ from schemas.messages.base import Record
 from schemas.messages.task import ChatMessage
 from schemas.messages.workspace import Artifact, Workspace
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import check_spec, strategy_of
+from services.scorer.strategies.installed import check_spec, strategy_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Spent, Strategy, can_grade_references
 
 AT_ONCE = 16

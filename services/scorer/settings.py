@@ -125,7 +125,7 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
 
     def unusable_parts(self) -> list[str]:
         try:
-            from services.scorer.strategies.build_strategy import check_parts
+            from services.scorer.strategies.installed import check_parts
         except ModuleNotFoundError:  # an image of another service has nothing of the scorer but this file
             return []
         ours = {} if self.external_scorer else {"RATCHET_SCORER": self.model_copy(update={"scorer_audits": False})}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.sandbox.isolation import has_filter
+from workbench.sandbox.kinds import has_filter
 
 APPARMOR_PROFILE = "infra/sandbox/apparmor-bwrap"
 SECCOMP_PROFILE = "infra/sandbox/docker-seccomp.json"

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from workbench.sandbox import bubblewrap, cgroup, half_started, metrics, refusal
 from workbench.sandbox.cgroup import Cgroups
-from workbench.sandbox.isolation import Isolation, faults, look
 from workbench.sandbox.job import Job, Result, SandboxError, SandboxRefused
+from workbench.sandbox.kinds import Isolation, faults, look
 from workbench.sandbox.running import Stop, run
 from workbench.sandbox.self_test import self_test
 from workbench.sandbox.settings import SandboxSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from workbench.sandbox.isolation import Isolation
+from workbench.sandbox.kinds import Isolation
 
 
 class SandboxSettings(BaseSettings):

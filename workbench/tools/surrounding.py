@@ -20,8 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from workbench.sandbox.bubblewrap import PATH
-from workbench.sandbox.isolation import Surroundings, look
 from workbench.sandbox.job import End, Job, Result, SandboxRefused
+from workbench.sandbox.kinds import Surroundings, look
 
 DEVICES = Path("/proc/net/dev")
 GET_NAME, GET_ADDRESSES = 0x8910, 0x8912

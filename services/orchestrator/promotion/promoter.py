@@ -26,6 +26,7 @@ from ratchet.experiments.records import position_of
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.experiments.served import unaudited_judge
 from ratchet.files.append_file import disk_errors
+from ratchet.logs.follower import AdaptersInUse, read_follower_note
 from ratchet.logs.names import AUDITS, INTERACTIONS, POOLED
 from ratchet.logs.segments import read_start_offsets
 from ratchet.service.errors import (
@@ -105,9 +106,10 @@ class Promoter:
         seconds: Callable[[], float],
         told: Callable[[], Sequence[Declared]] = tuple,
         pooled: Callable[[], Mapping[str, int]] = dict,
+        followers: Sequence[Path] = (),
     ) -> None:
         """`told`: what each runner says of the agent's programs; nothing where there is none. `pooled`: where the logs
-        of several fleets stand, if their evidence is pooled.
+        of several fleets stand, if their evidence is pooled. `followers`: logs folders of the fleets that follow.
         """
         self.arms = arms
         self._announcer = announcer
@@ -121,6 +123,7 @@ class Promoter:
         self._keep = keep
         self._audits_end = audits_end
         self._pooled = pooled
+        self._followers = followers
         self._clock = clock
         self._cool_down = CoolDown(policy.cool_down)
         self._seconds = seconds
@@ -441,13 +444,27 @@ class Promoter:
         for version in to_archive(adapters, self._keep):
             await self._decide(Archive(version=version), f"older than the newest {self._keep}")
         for version, entry in self.arms.adapters.versions.items():
-            if entry.state is EntryState.ARCHIVED and entry.folder and self._is_drained(version):
+            if entry.state is EntryState.ARCHIVED and entry.folder and await self._is_drained_everywhere(entry):
                 await asyncio.to_thread(
                     remove_version_folder, self._store, self._agent_id, version, who=WHO, at=self._clock()
                 )
 
+    async def _is_drained_everywhere(self, archived: AdapterEntry) -> bool:
+        """True if neither this fleet uses it, nor one that follows. Raises StorageUnavailable."""
+        if not self._is_drained(archived.version):
+            return False
+        notes = [await asyncio.to_thread(read_follower_note, folder) for folder in self._followers]
+        return all(note is not None and note.is_done_with(self._agent_id, archived) for note in notes)
+
     def _is_drained(self, version: str) -> bool:
         return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded
+
+    @property
+    def in_use(self) -> AdaptersInUse:
+        """Tell what a fleet that follows says of itself: which versions with a folder it still uses."""
+        versions = (entry.version for entry in self.arms.adapters.versions.values() if entry.folder)
+        used = (version for version in versions if not self._is_drained(version))
+        return AdaptersInUse(self._announcer.revision, tuple(sorted(used)))
 
     def _where(self) -> Where:
         positions = self._ledger.positions() | {AUDITS: self._audits_end()} | dict(self._pooled())

@@ -27,7 +27,7 @@ from ratchet.rollouts.command import Program, run_with
 from schemas.messages.response import Sample
 from schemas.messages.workspace import Artifact
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
 from tests.demos.toy.test_tool_agent import TOKENIZER, rollout_of, saying
 from tests.demos.toy.test_tool_model import sampled_turns

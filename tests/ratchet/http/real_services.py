@@ -27,7 +27,7 @@ from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings
 from services.runner.worker import RunnerWorker
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.worker import ScorerWorker
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker

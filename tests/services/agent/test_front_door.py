@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ratchet.service.errors import SettingsError
-from services.agent.engines.make_engine import make_engine
+from services.agent.engines.installed import make_engine
 from services.agent.engines.scripted import EchoEngine
 from services.agent.settings import AgentSettings
 from tests.programs import REPOSITORY, run_module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -49,6 +50,8 @@ class LearningHouse(House):
         self.answers = 2
         """To each task."""
         self.scorer = SCORER
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self._random = random.Random(7)
 
     async def open(self) -> None:
@@ -81,6 +84,7 @@ class LearningHouse(House):
         await self.bus.publish(ADAPTER_REPORTS, report.encode(), type=AdapterReport.TYPE, message_id="r")
 
     async def _answer(self, delivery: Delivery) -> None:
+        await self.may_answer.wait()
         work = Work.decode(delivery.body)
         version = work.arm.adapter_version
         texts = (f"{text} by {version}" for text in "ab"[: self.answers])

@@ -25,7 +25,7 @@ from services.runner.early_stop import ANOTHER_PASSED, EarlyStop, Moments
 from services.runner.kept_rollouts import KeptRollouts
 from services.runner.slots import NoTurn, Slots
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import ScoringRequest
 from services.scorer.worker import ScorerWorker
 from tests.processes import marked

@@ -24,7 +24,7 @@ from schemas.messages.task import Task
 from schemas.messages.work import Sampling, Work
 from services.agent.engines.scripted import Script, ScriptedEngine
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.packages import copy_packages
 from tests.passable import passable_folder

@@ -12,7 +12,7 @@ from ratchet.programs.environments import Environments
 from ratchet.programs.images.installing import Image
 from schemas.messages.work import Sampling, Work
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.images import ANSWERING, docker_save, file, with_bash
 from tests.passable import passable_folder

@@ -11,7 +11,7 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import REWARDS, fleet_topology
 from ratchet.http.server.application import application
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.worker import ScorerWorker
 from tests.services.scorer.scripted import OK, Scripted
 

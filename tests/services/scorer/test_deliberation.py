@@ -19,7 +19,7 @@ from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.deliberation import BEHIND, FINALISTS, JudgesOrder, finalists
 from services.scorer.settings import ScorerSettings
 from services.scorer.spec import parse_spec
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.judge import Judge
 from services.scorer.strategies.strategy import Answer, ScoringRequest, scores_one_by_one
 from services.scorer.worker import ScorerWorker

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ratchet.service.errors import ScorerError
 from services.scorer.spec import WITHOUT_REFERENCE, Part, parse_spec
-from services.scorer.strategies.build_strategy import SCORERS
+from services.scorer.strategies.installed import SCORERS
 
 
 @pytest.mark.parametrize(

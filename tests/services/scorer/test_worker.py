@@ -19,7 +19,7 @@ from schemas.messages.reward import Reward, SampleScore, ScorerIdentity
 from schemas.messages.task import ChatMessage
 from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.worker import ScorerWorker, request_of
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted

@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY
 
 from tests.workbench.sandbox.conftest import IS_ROOT
 from workbench.sandbox import container_profile, metrics
-from workbench.sandbox.isolation import Isolation, Surroundings, faults, look
 from workbench.sandbox.job import SandboxRefused
+from workbench.sandbox.kinds import Isolation, Surroundings, faults, look
 from workbench.sandbox.sandbox import Sandbox
 from workbench.sandbox.settings import SandboxSettings
 

@@ -12,8 +12,8 @@ import pytest
 from tests.workbench.sandbox.test_pods import CLOSED
 from tests.workbench.tools.world import World
 from workbench.sandbox import cgroup
-from workbench.sandbox.isolation import Surroundings
 from workbench.sandbox.job import Job, SandboxRefused
+from workbench.sandbox.kinds import Surroundings
 from workbench.sandbox.limits import MIB, Limits
 from workbench.sandbox.sandbox import Sandbox
 from workbench.tools.surrounding import network_devices, require_sandbox_around

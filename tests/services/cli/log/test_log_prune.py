@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ratchet.adapters.registry import RegistryStore
 from ratchet.files.folder_lock import FolderLock
+from ratchet.logs.follower import FollowerNote, write_follower_note
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, source
 from ratchet.logs.segments import read_start_offsets
+from schemas.records.decision import StartExperiment, Validate
 from services.cli.app import app
+from tests.ratchet.adapters.making_decisions import decided, experiment, register
 from tests.services.orchestrator.old_logs import answer, open_ledger
 
 
@@ -52,6 +57,25 @@ def test_what_is_old_goes_by_days(logs: Path) -> None:
     went = CliRunner().invoke(app, ["log", "prune", "--dry-run", "--keep-gb", "0", "--keep-days", "0.000001"])
 
     assert "nothing" in went.stdout  # the lines of these logs are of the year 2031
+
+
+def test_of_a_fleet_that_follows_its_own_part_of_an_experiment_stays(logs: Path) -> None:
+    # given an experiment that began late in the logs of the fleet that decides, and at the start of those that follow
+    ends = dict.fromkeys((ASSIGNMENTS, INTERACTIONS), 10**9)
+    begins = {source(1, name): 0 for name in ends}
+    running = experiment("v1.0.1").model_copy(update={"parameters": {"positions": ends | begins}})
+    moves = (register("v1.0.1"), Validate(version="v1.0.1"), StartExperiment(experiment=running))
+    decided(RegistryStore(logs / "adapters"), *moves)
+    prune = ["log", "prune", "--dry-run", "--keep-gb", "0.00001", "--json"]
+    assert json.loads(CliRunner().invoke(app, prune).stdout)["removed"]
+
+    # when the fleet of these logs follows
+    write_follower_note(logs, FollowerNote(1, {}))
+
+    # then nothing goes
+    held = json.loads(CliRunner().invoke(app, prune).stdout)
+    assert held["removed"] == []
+    assert "experiment canary-v1.0.1 runs on it" in held["held"]["why"]
 
 
 def test_an_orchestrator_at_work_does_it_itself(logs: Path) -> None:

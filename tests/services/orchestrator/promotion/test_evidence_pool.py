@@ -13,13 +13,18 @@ import pytest
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.records import MOST_FLEETS, experiments, own_number, pooled_number
 from ratchet.experiments.replay import replay_experiment
+from ratchet.logs.follower import AdaptersInUse, FollowerNote, read_follower_note, write_follower_note
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path, is_own, source
+from schemas.messages.task import Task
 from schemas.messages.work import Arm
+from schemas.records.decision import RollBack
+from schemas.records.registry import AdapterEntry, EntryState
 from services.orchestrator.promotion.evidence_pool import FleetLogs
 from services.orchestrator.settings import OrchestratorSettings
+from tests.ratchet.adapters.making_decisions import decided
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 from tests.services.trainer.making_logs import group, write_log
-from tests.waiting import until
+from tests.waiting import settled, until
 
 BETTER = {"v1.0.0": 0.4, "v1.0.1": 0.8}
 LEVEL = {"v1.0.0": 0.4, "v1.0.1": 0.45}
@@ -36,10 +41,16 @@ def following(folder: Path) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def two_fleets(folder: Path, quality: dict[str, float]) -> AsyncIterator[tuple[LearningHouse, LearningHouse]]:
+async def two_fleets(
+    folder: Path, quality: dict[str, float], **settings: Any
+) -> AsyncIterator[tuple[LearningHouse, LearningHouse]]:
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(learning_house(folder / "first", quality, **deciding(folder)))
-        second = await stack.enter_async_context(learning_house(folder / "second", quality, **following(folder)))
+        first = await stack.enter_async_context(
+            learning_house(folder / "first", quality, **deciding(folder) | settings)
+        )
+        second = await stack.enter_async_context(
+            learning_house(folder / "second", quality, **following(folder) | settings)
+        )
         second.tasks = "other"
         yield first, second
 
@@ -157,6 +168,60 @@ async def test_a_fleet_that_follows_decides_nothing(tmp_path: Path) -> None:
 
         assert "follows another's decisions" in reason
         assert kinds(first) == []
+
+
+async def test_an_archived_adapter_stays_while_a_task_of_a_fleet_that_follows_needs_it(tmp_path: Path) -> None:
+    # given a follower whose agent has a task with a candidate, which was rolled back and archived since
+    keep_one = {"keep_adapters": 1, "golden_from_traffic": False}
+    async with two_fleets(tmp_path, LEVEL | {"v1.0.2": 0.4}, **keep_one) as (first, second):
+        await first.reach(await first.trained(), "canary")
+        await until(lambda: second.is_trying)
+        second.may_answer.clear()
+        open_tasks = [Task(task_id=f"open-{number}", input="x") for number in range(200)]
+        for task in open_tasks:
+            await second.submit(task)
+        await until(lambda: any(work["arm"]["adapter_version"] == "v1.0.1" for work in second.assigned()))
+        decided(first.store, RollBack(version="v1.0.1"))
+        await first.reach(await first.trained(seed=2), "canary")
+        await first.reach("v1.0.1", "archived")
+        folder = first.folder / "adapters" / AGENT / "v1.0.1"
+
+        async def is_seen_by_second() -> bool:
+            await first.report()
+            await second.report()
+            note = read_follower_note(second.folder)
+            return note is not None and note.agents[AGENT].revision >= first.adapters.versions["v1.0.1"].decision
+
+        # when the follower knows of it and still has the task, then the folder stays
+        await until(is_seen_by_second)
+        for _ in range(20):
+            await first.report()
+            await settled()
+        assert folder.exists()
+
+        # when the task is answered, then it goes
+        second.may_answer.set()
+
+        async def is_gone() -> bool:
+            await first.report()
+            await second.report()
+            return not folder.exists()
+
+        await until(is_gone)
+
+
+def test_an_archived_adapter_stays_until_each_fleet_that_follows_has_said_what_it_uses(tmp_path: Path) -> None:
+    entry = AdapterEntry(version="v1.0.1", state=EntryState.ARCHIVED, decision=7)
+
+    def is_done(revision: int, *versions: str) -> bool:
+        write_follower_note(tmp_path, FollowerNote(1, {AGENT: AdaptersInUse(revision, versions)}))
+        note = read_follower_note(tmp_path)
+        return note is not None and note.is_done_with(AGENT, entry)
+
+    assert read_follower_note(tmp_path) is None
+    assert not is_done(6)
+    assert not is_done(7, "v1.0.1")
+    assert is_done(7, "v1.0.2")
 
 
 def test_tasks_of_all_fleets_have_numbers_of_their_own() -> None:

@@ -11,8 +11,8 @@ from schemas.messages.response import Sample, Usage
 from schemas.messages.reward import SampleScore
 from services.scorer.settings import ScorerSettings
 from services.scorer.spec import parse_spec
-from services.scorer.strategies.build_strategy import DecidedFirst, Weighted, build_strategy
 from services.scorer.strategies.efficiency import Time, Tokens
+from services.scorer.strategies.installed import DecidedFirst, Weighted, build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Spent, Strategy
 from services.scorer.worker import spent_on
 from tests.services.scorer.scripted import Scripted

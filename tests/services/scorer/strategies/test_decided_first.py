@@ -4,7 +4,7 @@ import pytest
 
 from schemas.messages.reward import SampleScore
 from services.scorer.spec import parse_spec
-from services.scorer.strategies.build_strategy import DecidedFirst
+from services.scorer.strategies.installed import DecidedFirst
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.services.scorer.scripted import BROKEN, UNKNOWN, Scripted
 

@@ -16,8 +16,8 @@ from services.scorer.hidden_tests.languages import TOOLS
 from services.scorer.hidden_tests.plan import plan_of
 from services.scorer.hidden_tests.running import WHERE_TOOLS_ARE, missing_tool
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
 from services.scorer.strategies.hidden_tests import HiddenTests
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 
 FUNCTIONS = [

@@ -5,7 +5,7 @@ import pytest
 from ratchet.bus.in_hand import NEVER
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.spec import parse_spec
-from services.scorer.strategies.build_strategy import Weighted
+from services.scorer.strategies.installed import Weighted
 from services.scorer.strategies.strategy import Answer, NotApplicable, ScoringRequest
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
 

@@ -13,8 +13,8 @@ from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore
 from schemas.messages.workspace import Artifact, GitSource, Workspace
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
 from services.scorer.strategies.efficiency import Taken, verdict
+from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.source_quality import SECURITY, STYLE
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
 from tests.services.cli.verify.workspace_tasks import PLACES, WRONG, patch, task

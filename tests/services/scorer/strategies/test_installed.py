@@ -4,7 +4,7 @@ import pytest
 
 from ratchet.service.errors import ScorerError
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.build_strategy import build_strategy
+from services.scorer.strategies.installed import build_strategy
 
 
 def settings(spec: str) -> ScorerSettings:
