@@ -87,10 +87,8 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.recorded
 	$(BIN)/python -m bench.recorder
 	$(BIN)/python -m bench.api
-	$(BIN)/python -m bench.generation
 	$(BIN)/ratchet models fetch smollm2
-	$(BIN)/python -m bench.generation --real
-	$(BIN)/python -m bench.journal
+	$(BIN)/python -m bench.generation
 	$(BIN)/python -m bench.sandbox
 	$(BIN)/python -m bench.decision
 	$(BIN)/python -m bench.cascade

@@ -25,7 +25,9 @@ BEFORE = "e3645897"
 CODE = ("schemas", "ratchet", "services", "workbench", "demos", "examples")
 NO_PRODUCT = ("workbench", "demos", "examples")
 """Folders that are counted beside the product."""
-COUNTED = (*CODE, "tests")
+ONE_ROW = ("bench", "demos", "examples", "schemas", "tests")
+"""Folders whose subfolders have no row of their own."""
+COUNTED = (*CODE, "bench", "tests")
 SLACK = 0.01
 """The part by which a total may pass the record before `python -m tests.house` has to be typed."""
 
@@ -153,9 +155,9 @@ class Figures(NamedTuple):
 
 
 def folder_of(path: str) -> str:
-    """The row of a file: its first two folders, or the first where it lies right in it or is no product."""
+    """The row of a file: its first two folders, or the first where it lies right in it or is one of `ONE_ROW`."""
     parts = path.split("/")
-    return parts[0] if len(parts) == 2 or parts[0] in ("tests", "schemas", "examples") else "/".join(parts[:2])
+    return parts[0] if len(parts) == 2 or parts[0] in ONE_ROW else "/".join(parts[:2])
 
 
 def folders(files: Mapping[str, str]) -> dict[str, Figures]:
@@ -189,6 +191,7 @@ def totals(files: Mapping[str, str]) -> dict[str, int]:
         "lines of the workbench": lines("workbench"),
         "lines of examples and demos": lines("examples") + lines("demos"),
         "lines of tests": lines("tests"),
+        "lines of benchmarks": lines("bench"),
         "files of product code": len(product),
         "files that one other file imports": sum(importers[path] == 1 for path in product),
         "files under 80 lines": sum(len(text.splitlines()) < 80 for text in product.values()),

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from bench.api.posting import WARM_UP_S, Posted, Posting
 from bench.pipeline.cpu import cpu_seconds
@@ -111,7 +110,3 @@ def table(lines: Sequence[Line]) -> str:
             f"{one.requests_per_s / other.requests_per_s:9.2f}{other.cpu_ms / one.cpu_ms:9.2f}"
         )
     return "\n".join(rows)
-
-
-def as_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in lines]

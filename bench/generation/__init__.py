@@ -1,1 +1,0 @@
-"""Tokens a second of the fleet's agent, over those of its bare engine at the same concurrency."""

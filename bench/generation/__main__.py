@@ -1,7 +1,9 @@
-"""`python -m bench.generation`: tokens/s of the fleet's agent over RabbitMQ, over those of its bare engine.
+"""`python -m bench.generation`: groups of 8 on a real model, by all that can generate them here, in turns.
 
-The two take turns, so that a machine that gets busier hurts both. One agent, with its engine in a process of its own if
-it takes one batch at a time; the bare engine runs in this process.
+Contestants: plain `generate()` in whole batches of 64, the embedded engine, the fleet over it, and vLLM's server on the
+CPU where its environment is (`make vllm-test` makes it). Each gets the same tasks at once, and its tokens count until
+the last answer: the seconds of the clock, and the CPU seconds of the processes that generate. Workloads: `examples`,
+where all prompts begin with the same example turns, and `distinct`, where they share the system prompt at most.
 """
 
 from __future__ import annotations
@@ -20,139 +22,120 @@ from uuid import uuid4
 
 import uvloop
 
-from bench.generation import real
-from bench.generation.bare import BareRate, bare_engine
-from bench.generation.fleet import Client, agent_process
-from bench.generation.workload import Rate, Workload, workloads
+from bench.generation.contestants import MODEL, ROOT, SAMPLING, contestants, prompts
+from bench.generation.fleet import Rate
 from bench.machine import machine
+from bench.pipeline.compare import private_broker
+from services.agent.engines.engine import GenerationRequest
 from services.agent.settings import AgentSettings
-from services.cli.fleet.local_broker import LocalBroker
 
-OUT = Path(__file__).parents[1] / "out" / "generation.json"
-BAR = 0.9
-
-
-def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.generation", description=__doc__)
-    parser.add_argument("--rounds", type=int, help="rounds; medians over them are printed (5, of --real 3)")
-    parser.add_argument("--seconds", type=float, default=8.0, help="seconds measured in a round, for each (8)")
-    parser.add_argument("--samples", type=int, default=8, help="group size (8)")
-    parser.add_argument("--batch", type=int, default=64, help="samples generated at once (64)")
-    parser.add_argument("--long-tokens", type=int, default=128, help="tokens of a long answer (128)")
-    parser.add_argument("--hot", type=float, default=5.0, help="temperature of long answers; vLLM takes 2 at most (5)")
-    parser.add_argument("--engine", default="transformers", help="transformers, or vllm with RATCHET_AGENT_VLLM_URL")
-    parser.add_argument("--model", help="folder, known model, or name on the server (models/small, of --real smollm2)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    real_one = parser.add_argument_group("--real", real.__doc__)
-    real_one.add_argument(
-        "--real", action="store_true", help="a real model beside plain generate(), the fleet and vLLM"
-    )
-    real_one.add_argument("--groups", type=int, default=24, help="tasks in a round, for each (24)")
-    real_one.add_argument("--threads", type=int, help="of the engines; chosen by size and load if not given")
-    real_one.add_argument("--workloads", default="examples,distinct", help="which of the two (both)")
-    real_one.add_argument("--contestants", help="of generate,engine,fleet,vllm (vllm where its environment is)")
-    return parser.parse_args(arguments)
-
-
-@contextmanager
-def broker(settings: AgentSettings, folder: Path) -> Iterator[AgentSettings]:
-    """The one the environment names, under a namespace of this run; else a private node."""
-    if "amqp_url" in settings.model_fields_set:
-        yield settings.model_copy(update={"namespace": f"bench-{uuid4().hex[:8]}."})
-        return
-    local = LocalBroker.on_free_ports(folder)
-    node = local.start()
-    try:
-        local.wait_until_ready(node)
-        yield AgentSettings.read(**settings.model_dump(exclude={"amqp_url"}), amqp_url=local.url)
-    finally:
-        local.stop(node)
-
-
-async def measure(settings: AgentSettings, given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    todo = workloads(given.samples, given.batch // given.samples, given.long_tokens, given.hot)
-    async with (
-        bare_engine(settings) as bare_rate,
-        agent_process(settings, folder / "agent.log") as agent,
-        Client(settings, agent) as client,
-    ):
-        return [await compare(bare_rate, client, workload, settings.agent_prefetch, given) for workload in todo]
-
-
-async def compare(
-    bare_rate: BareRate, client: Client, workload: Workload, prefetch: int, given: argparse.Namespace
-) -> dict[str, Any]:
-    await bare_rate(workload, 1.0)
-    bare, fleet = [], []
-    for _ in range(given.rounds):
-        bare.append(await bare_rate(workload, given.seconds))
-        fleet.append(await client.rate(workload, 2 * prefetch, given.seconds))
-    ratio = median(one.per_s for one in fleet) / median(one.per_s for one in bare)
-    return {
-        "workload": workload.name,
-        "sampling": workload.sampling.model_dump(),
-        "tasks_at_once": workload.concurrency,
-        "bare": _figures(bare),
-        "fleet": _figures(fleet),
-        "ratio": ratio,
-        "bar": BAR,
-        "met": ratio >= BAR,
-    }
-
-
-def _figures(rounds: Sequence[Rate]) -> dict[str, Any]:
-    return {
-        "tokens_per_s": median(one.per_s for one in rounds),
-        "tokens_per_cpu_s": median(one.per_cpu_s for one in rounds),
-        "rounds": [asdict(one) for one in rounds],
-    }
-
-
-def table(found: dict[str, Any]) -> str:
-    columns = 2 * f"{'bare':>11}{'fleet':>11}{'ratio':>9}"
-    rows = [f"{'':8}{'tokens/s':>22}{'':9}{'tokens/CPU-s':>22}", f"{'answers':8}{columns}"]
-    for bar in found["bars"]:
-        pairs = [(bar["bare"][figure], bar["fleet"][figure]) for figure in ("tokens_per_s", "tokens_per_cpu_s")]
-        figures = "".join(f"{bare:11.0f}{fleet:11.0f}{fleet / bare:9.2f}" for bare, fleet in pairs)
-        rows.append(f"{bar['workload']:8}{figures}   {'met' if bar['met'] else 'MISSED'}: bar {BAR} of tokens/s")
-    return "\n".join([f"{found['engine']} on {found['machine']}, medians of {found['rounds']}", *rows])
+OUT = ROOT / "bench" / "out" / "generation.json"
+BARS = {("engine", "generate"): 3.0, ("engine", "vllm"): 1.0, ("fleet", "engine"): 0.95}
+"""Of tokens/s, on `examples`."""
 
 
 def main() -> int:
     """0 if all bars are met, else 1."""
     given = options()
-    return real_main(given) if given.real else small_main(given)
-
-
-def small_main(given: argparse.Namespace) -> int:
-    concurrency = given.batch // given.samples
-    given.rounds = given.rounds or 5
-    settings = AgentSettings.read(
-        agent_engine=given.engine,
-        agent_model=given.model or "models/small",
-        agent_max_batch=given.batch,
-        agent_prefetch=concurrency if given.engine == "vllm" else 8 * concurrency,
-    )
-    with tempfile.TemporaryDirectory() as folder, broker(settings, Path(folder)) as wired:
-        bars = uvloop.run(measure(wired, given, Path(folder)))
-    found = {"engine": given.engine, "machine": machine(), "rounds": given.rounds, "bars": bars}
+    settings = AgentSettings.read(agent_model=given.model, agent_threads=given.threads)
+    with broker(settings) as wired:
+        names, workloads = given.contestants.split(","), given.workloads.split(",")
+        figures = uvloop.run(measure(wired, names, workloads, given.groups, given.rounds))
+    found = {
+        "model": given.model,
+        "machine": machine(),
+        "groups": given.groups,
+        "rounds": given.rounds,
+        "sampling": SAMPLING.model_dump(),
+        "workloads": figures,
+        "bars": bars(figures.get("examples", {})),
+    }
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2) if given.json else table(found))
-    return 0 if all(bar["met"] for bar in bars) else 1
-
-
-def real_main(given: argparse.Namespace) -> int:
-    there = (real.ROOT / ".venv-vllm" / "ready").exists()
-    names = (given.contestants or f"generate,engine,fleet{',vllm' if there else ''}").split(",")
-    rounds = given.rounds or 3
-    settings = AgentSettings.read(agent_model=given.model or real.MODEL, agent_threads=given.threads)
-    with tempfile.TemporaryDirectory() as folder, broker(settings, Path(folder)) as wired:
-        figures = uvloop.run(real.measure(wired, names, given.workloads.split(","), given.groups, rounds))
-    found = real.report(settings, figures, given.groups, rounds)
-    real.write(found)
-    print(json.dumps(found, indent=2) if given.json else real.table(found))
+    print(table(found))
     return 0 if all(bar["met"] for bar in found["bars"]) else 1
+
+
+def options() -> argparse.Namespace:
+    names = f"generate,engine,fleet{',vllm' if (ROOT / '.venv-vllm' / 'ready').exists() else ''}"
+    parser = argparse.ArgumentParser(prog="python -m bench.generation", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds; medians over them are printed (3)")
+    parser.add_argument("--groups", type=int, default=24, help="tasks in a round, for each (24)")
+    parser.add_argument("--model", default=MODEL, help="folder or known model (smollm2)")
+    parser.add_argument("--threads", type=int, help="of the engines; chosen by size and load if not given")
+    parser.add_argument("--workloads", default="examples,distinct", help="which of the two (both)")
+    parser.add_argument("--contestants", default=names, help=f"some of generate,engine,fleet,vllm ({names})")
+    return parser.parse_args()
+
+
+@contextmanager
+def broker(settings: AgentSettings) -> Iterator[AgentSettings]:
+    """The one the environment names, under a namespace of this run; else a private node."""
+    if "amqp_url" in settings.model_fields_set:
+        yield settings.model_copy(update={"namespace": f"bench-{uuid4().hex[:8]}."})
+        return
+    with private_broker() as (url, _):
+        yield AgentSettings.read(**settings.model_dump(exclude={"amqp_url"}), amqp_url=url)
+
+
+async def measure(
+    settings: AgentSettings, names: Sequence[str], workloads: Sequence[str], groups: int, rounds: int
+) -> dict[str, Any]:
+    """By workload and contestant, all rounds. The first, unmeasured turn is small: it warms caches and threads up."""
+    with tempfile.TemporaryDirectory() as logs:
+        async with contestants(settings, names, Path(logs)) as ready:
+            rates: dict[str, dict[str, list[Rate]]] = {one: {name: [] for name in names} for one in workloads}
+            for contestant in ready:
+                await contestant.run(_requests("distinct", 2, seed=-1))
+            for number in range(rounds):
+                for workload in workloads:
+                    for contestant in ready:
+                        rate = await contestant.run(_requests(workload, groups, seed=number))
+                        rates[workload][contestant.name].append(rate)
+                        said = f"{rate.per_s:.0f} tokens/s, {rate.per_cpu_s:.0f} a CPU second"
+                        print(
+                            f"{workload} {number + 1}/{rounds}: {contestant.name} {said}", file=sys.stderr, flush=True
+                        )
+    return {one: {name: _figures(its) for name, its in by_name.items()} for one, by_name in rates.items()}
+
+
+def _requests(workload: str, groups: int, seed: int) -> list[GenerationRequest]:
+    return [GenerationRequest(prompt, SAMPLING) for prompt in prompts(workload, groups, seed)]
+
+
+def _figures(rates: Sequence[Rate]) -> dict[str, Any]:
+    return {
+        "tokens_per_s": median(one.per_s for one in rates),
+        "tokens_per_cpu_s": median(one.per_cpu_s for one in rates),
+        "rounds": [asdict(one) for one in rates],
+    }
+
+
+def bars(figures: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of those that were measured; a ratio of CPU seconds beside that of the clock."""
+    found = []
+    for (better, other), bar in BARS.items():
+        mine, its = figures.get(better), figures.get(other)
+        if mine and its:
+            ratio, cpu = (mine[one] / its[one] for one in ("tokens_per_s", "tokens_per_cpu_s"))
+            found.append(
+                {"of": better, "over": other, "ratio": ratio, "cpu_ratio": cpu, "bar": bar, "met": ratio >= bar}
+            )
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    lines = [f"{found['model']} on {found['machine']}, {found['groups']} groups of 8, medians of {found['rounds']}"]
+    for workload, figures in found["workloads"].items():
+        lines.append(f"\n{workload:10}{'tokens/s':>12}{'tokens/CPU-s':>16}")
+        lines += [
+            f"{name:10}{one['tokens_per_s']:12.1f}{one['tokens_per_cpu_s']:16.1f}" for name, one in figures.items()
+        ]
+    lines.append("")
+    for bar in found["bars"]:
+        said = f"{bar['of']} over {bar['over']}: {bar['ratio']:.2f} (CPU seconds: {bar['cpu_ratio']:.2f})"
+        lines.append(f"{said}, {'met' if bar['met'] else 'MISSED'}: bar {bar['bar']}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -8,25 +8,45 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from types import TracebackType
 
 import httpx
 import psutil
 
-from bench.generation.workload import Rate, Workload, tokens
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, work_queue
-from schemas.messages.response import Response
+from schemas.messages.response import Response, Sample
 from schemas.messages.task import Prompt
 from schemas.messages.work import Arm, Sampling, Work
 from services.agent.settings import AgentSettings
 from services.cli.fleet.local_broker import free_port
 
 READY_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Tokens, the seconds they took, and the CPU seconds of the process with the engine, all its threads included."""
+
+    tokens: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def per_s(self) -> float:
+        return self.tokens / self.seconds
+
+    @property
+    def per_cpu_s(self) -> float:
+        return self.tokens / self.cpu_s
+
+
+def count_tokens(samples: Sequence[Sample]) -> int:
+    return sum(len(sample.completion_ids or ()) for sample in samples)
 
 
 @asynccontextmanager
@@ -71,19 +91,15 @@ async def _until_ready(port: int, process: asyncio.subprocess.Process, log: Path
 
 
 class Client:
-    """Keeps some tasks on their way and counts the tokens that come back. `numbers`: an agent answers each once."""
+    """Asks for tasks at once and counts the tokens that come back. `numbers`: of tasks; an agent answers each once."""
 
-    def __init__(self, settings: AgentSettings, agent: psutil.Process, numbers: Iterator[int] | None = None) -> None:
+    def __init__(self, settings: AgentSettings, agent: psutil.Process, numbers: Iterator[int]) -> None:
         self._settings = settings
         self._agent = agent
         self._bus = RabbitBus.from_settings(settings, name="bench")
-        self._numbers = numbers or count()
+        self._numbers = numbers
         self._answered = asyncio.Semaphore(0)
         self._tokens = 0
-        self._asked = 0
-        self._full = asyncio.Event()
-        self._enough = False
-        self._users: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Client:
         await self._bus.start()
@@ -99,24 +115,8 @@ class Client:
         response = Response.decode(delivery.body)
         if response.error:
             raise RuntimeError(response.error)
-        self._tokens += tokens(response.samples)
+        self._tokens += count_tokens(response.samples)
         self._answered.release()
-
-    async def rate(self, workload: Workload, in_flight: int, seconds: float) -> Rate:
-        """So many users, each of whom asks anew when an answer came; measured once every queue is as full as it gets.
-
-        They publish concurrently: one after the other, each waiting for its confirm, they would be what is measured.
-        """
-        self._asked, self._enough = 0, False
-        self._full.clear()
-        self._users = [asyncio.create_task(self._ask_on(workload)) for _ in range(in_flight)]
-        await self._full.wait()
-        begun, cpu, before = time.perf_counter(), self._cpu_s(), self._tokens
-        await asyncio.sleep(seconds)
-        rate = Rate(self._tokens - before, time.perf_counter() - begun, self._cpu_s() - cpu)
-        self._enough = True
-        await asyncio.gather(*self._users)
-        return rate
 
     async def work_off(self, prompts: Sequence[Prompt], sampling: Sampling) -> Rate:
         """All asked at once, until the last is answered."""
@@ -126,22 +126,9 @@ class Client:
             await self._answered.acquire()
         return Rate(self._tokens - before, time.perf_counter() - begun, self._cpu_s() - cpu)
 
-    async def _ask_on(self, workload: Workload) -> None:
-        while not self._enough:
-            await self._publish(workload)
-            await self._answered.acquire()
-            self._asked += 1
-            if self._asked >= len(self._users):
-                self._full.set()
-
     def _cpu_s(self) -> float:
         used = [process.cpu_times() for process in (self._agent, *self._agent.children())]
         return float(sum(one.user + one.system for one in used))
-
-    async def _publish(self, workload: Workload) -> None:
-        number = next(self._numbers)
-        prompt = workload.prompts(number // workload.concurrency)[number % workload.concurrency]
-        await self._ask(number, prompt, workload.sampling)
 
     async def _ask(self, number: int, prompt: Prompt, sampling: Sampling) -> None:
         now = datetime.now(UTC)

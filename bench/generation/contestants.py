@@ -1,33 +1,21 @@
-"""`python -m bench.generation --real`: groups of 8 on a real model, by all that can generate them here, in turns.
-
-Contestants: plain `generate()` in whole batches of 64, the embedded engine, the fleet over it, and vLLM's server on the
-CPU where its environment is (`make vllm-test` makes it). Each gets the same tasks at once, and its tokens count until
-the last answer: the seconds of the clock, and the CPU seconds of the processes that generate. Workloads: `examples`,
-where all prompts begin with the same example turns, and `distinct`, where they share the system prompt at most.
-"""
+"""Who generates (plain `generate()`, the embedded engine, the fleet over it, vLLM's server), and the prompts."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
-import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import psutil
 
-from bench.generation.fleet import Client, agent_process
-from bench.generation.workload import Rate, tokens
-from bench.machine import machine
+from bench.generation.fleet import Client, Rate, agent_process, count_tokens
 from ratchet.models.known import model_folder
 from ratchet.models.loading import load_language_model
 from schemas.messages.task import ChatMessage
@@ -41,11 +29,8 @@ from services.agent.settings import AgentSettings
 from services.cli.fleet.local_broker import free_port
 
 ROOT = Path(__file__).parents[2]
-OUT = ROOT / "bench" / "out" / "generation-real.json"
 MODEL = "smollm2"
 SAMPLING = Sampling(n=8, temperature=1.0, max_tokens=30)
-BARS = {("engine", "generate"): 3.0, ("engine", "vllm"): 1.0, ("fleet", "engine"): 0.95}
-"""Of tokens/s, on `examples`."""
 READY_S = 1800.0
 
 GOODS = ("oak chairs", "walnut desks", "green lamps", "linen curtains", "copper pans", "wool rugs", "glass doors")
@@ -91,7 +76,7 @@ def _counted(answers: Sequence[Any]) -> int:
     for answer in answers:
         if not isinstance(answer, Generation):
             raise RuntimeError(f"a task was not answered: {answer}")
-    return sum(tokens(answer.samples) for answer in answers)
+    return sum(count_tokens(answer.samples) for answer in answers)
 
 
 def here(engine: BatchEngine) -> Run:
@@ -194,80 +179,3 @@ async def contestants(settings: AgentSettings, names: Sequence[str], logs: Path)
         if "vllm" in names:
             found.append(Contestant("vllm", await stack.enter_async_context(vllm_server(folder, logs / "vllm.log"))))
         yield found
-
-
-async def measure(
-    settings: AgentSettings, names: Sequence[str], workloads: Sequence[str], groups: int, rounds: int
-) -> dict[str, Any]:
-    """By workload and contestant, all rounds. The first, unmeasured turn is small: it warms caches and threads up."""
-    with tempfile.TemporaryDirectory() as logs:
-        async with contestants(settings, names, Path(logs)) as ready:
-            rates: dict[str, dict[str, list[Rate]]] = {one: {name: [] for name in names} for one in workloads}
-            for contestant in ready:
-                await contestant.run(_requests("distinct", 2, seed=-1))
-            for number in range(rounds):
-                for workload in workloads:
-                    for contestant in ready:
-                        rate = await contestant.run(_requests(workload, groups, seed=number))
-                        rates[workload][contestant.name].append(rate)
-                        said = f"{rate.per_s:.0f} tokens/s, {rate.per_cpu_s:.0f} a CPU second"
-                        print(
-                            f"{workload} {number + 1}/{rounds}: {contestant.name} {said}", file=sys.stderr, flush=True
-                        )
-    return {one: {name: _figures(its) for name, its in by_name.items()} for one, by_name in rates.items()}
-
-
-def _requests(workload: str, groups: int, seed: int) -> list[GenerationRequest]:
-    return [GenerationRequest(prompt, SAMPLING) for prompt in prompts(workload, groups, seed)]
-
-
-def _figures(rates: Sequence[Rate]) -> dict[str, Any]:
-    return {
-        "tokens_per_s": median(one.per_s for one in rates),
-        "tokens_per_cpu_s": median(one.per_cpu_s for one in rates),
-        "rounds": [asdict(one) for one in rates],
-    }
-
-
-def bars(figures: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of those that were measured; a ratio of CPU seconds beside that of the clock."""
-    found = []
-    for (better, other), bar in BARS.items():
-        mine, its = figures.get(better), figures.get(other)
-        if mine and its:
-            ratio, cpu = (mine[one] / its[one] for one in ("tokens_per_s", "tokens_per_cpu_s"))
-            found.append(
-                {"of": better, "over": other, "ratio": ratio, "cpu_ratio": cpu, "bar": bar, "met": ratio >= bar}
-            )
-    return found
-
-
-def table(found: dict[str, Any]) -> str:
-    lines = [f"{found['model']} on {found['machine']}, {found['groups']} groups of 8, medians of {found['rounds']}"]
-    for workload, figures in found["workloads"].items():
-        lines.append(f"\n{workload:10}{'tokens/s':>12}{'tokens/CPU-s':>16}")
-        lines += [
-            f"{name:10}{one['tokens_per_s']:12.1f}{one['tokens_per_cpu_s']:16.1f}" for name, one in figures.items()
-        ]
-    lines.append("")
-    for bar in found["bars"]:
-        said = f"{bar['of']} over {bar['over']}: {bar['ratio']:.2f} (CPU seconds: {bar['cpu_ratio']:.2f})"
-        lines.append(f"{said}, {'met' if bar['met'] else 'MISSED'}: bar {bar['bar']}")
-    return "\n".join(lines)
-
-
-def report(settings: AgentSettings, workloads: dict[str, Any], groups: int, rounds: int) -> dict[str, Any]:
-    return {
-        "model": settings.agent_model,
-        "machine": machine(),
-        "groups": groups,
-        "rounds": rounds,
-        "sampling": SAMPLING.model_dump(),
-        "workloads": workloads,
-        "bars": bars(workloads.get("examples", {})),
-    }
-
-
-def write(found: dict[str, Any]) -> None:
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(found, indent=2) + "\n")
