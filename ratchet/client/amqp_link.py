@@ -34,7 +34,7 @@ ROUTES = {
     Feedback: (FEEDBACK, "feedback_id", "feedback"),
     TrainRequest: (TRAINING, "request_id", "train"),
 }
-"""By message: its queue, the field that names it, and the kind of its message id."""
+"""The queue of each message, the field that names it, and the kind of its message id."""
 logging.getLogger("aiormq").addHandler(logging.NullHandler())  # its errors are raised as ours; logging prints them else
 LOST = (refusals.AMQPError, refusals.ChannelInvalidStateError, OSError, TimeoutError)
 LOGIN_REFUSED = (refusals.AuthenticationError, refusals.ProbableAuthenticationError)
