@@ -11,7 +11,7 @@ import logging
 import uuid
 
 import aio_pika
-from aio_pika.abc import AbstractExchange, AbstractIncomingMessage
+from aio_pika.abc import AbstractConnection, AbstractExchange, AbstractIncomingMessage
 from aiormq import exceptions as refusals
 
 from ratchet.bus.amqp.short_connection import broker_unreachable
@@ -21,7 +21,7 @@ from ratchet.client.fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
 from ratchet.logs.tenants import MARK
 from ratchet.service.errors import FleetError
 from ratchet.service.settings import amqp_parameters
-from schemas.messages.base import DecodeError
+from schemas.messages.base import DecodeError, Message
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
@@ -29,7 +29,7 @@ from schemas.messages.training import TrainRequest
 
 CONNECT_S, CONFIRM_S = 10.0, 30.0
 """After so long without a confirm the connection is given up: a publish can hang in one that looks open."""
-ROUTES = {
+ROUTES: dict[type[Message], tuple[str, str, str]] = {
     Task: (TASKS, "task_id", "task"),
     Feedback: (FEEDBACK, "feedback_id", "feedback"),
     TrainRequest: (TRAINING, "request_id", "train"),
@@ -91,7 +91,8 @@ class AmqpLink:
         loop, given, tls = asyncio.get_running_loop(), self._parameters, self._parameters.ssl_options
         lost_at: float | None = None
         while not self._fleet.fault:
-            self._broken, connection = asyncio.Event(), None
+            self._broken = asyncio.Event()
+            connection: AbstractConnection | None = None
             try:
                 async with asyncio.timeout(CONNECT_S):
                     connection = await aio_pika.connect(
@@ -121,7 +122,7 @@ class AmqpLink:
                     await asyncio.gather(connection.close(), return_exceptions=True)
         self._ready.set()
 
-    async def _prepare(self, connection: aio_pika.abc.AbstractConnection, broken: asyncio.Event) -> AbstractExchange:
+    async def _prepare(self, connection: AbstractConnection, broken: asyncio.Event) -> AbstractExchange:
         """Return the exchange, on a channel that receives too. `broken` is set when any of it ends."""
         connection.close_callbacks.add(lambda *_: broken.set())
         channel = await connection.channel()

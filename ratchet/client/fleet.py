@@ -77,7 +77,7 @@ class AsyncFleet:
         else:
             from ratchet.client.amqp_link import AmqpLink
 
-            links = {one: AmqpLink(shards[one], one, self) for one in shards or ()}
+            links = {one: AmqpLink(its_url, one, self) for one, its_url in (shards or {}).items()}
             self._link = ShardedLink(links) if links else AmqpLink(url, namespace, self)
 
     async def __aenter__(self) -> Self:
