@@ -62,7 +62,7 @@ class ForeignAnswer:
 
 
 class Spending(Protocol):
-    """What a profile spends with other providers."""
+    """The account of a profile with other providers."""
 
     def refusal(self) -> str | None:
         """Return why nothing more may be spent now; None where it may."""

@@ -34,7 +34,7 @@ def _today() -> str:
 
 
 class Day:
-    """What profiles spent today, in lines of a file for each day."""
+    """Calls, tokens and cost of the profiles today, in lines of a file for each day."""
 
     def __init__(self, folder: Path, today: Callable[[], str] = _today) -> None:
         self._folder = folder

@@ -155,7 +155,7 @@ def test_a_file_of_profiles_that_can_not_be_used_ends_the_start_at_once(
     file, programs = tmp_path / "profiles.toml", str(REPOSITORY / "examples/own-program/programs.toml")
     file.write_text('[profiles.mixed.roles.reviewer]\nprovider = "openai"\nmodel = "big-1"\nkey = "THE_KEY"\n')
     monkeypatch.setenv("RATCHET_PROFILES", str(file))
-    with pytest.raises(SettingsError, match="profiles.mixed.roles.reviewer: the variable THE_KEY"):
+    with pytest.raises(SettingsError, match=r"profiles.mixed.roles.reviewer: the variable THE_KEY"):
         plan(programs=programs)
 
     monkeypatch.setenv("THE_KEY", "sk-1")
