@@ -134,7 +134,8 @@ def program_of(
 def time_for(work: Work, now: datetime, limit_s: float | None) -> float:
     """Seconds a run may take, so that what it has by then can still be scored before the deadline, within the task's
     constraints."""
-    limits = [most for most in (limit_s, work.constraints and work.constraints.seconds) if most is not None]
+    of_task = work.constraints.seconds if work.constraints else None
+    limits = [most for most in (limit_s, of_task) if most is not None]
     return time_within((work.deadline - now).total_seconds(), min(limits) if limits else None)
 
 

@@ -196,7 +196,7 @@ class AgentWorker:
             adapter_sha256=adapter.sha256 if adapter else None,
         )
 
-    async def _generate(self, request: GenerationRequest, constraints: Constraints | None) -> Generation:
+    async def _generate(self, request: GenerationRequest, constraints: Constraints | None = None) -> Generation:
         """Return the answer, which is one call without tools, within the seconds of the task's constraints.
 
         `tokens` is in the sampling since the task was admitted. Raises PromptRefused where the time is over.
