@@ -26,6 +26,7 @@ from ratchet.bus.topology import (
     REWARDS,
     ROLLOUTS_TOPIC,
     TASKS,
+    TRAINING,
     Topology,
     cancellations_topic,
     events_topic,
@@ -76,7 +77,8 @@ def accounts(
     """All users of a fleet; with a `runner`, one for that too, and one for each of the `tenants`.
 
     `setup` declares the queues; each service has a user, each agent one of its own; `client` asks tasks and reads
-    answers; `manager` asks the tasks of jobs; `operator` is for people: dead letters, the management pages.
+    answers; `manager` asks the tasks of jobs, and for trainings; `operator` is for people: dead letters, and the
+    management pages.
     """
     rules = _Rules(topology, namespace)
     agents = tuple(agents)
@@ -89,7 +91,7 @@ def accounts(
         *([rules.service("auditor")] if AUDITS in topology.names else []),
         rules.service("trainer"),
         rules.client(),
-        rules.asking(MANAGER),
+        rules.asking(MANAGER, TRAINING),
         *(rules.asking(tenants_user(tenant)) for tenant in tenants),
         rules.operator(),
     )
@@ -150,11 +152,13 @@ class _Rules:
         topics = (TopicPermission(self._wire(EXCHANGE), self._one_of((TASKS, FEEDBACK)), NOTHING),)
         return Account("client", own, self._one_of((EXCHANGE,)), f"{own}|{self._one_of((RESULTS,))}", topics)
 
-    def asking(self, name: str) -> Account:
-        """Asks tasks as a client does, and reads its own answers: not the queue that has everybody's."""
+    def asking(self, name: str, *also: str) -> Account:
+        """Asks tasks as a client does, and reads its own answers: not the queue that has everybody's. `also`: further
+        queues that it publishes to."""
         client = self.client()
         own = f"^({self._prefix}{REPLY_QUEUES}|{NAMED_BY_BROKER})"
-        return Account(name, client.configure, client.write, own, client.topics)
+        topics = (TopicPermission(self._wire(EXCHANGE), self._one_of((TASKS, FEEDBACK, *also)), NOTHING),)
+        return Account(name, client.configure, client.write, own, topics)
 
     def operator(self) -> Account:
         """Sends dead letters back to wherever they failed, so it may write to any queue by name."""

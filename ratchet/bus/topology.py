@@ -269,7 +269,12 @@ def fleet_topology(
             single_active_consumer=True,
         ),
         queue(
-            TRAINING, "train_request.v1", ("orchestrator", "operator"), ("trainer",), "What is to be trained.", 0.005
+            TRAINING,
+            "train_request.v1",
+            ("orchestrator", "manager", "operator"),
+            ("trainer",),
+            "What is to be trained.",
+            0.005,
         ),
         queue(
             ADAPTERS,

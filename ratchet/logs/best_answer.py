@@ -161,6 +161,7 @@ def result_of(lines: Sequence[Interaction]) -> Result:
             or (_remark(lines, late=late) if given else None),
             "sample": None if routing is not None and routing.served == "big" else line.sample,
             "artifact": line.artifact,
+            "tool_audit": line.tool_audit and line.tool_audit.model_copy(update={"lines": ()}),
             "partial": True if late else None,
             "votes": counted or None,
             "usage": usage_of(asked) if line.needs_usage else None,

@@ -66,5 +66,5 @@ def served_lines(lines: Sequence[Interaction]) -> list[Interaction]:
     if big is not None:
         served |= {"agent_id": big.agent_id, "adapter_version": big.adapter_version, "adapter_sha256": None}
     of_sampling = ("segments", "trajectory", "completion_ids", "logprobs", "token_texts", "prompt_ids", "usage")
-    of_rollout = ("artifact", "program", "ended_at", "sample_status", "sample_says", "engine", "place")
+    of_rollout = ("artifact", "tool_audit", "program", "ended_at", "sample_status", "sample_says", "engine", "place")
     return [lines[0].model_copy(update=served | dict.fromkeys((*of_sampling, *of_rollout)))]

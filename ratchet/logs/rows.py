@@ -99,6 +99,19 @@ class ArtifactRow(msgspec.Struct):
     files: dict[str, str] = {}
 
 
+class ToolAuditRow(msgspec.Struct):
+    """The calls of our tools in a rollout, with the lines of their audit."""
+
+    operations: dict[str, int] = {}
+    failed: int = 0
+    refused: int = 0
+    changed: list[str] = []
+    commits: list[str] = []
+    count: int = 0
+    sha256: str = ""
+    lines: list[str] = []
+
+
 class RoleUsageRow(msgspec.Struct):
     """The calls and tokens that one role of a program took."""
 
@@ -150,6 +163,7 @@ class AnswerRow(ScoredAnswerRow):
     program: str | None = None
     completion_ids: list[int] | None = None
     artifact: ArtifactRow | None = None
+    tool_audit: ToolAuditRow | None = None
     latencies: dict[str, float] = {}
 
 

@@ -36,11 +36,12 @@ from ratchet.dialects.responses import RESPONSES
 from ratchet.openai.transport import error_object
 from ratchet.rollouts.kept_steps import ToolCalled, tool_key
 from ratchet.rollouts.rollout import RecordedRollout
+from ratchet.rollouts.tool_audit import MOST_ENTRY
 from schemas.messages.base import explain
 
 DIALECTS = (CHAT, RESPONSES, MESSAGES)
 COUNT = "/v1/messages/count_tokens"
-ASK_PERSON, TOOL_CALLS = "/v1/ask_person", "/v1/tool_calls"
+ASK_PERSON, TOOL_CALLS, TOOL_AUDIT = "/v1/ask_person", "/v1/tool_calls", "/v1/tool_audit"
 MOST_CHANGES = 32 * 1024 * 1024
 """Bytes of what one call of a tool answered and changed. A rollout with one that has more is not run again from its
 steps."""
@@ -115,6 +116,7 @@ class Recorder:
             Route(ASK_PERSON, self._authorise(ask_person), methods=["POST"]),
             Route(TOOL_CALLS, self._authorise(begin_tool_call), methods=["POST"]),
             Route(f"{TOOL_CALLS}/{{key}}", self._authorise(end_tool_call), methods=["POST"]),
+            Route(TOOL_AUDIT, self._authorise(audit_tool), methods=["POST"]),
             Route("/v1/models", self._authorise(list_models)),
             Route("/v1/models/{model}", self._authorise(show_model)),
         ]
@@ -239,6 +241,14 @@ async def end_tool_call(request: Request, rollout: RecordedRollout) -> Response:
     except msgspec.DecodeError as error:
         raise Refused(400, f"send {{answer, changes}}: {error}") from None
     return JSONResponse({})
+
+
+async def audit_tool(request: Request, rollout: RecordedRollout) -> Response:
+    """Write a line of the tools' audit, and answer with its number."""
+    try:
+        return JSONResponse({"number": rollout.tool_audit.record(await _bytes(request, MOST_ENTRY))})
+    except msgspec.DecodeError as error:
+        raise Refused(400, f"send an entry of the tools' audit: {error}") from None
 
 
 class _EndedCall(msgspec.Struct):

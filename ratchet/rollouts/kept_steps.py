@@ -76,6 +76,12 @@ class ForeignReply(_Step, tag="foreign", frozen=True):
     reply: Reply
 
 
+class Audited(_Step, tag="audited", frozen=True):
+    """A line of the audit of the tools (tool_audit.py)."""
+
+    line: str
+
+
 class Question(_Step, tag="question", frozen=True):
     """`ends`: it is asked once the program has ended, whether its result is taken."""
 
@@ -99,7 +105,7 @@ class Anew(_Step, tag="anew", frozen=True):
     times: int
 
 
-Step = Sampled | ToolCalled | ForeignReply | Question | Answered | Anew
+Step = Sampled | ToolCalled | ForeignReply | Audited | Question | Answered | Anew
 Kind = TypeVar("Kind", Sampled, ToolCalled, ForeignReply, Question)
 _decoder = msgspec.json.Decoder(Step)
 
@@ -118,6 +124,8 @@ class KeptSteps:
         self.diverged: str | None = None
         self.waits: Question | None = None
         self.times_anew = 0
+        self.audited: list[str] = []
+        """The lines of the audit of its tools, of runs before this one."""
         self._path = path
         self._name = name
         self._held_s = held_s
@@ -148,8 +156,10 @@ class KeptSteps:
     def _take_up(self, step: Step) -> None:
         match step:
             case Anew():
-                self._left, self.times_anew = [], step.times
+                self._left, self.audited, self.times_anew = [], [], step.times
                 self._questions, self._answers, self._places = {}, {}, {}
+            case Audited():
+                self.audited.append(step.line)
             case Answered():
                 self._answers[step.approval_id] = step
             case Question():
@@ -285,6 +295,7 @@ class KeptSteps:
         self.times_anew += 1
         self.add(Anew(why, self.times_anew))
         self._left, self._questions, self._answers, self._places = [], {}, {}, {}
+        self.audited = []
         self.diverged = self.waits = None
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """Models of other providers, asked for text: OpenAI's chat completions and Anthropic's messages, at any URL of theirs.
 
 A request is that of a client in whatever dialect, as chat completions have it. Answers come whole. Keys are sent to the
-provider and are in no error.
+provider and are in no error. LiteLLM is not used: the recorder reads these dialects already, so each is one small
+translation more.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ async def record(rollout: RecordedRollout, program: str, start: Start) -> tuple[
         return Sample(text="", status=status, program=program, usage=usage, says=says or None), says
     foreign = tuple(part for one in rollout.foreign.values() if (part := one.part()).calls)
     told: dict[str, Any] = {"usage": usage, "artifact": ran.artifact, "says": why_ended(status, says)}
-    told |= {"edited": rollout.edited, "foreign": foreign or None}
+    told |= {"edited": rollout.edited, "foreign": foreign or None, "tool_audit": rollout.tool_audit.summary()}
     return sample.model_copy(update=told), says
 
 

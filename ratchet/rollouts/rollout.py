@@ -23,6 +23,7 @@ from ratchet.openai.transport import ContextTooLong, ServerUnavailable
 from ratchet.rollouts.engine import Token, TokenEngine
 from ratchet.rollouts.kept_steps import Answered, Diverged, KeptSteps, NotKept, Sampled, ToolCalled, key_of
 from ratchet.rollouts.parsing import Parser, PlainParser, parser_for
+from ratchet.rollouts.tool_audit import ToolChain
 from ratchet.service.errors import EngineError
 from schemas.messages.response import Edited, FinishReason, ForeignPart
 from schemas.messages.task import Tool
@@ -193,6 +194,7 @@ class RecordedRollout:
         if first is not None and role is not None:
             first.partners[role] = self
         self.steps: KeptSteps | None = first.steps if first else steps
+        self.tool_audit: ToolChain = first.tool_audit if first else ToolChain(steps)
         self.model = model
         self._template = template
         self._engine = engine

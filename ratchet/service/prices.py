@@ -17,6 +17,7 @@ from ratchet.service.errors import SettingsError
 from schemas.messages.base import AgentId, Record, explain
 from schemas.messages.result import TaskUsage
 from schemas.messages.task import Task
+from schemas.messages.training import TrainRequest
 
 MICRO = 1_000_000
 LARGEST = 10**15
@@ -31,6 +32,8 @@ class AgentPrices(Record):
     sampled: PerMillion
     samples: int = Field(ge=1, le=64)
     max_tokens: int = Field(ge=1)
+    training: PerMillion = Decimal(0)
+    """The price of a training run that makes a version."""
     max_prompt_tokens: int | None = Field(None, ge=1)
     """The most prompt tokens of a task whose program calls the model often; other prompts have at most one per byte."""
 
@@ -69,6 +72,11 @@ def most_tokens(task: Task, prices: AgentPrices) -> TaskUsage:
     samples, max_tokens = task.samples or prices.samples, task.max_tokens or prices.max_tokens
     prompt = prices.max_prompt_tokens or len(task.encode())
     return TaskUsage(prompt_tokens=prompt, sampled_tokens=samples * max_tokens)
+
+
+def most_cost(asked: Task | TrainRequest, prices: AgentPrices) -> int:
+    """Return the most micro-units that a task of these bounds can cost, or what a training run costs."""
+    return micros(prices.training) if isinstance(asked, TrainRequest) else cost(most_tokens(asked, prices), prices)
 
 
 def cost(usage: TaskUsage, prices: AgentPrices) -> int:

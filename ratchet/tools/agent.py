@@ -272,12 +272,12 @@ async def run(given: argparse.Namespace, settings: ModelSettings) -> str:
     policy = read_policy(given.policy).for_role(given.model)
     if given.isolation:
         policy = policy.model_copy(update={"isolation": given.isolation})
-    audit, key = ToolAudit(given.audit or audit_folder(given.root)), settings.openai_api_key.get_secret_value()
+    key = settings.openai_api_key.get_secret_value()
     recorder = recorder_client(settings.openai_base_url, key) if given.recorded else None
     toolbox = (
-        RecordedToolbox(given.root, policy, audit, recorder=recorder)
+        RecordedToolbox(given.root, policy, recorder=recorder)
         if recorder
-        else Toolbox(given.root, policy, audit)
+        else Toolbox(given.root, policy, ToolAudit(given.audit or audit_folder(given.root)))
     )
     headers = {"Authorization": f"Bearer {key}"}
     base_url = settings.openai_base_url.rstrip("/") + "/"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
 from pydantic import Field, StringConstraints, ValidationError
 
+from ratchet.service.errors import JournalError
 from schemas.messages.base import explain
 from workbench.tools.changes import Changes, Look, changes_between, look_at, put
 from workbench.tools.names import TOOL_NAMES
@@ -24,6 +25,8 @@ from workbench.tools.toolbox import OPERATIONS, Toolbox, ToolResult
 from workbench.tools.workshop import Workshop
 
 ASKED_S = 600.0
+MOST_PATHS = 100
+"""Paths of one call that the audit names."""
 PERSON = Subject("person")
 
 
@@ -41,11 +44,32 @@ async def ask_person(
 ASK_PERSON = next(iter(PERSON))
 
 
+class RecordedAudit:
+    """An audit that the recorder keeps, outside of the sandbox."""
+
+    places: Sequence[Path] = ()
+
+    def __init__(self, recorder: httpx.AsyncClient) -> None:
+        self._recorder = recorder
+
+    async def record(self, entry: Mapping[str, Any]) -> int:
+        """Return the line's number once the recorder has it. Raises JournalError: then nothing is to be done."""
+        try:
+            content = json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")
+            reply = await self._recorder.post("tool_audit", content=content, timeout=ASKED_S)
+            return int(reply.raise_for_status().json()["number"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise JournalError(f"the recorder does not take the audit: {error}") from None
+
+    async def close(self) -> None:
+        """It ends with the rollout."""
+
+
 class RecordedToolbox(Toolbox):
     """`recorder`: a client whose base URL is the recorder's and who has the rollout's key."""
 
-    def __init__(self, root: Path, *given: Any, recorder: httpx.AsyncClient, **named: Any) -> None:
-        super().__init__(root, *given, **named)
+    def __init__(self, root: Path, policy: Policy, *, recorder: httpx.AsyncClient) -> None:
+        super().__init__(root, policy, RecordedAudit(recorder))
         self._root = root
         self._recorder = recorder
         self._calling = asyncio.Lock()
@@ -80,12 +104,21 @@ class RecordedToolbox(Toolbox):
         before = await asyncio.to_thread(look_at, self._root) if may_change else {}
         result = await super().call(asked["name"], asked["arguments"])
         changes = await asyncio.to_thread(self._changes, before) if may_change else {}
+        if changes:
+            await self._audit_changes(asked["name"], changes, result)
         answer = {"ok": result.ok, "content": result.content, "text": result.text}
         await self._post(f"tool_calls/{known['call']}", {"answer": answer, "changes": changes})
         return result
 
     def _changes(self, before: Look) -> Changes:
         return changes_between(self._root, before, look_at(self._root))
+
+    async def _audit_changes(self, name: str, changes: Changes, result: ToolResult) -> None:
+        """Note the paths that a call changed, without those of git's own files, and its commit."""
+        paths = [path for path in sorted(changes) if path != ".git" and not path.startswith(".git/")]
+        entry = {"event": "changed", "tool": name, "paths": paths[:MOST_PATHS]}
+        commit = result.content.get("commit") if name == "git_commit" else None
+        await self._audit.record(entry | ({"commit": commit} if commit else {}))
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """None where the recorder keeps nothing: then a call is made as if there were none."""

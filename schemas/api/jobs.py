@@ -29,7 +29,8 @@ TaskLines = Annotated[
     Field(
         max_length=MOST_TASKS_A_CALL,
         description="Tasks: each an object with at least `input`, or a text, which is the input. Its own `task_id` is "
-        "kept as `own_id`.",
+        "kept as `own_id`. Of a training each is a run: an object with any of `algorithm`, `parent_version`, `since`, "
+        "`until`, `feedback_until`, `hyperparameters`, `seed`.",
     ),
 ]
 
@@ -37,6 +38,7 @@ TaskLines = Annotated[
 class JobKind(Sentences):
     TASKS = "tasks", "Its tasks teach and are counted as those of its agent are."
     EVALUATION = "evaluation", "Its tasks teach nothing, and no experiment counts them."
+    TRAINING = "training", "Each of its lines is a training run of its agent's model; the result is its version."
 
 
 class JobState(Sentences):
@@ -67,7 +69,9 @@ class JobSubmission(Record):
 
     job_id: JobId | None = Field(None, description="Unique per job; made up if absent.")
     agent_id: AgentId | None = Field(None, description="Which agent answers; the fleet's default one if absent.")
-    kind: JobKind = Field(JobKind.TASKS, description="Whether its tasks teach, and experiments count them.")
+    kind: JobKind = Field(
+        JobKind.TASKS, description="Whether its tasks teach, and experiments count them; or its lines are runs."
+    )
     tasks: TaskLines = Field(min_length=1)
     more: StrictBool = Field(False, description="Further tasks follow, and none is released before the last of them.")
     samples: Annotated[int, Field(ge=1, le=64), NO_BOOLEAN] | None = Field(

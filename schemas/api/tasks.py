@@ -8,7 +8,7 @@ from pydantic import Field
 
 from schemas.messages.base import Identifier, Metadata, Record, Score, Seconds, Timestamp, absent
 from schemas.messages.feedback import LoggedFeedback
-from schemas.messages.response import BreakKind, FinishReason, ForeignPart, SampleStatus, ToolCall, Usage
+from schemas.messages.response import BreakKind, FinishReason, ForeignPart, SampleStatus, ToolAudit, ToolCall, Usage
 from schemas.messages.result import Result
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import NO_BOOLEAN, Prompt, Select, Task, Tool
@@ -115,6 +115,7 @@ class LoggedSample(Record):
     program: str | None = Field(None, description="What made the rollout.")
     usage: Usage | None = Field(None, description="What the rollout took.")
     artifact: Artifact | None = Field(None, description="What it left in its workspace.")
+    tool_audit: ToolAudit | None = Field(None, description="What it did with our tools.")
     foreign: tuple[ForeignPart, ...] | None = Field(None, description="Roles that other providers' models played.")
     parts: dict[str, Score] | None = Field(None, description="What each strategy gave, of a score put together.")
     place: int | None = Field(None, description="In the judge's order, where it was to choose; 1 is the best.")

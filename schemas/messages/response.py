@@ -185,6 +185,23 @@ class ForeignPart(Record):
     turns: tuple[Turn, ...] = Field((), exclude_if=lambda turns: not turns, description="What was said, in order.")
 
 
+class ToolAudit(Record):
+    """The calls of our tools in a rollout, as the recorder wrote them down outside of its sandbox."""
+
+    operations: dict[str, int] = Field(default_factory=dict, description="Calls that were begun, by operation.")
+    failed: int = Field(0, ge=0, description="Calls that failed, or were cancelled.")
+    refused: int = Field(0, ge=0, description="Calls that were not made: by the policy, or for their arguments.")
+    changed: tuple[str, ...] = Field((), description="Paths of the workspace that calls changed, the first 200.")
+    commits: tuple[str, ...] = Field((), description="Commits that were made, the first 200.")
+    count: int = Field(ge=1, description="Lines of the audit.")
+    sha256: Sha256 = Field(description="Of the newest line, which stands for all before it.")
+    lines: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda lines: not lines,
+        description="The lines, each chained to the one before; the first 64 KB of them. A Result has none.",
+    )
+
+
 class Edited(Record):
     """A person's edit of an answer: what the model was asked, and what it should have said."""
 
@@ -229,6 +246,7 @@ class Sample(Record):
     program: Identifier | None = Field(None, description="What made the rollout.")
     usage: Usage | None = None
     artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")
+    tool_audit: ToolAudit | None = Field(None, exclude_if=absent, description="What it did with our tools.")
     foreign: tuple[ForeignPart, ...] | None = Field(
         None, exclude_if=absent, description="The roles that models of other providers played."
     )

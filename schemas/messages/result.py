@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from schemas.messages.base import Identifier, Message, Metadata, Record, Score, absent
-from schemas.messages.response import MOST_SAID, SampleStatus
+from schemas.messages.response import MOST_SAID, SampleStatus, ToolAudit
 from schemas.messages.workspace import Artifact
 
 ResultStatus = Literal["ok", "failed", "expired", "cancelled"]
@@ -55,6 +55,9 @@ class Result(Message):
     )
     artifact: Artifact | None = Field(
         None, exclude_if=absent, description="Of a task with a workspace: what the chosen sample changed in it."
+    )
+    tool_audit: ToolAudit | None = Field(
+        None, exclude_if=absent, description="What the chosen sample did with our tools, without the audit's lines."
     )
     usage: TaskUsage | None = Field(None, exclude_if=absent, description="Of a task that has `needs_usage`.")
     rollouts: tuple[RolloutEnd, ...] | None = Field(

@@ -26,6 +26,7 @@ from schemas.messages.response import (
     ForeignPart,
     SampleStatus,
     Segment,
+    ToolAudit,
     Usage,
     sampled_tokens,
 )
@@ -105,6 +106,7 @@ class Interaction(Message):
     program: Identifier | None = Field(None, exclude_if=absent, description="What made the rollout.")
     usage: Usage | None = Field(None, exclude_if=absent)
     artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")
+    tool_audit: ToolAudit | None = Field(None, exclude_if=absent, description="What it did with our tools.")
     foreign: tuple[ForeignPart, ...] | None = Field(
         None, exclude_if=absent, description="The roles that models of other providers played."
     )

@@ -16,9 +16,10 @@ from ratchet.logs.best_answer import came_to_nothing, choose_answer, ends_told
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader
-from ratchet.logs.rows import AnswerRow
+from ratchet.logs.rows import AnswerRow, ToolAuditRow
 from ratchet.logs.segments import sealed_end, sealed_segments
 from ratchet.service.errors import TimedOut
+from schemas.messages.response import ToolAudit
 from schemas.messages.result import RolloutEnd
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from services.cli.task_id import whole_id
@@ -30,6 +31,12 @@ def result(
     json: Annotated[bool, typer.Option("--json", help="Every logged sample, as JSON.")] = False,
 ) -> None:
     """Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."""
+    task_id, task = logged_task(task_id)
+    _print(task, task_id, as_json=json)
+
+
+def logged_task(task_id: str) -> tuple[str, LoggedTask]:
+    """Return a task by its id or the beginning of it, with its whole id. Raises CommandError."""
     access = FleetAccess.here()
     task = find_task(access.logs_dir, task_id)
     if task is None and (whole := whole_id(access.logs_dir, task_id)):
@@ -39,7 +46,7 @@ def result(
             f"no task {task_id!r} in {access.logs_dir}: mistyped, still in the queue `tasks`, refused (ratchet "
             f"dead-letters list says why), or of a fleet that logs elsewhere (RATCHET_LOGS_DIR); {FROM_ELSEWHERE}"
         )
-    _print(task, task_id, as_json=json)
+    return task_id, task
 
 
 def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
@@ -60,8 +67,19 @@ def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
         say(f"score {score} · {answer.agent_id} {answer.adapter_version} · {which}")
         for role, taken in (answer.usage.roles if answer.usage else {}).items():
             say(f"{role} {taken.adapter_version} · {taken.calls} calls · {taken.sampled_tokens} tokens")
+        if answer.tool_audit is not None:
+            say(tools_told(answer.tool_audit))
         for sentence in ends_told(map(_end, (line.row for line in task.lines))):
             say(sentence)
+
+
+def tools_told(audit: ToolAuditRow | ToolAudit) -> str:
+    """Return a line of what a rollout did with our tools."""
+    did = ", ".join(f"{name} {times}" for name, times in sorted(audit.operations.items())) or "none"
+    parts = [f"tools: {did}", *(f"{count} {how}" for how in ("failed", "refused") if (count := getattr(audit, how)))]
+    parts += [f"changed {', '.join(audit.changed)}"] if audit.changed else []
+    parts += [f"commits {', '.join(one[:12] for one in audit.commits)}"] if audit.commits else []
+    return " · ".join(parts)
 
 
 def _end(row: AnswerRow) -> RolloutEnd:

@@ -25,6 +25,7 @@ from schemas.api.tasks import LoggedSample, TaskHistory
 from schemas.messages.task import Task
 from services.cli.constrain import Constrain, constraints_of
 from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
+from services.cli.result import tools_told
 from services.cli.terminal import CommandError, UsageError, print_raw, say
 
 LOOK_EVERY_S = 1.0
@@ -170,6 +171,8 @@ def report(history: TaskHistory, chosen: LoggedSample) -> Iterator[str]:
         yield f"took {usage.calls} calls, {usage.sampled_tokens} tokens, {usage.seconds or 0:.1f} s"
         for role, taken in usage.roles.items():
             yield f"{role} {taken.adapter_version}: {taken.calls} calls, {taken.sampled_tokens} tokens"
+    if chosen.tool_audit:
+        yield tools_told(chosen.tool_audit)
     for part in chosen.foreign or ():
         cost = "no price is known" if part.cost_micros is None else f"cost {units(part.cost_micros)}"
         yield f"{part.role} {part.model}: {part.calls} calls, {part.sampled_tokens} tokens, {cost}"

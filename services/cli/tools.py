@@ -11,9 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from ratchet.service.entry_points import to_install
+from ratchet.service.errors import JournalError
+from services.cli.result import logged_task
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
 
 try:
+    from ratchet.rollouts.tool_audit import verify_lines
     from ratchet.tools.audit import SERVICE, ToolAudit, audit_folder, verify
     from workbench.tools.operation import Operation
     from workbench.tools.policy import Policy
@@ -105,8 +108,19 @@ def serve(
 
 
 @audit.command("verify")
-def verify_audit(root: Root = Path(), audit: AuditFolder = None, anchor: Anchor = None, json: AsJson = False) -> None:
+def verify_audit(
+    task: Annotated[
+        str | None, typer.Argument(help="A task, to check the audits of its rollouts in the log instead.")
+    ] = None,
+    root: Root = Path(),
+    audit: AuditFolder = None,
+    anchor: Anchor = None,
+    json: AsJson = False,
+) -> None:
     """Check every line of the audit; exit code 1 names the first that was touched. With --anchor, also its end."""
+    if task is not None:
+        _verify_task(task, as_json=json)
+        return
     folder = audit or audit_folder(root)
     found = sorted(path for path in folder.glob(f"{SERVICE}*") if path.is_dir())
     if not found:
@@ -120,6 +134,29 @@ def verify_audit(root: Root = Path(), audit: AuditFolder = None, anchor: Anchor 
         out.print(
             f"{one['audit']}: {one['lines']} lines, whole, {end}; the last has sha256 {one['sha256']}", markup=False
         )
+
+
+def _verify_task(task_id: str, *, as_json: bool) -> None:
+    """Check the audit of each rollout of a task. Raises JournalError, CommandError."""
+    rows = [line.row for line in logged_task(task_id)[1].lines if line.row.tool_audit is not None]
+    if not rows:
+        raise CommandError(f"no rollout of task {task_id} called one of our tools: there is no audit")
+    checked = []
+    for row in rows:
+        assert row.tool_audit is not None
+        one = row.tool_audit
+        try:
+            verify_lines(one.lines, one.count, one.sha256)
+        except JournalError as error:
+            raise CommandError(f"sample {row.sample}: {error}") from None
+        checked.append({"sample": row.sample, "lines": one.count, "kept": len(one.lines), "sha256": one.sha256})
+    if as_json:
+        print_json(checked)
+        return
+    for said in checked:
+        kept = "" if said["kept"] == said["lines"] else f", of which the first {said['kept']} are kept"
+        whole = f"{said['lines']} lines{kept}, whole; the last has sha256 {said['sha256']}"
+        out.print(f"sample {said['sample']}: {whole}", markup=False)
 
 
 def _policy(file: Path | None) -> Policy:

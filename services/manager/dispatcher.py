@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -16,10 +16,13 @@ from sqlalchemy import Connection, func, select
 
 from ratchet.client import AsyncFleet
 from ratchet.service import failpoint
-from ratchet.service.errors import RatchetError
+from ratchet.service.errors import RatchetError, RegistryError
 from ratchet.service.prices import Prices
 from ratchet.service.telemetry import Log
+from schemas.messages.base import DecodeError
+from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.messages.training import TrainRequest
 from services.manager import metrics
 from services.manager.database import Database
 from services.manager.job_store import OPEN
@@ -28,6 +31,7 @@ from services.manager.order import FairOrder
 from services.manager.release import expire, release, released_tasks, store
 from services.manager.settings import ManagerSettings
 from services.manager.tables import jobs
+from services.manager.trainings import look_at_runs, open_runs, show_stages
 
 log = Log("manager")
 
@@ -37,6 +41,8 @@ PAUSE_S = 1.0
 GATHER_S = 0.05
 """Between two transactions that store Results: each has all that came meanwhile, and costs a sync of the disk."""
 EXPIRE_EVERY_S = 1.0
+FOLLOW_EVERY_S = 1.0
+"""Between two looks at the training runs of jobs."""
 DAY_S = 86_400.0
 
 
@@ -92,31 +98,32 @@ class Dispatcher:
     async def _dispatch(self) -> None:
         """Return when another manager leads. Raises RatchetError where the broker or the database is away."""
         async with self._connect() as fleet:
-            both = [asyncio.create_task(self._release_tasks(fleet)), asyncio.create_task(self._store_results(fleet))]
+            acts = (self._release_tasks(fleet), self._store_results(fleet), self._follow_runs())
+            all_of_them = [asyncio.create_task(act) for act in acts]
             try:
-                done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(all_of_them, return_when=asyncio.FIRST_COMPLETED)
                 for one in done:
                     one.result()
             finally:
-                for one in both:
+                for one in all_of_them:
                     one.cancel()
-                await asyncio.gather(*both, return_exceptions=True)
+                await asyncio.gather(*all_of_them, return_exceptions=True)
 
     async def _release_tasks(self, fleet: AsyncFleet) -> None:
         if began := await self._database.write(partial(released_tasks, now=time.time())):
             log.info("taken-up", f"{len(began)} tasks were released before: they are sent once more")
-            await fleet.submit_all(began)
+            await _submit(fleet, began)
         while await self._database.leads():
             self._trouble = None
             self._changed.clear()
             new = await self._database.write(self._release)
             failpoint.reach("tasks-released")
             if new:
-                await fleet.submit_all(new)
+                await _submit(fleet, new)
             else:
                 await self._wait_for_change()
 
-    def _release(self, connection: Connection) -> list[Task]:
+    def _release(self, connection: Connection) -> list[Task | TrainRequest]:
         now = time.time()
         if now - self._expired_at >= EXPIRE_EVERY_S:
             if unanswered := expire(connection, now, self._settings.manager_keep_days * DAY_S):
@@ -135,12 +142,45 @@ class Dispatcher:
     async def _store_results(self, fleet: AsyncFleet) -> None:
         while True:
             if results := await fleet.listen(POLL_S):
-                ended = await self._database.write(partial(store, results=results, now=time.time()))
-                failpoint.reach("results-stored")
-                for state, count in ended.items():
-                    metrics.ended.labels(state).inc(count)
-                self.wake()
+                await self._store(results)
                 await asyncio.sleep(GATHER_S)
+
+    async def _store(self, results: list[Result]) -> None:
+        ended = await self._database.write(partial(store, results=results, now=time.time()))
+        failpoint.reach("results-stored")
+        for state, count in ended.items():
+            metrics.ended.labels(state).inc(count)
+        self.wake()
+
+    async def _follow_runs(self) -> None:
+        """Follow training runs by their records. Where these can't be read, runs and their jobs wait."""
+        shown: dict[str, str] = {}
+        while True:
+            if runs := await self._database.look(partial(open_runs, now=time.time())):
+                try:
+                    look = await asyncio.to_thread(look_at_runs, self._settings.adapters_dir, runs)
+                except (OSError, DecodeError, RegistryError) as error:
+                    log.warning("runs-unreadable", f"the training runs of jobs can't be followed: {error}")
+                else:
+                    if look.results:
+                        await self._store(look.results)
+                    if look.stages != shown:
+                        await self._database.write(partial(show_stages, stages=look.stages))
+                        shown = look.stages
+            await asyncio.sleep(FOLLOW_EVERY_S)
+
+
+async def _submit(fleet: AsyncFleet, released: Iterable[Task | TrainRequest]) -> None:
+    tasks: list[Task] = []
+    runs: list[TrainRequest] = []
+    for one in released:
+        if isinstance(one, TrainRequest):
+            runs.append(one)
+        else:
+            tasks.append(one)
+    await fleet.submit_all(tasks)
+    for run in runs:
+        await fleet.train(run)
 
 
 def show_quotas(connection: Connection, now: float) -> None:

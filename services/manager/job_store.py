@@ -89,9 +89,10 @@ def submit(
         return _job(known), False
     if deadline <= now:
         raise Problem(422, "Too late", f"the deadline {asked.deadline} has passed", "deadline-passed")
-    new = list(read_tasks(asked.tasks, job_id, JobTerms(agent_id, asked.kind, asked.samples, asked.priority), 0))
+    terms = JobTerms(agent_id, asked.kind, asked.samples, asked.priority)
+    new = list(read_tasks(asked.tasks, job_id, terms, 0))
     if asked.budget is not None:
-        check_budget(new, micros(asked.budget), agent_id, prices)
+        check_budget(new, micros(asked.budget), terms, prices)
     check_quota(connection, tenant, len(new), now)
     state, reason = _state_of_new(more=asked.more, needs_approval=needs_approval)
     connection.execute(
@@ -152,7 +153,7 @@ def add_tasks(
         raise NotAllowed(f"job {job_id!r} is {job.state}: it takes no further tasks")
     if job.state == JobState.LOADING:
         if job.budget is not None:
-            check_budget(missing, job.budget, job.agent_id, prices_of(connection, job.agent_id))
+            check_budget(missing, job.budget, terms, prices_of(connection, job.agent_id))
         check_quota(connection, job.tenant, len(missing), now)
         _insert_tasks(connection, job_id, missing)
         state, reason = _state_of_new(more=given.more, needs_approval=job.awaits_approval)

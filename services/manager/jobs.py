@@ -18,6 +18,7 @@ from ratchet.service.settings import pairs
 from schemas.api.jobs import (
     Job,
     JobDetail,
+    JobKind,
     JobResult,
     JobState,
     JobSubmission,
@@ -28,6 +29,7 @@ from schemas.api.jobs import (
     UsageKey,
 )
 from services.manager import agent_store, job_store, limits
+from services.manager.agent_store import Registration
 from services.manager.database import Database
 from services.manager.settings import ManagerSettings
 from services.manager.submission import BAD_LINE
@@ -65,6 +67,8 @@ class Jobs:
                     there = ", ".join(own) or "none for this tenant"
                     raise NotFound(f"agent {agent_id!r} is not of this fleet ({there}), and not registered with it")
                 prices = prices or self._prices.get(registered.model)
+            if asked.kind is JobKind.TRAINING:
+                check_training(caller, registered)
             needs_approval = registered is not None and registered.needs_approval
             return job_store.submit(
                 connection, asked, agent_id, tenant, caller, prices, now, until, needs_approval=needs_approval
@@ -165,6 +169,15 @@ class Jobs:
 
     def _default_deadline(self, now: float) -> float:
         return now + self._settings.manager_job_days * DAY_S
+
+
+def check_training(caller: Caller, registered: Registration | None) -> None:
+    """Raises Problem for who may not start a training, and for an agent that teaches nothing."""
+    if caller.role is not Role.OPERATOR:
+        raise Problem(403, "Not allowed", "a training changes what others are answered by: ask an operator", "role")
+    if registered is not None and registered.kind.is_kept_apart:
+        why = f"agent {registered.name!r} is for {registered.kind}: its tasks teach nothing"
+        raise Problem(422, "Not a job", why, "bad-job")
 
 
 def tenant_of(caller: Caller, settings: ManagerSettings) -> str:

@@ -64,12 +64,15 @@ class Quota(NamedTuple):
         return self.tokens_a_day is None or self.tokens_today < self.tokens_a_day
 
 
-def charge_of(task: Any, result: Result) -> Charge:
-    """Return what a task that has ended costs, at the prices that held when it was released."""
+def charge_of(task: Any, result: Result, *, is_run: bool = False) -> Charge:
+    """Return what a task that has ended costs, at the prices that held when it was released. A training run
+    (`is_run`) costs what was reserved, or nothing."""
     took = result.usage if result.status == "ok" and result.usage is not None else NOTHING
     if task.prices is None:
         return Charge(task.n, task.attempt, 0, 0, took)
     prices = AgentPrices.model_validate_json(task.prices)
+    if is_run:
+        return Charge(task.n, task.attempt, task.reserved, task.reserved if result.status == "ok" else 0)
     return Charge(task.n, task.attempt, task.reserved, min(task.reserved, cost(took, prices)), took)
 
 
@@ -178,7 +181,7 @@ def _transfer(connection: Connection, job: Row[Any], now: float, moved: Iterable
 
 def _use(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: float) -> None:
     """Add to what was used today."""
-    used = [one for one in charges if one.usage != NOTHING]
+    used = [one for one in charges if one.usage != NOTHING or one.spent]
     if not used:
         return
     key = {"day": day_of(now), "tenant": job.tenant, "agent_id": job.agent_id, "job_id": job.job_id}

@@ -7,21 +7,20 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, func, insert, select, update
 
 from ratchet.http.problem import Problem
-from ratchet.service.prices import AgentPrices, cost, micros, most_tokens, units, with_limits
+from ratchet.service.prices import AgentPrices, micros, most_cost, units
 from schemas.api.jobs import TenantQuota, TenantUse, UsageKey, UsageRow
-from schemas.messages.task import Task
 from services.manager.ledger import Quota, limits_of, next_day, no_tokens, quotas_of
-from services.manager.submission import NewTask
+from services.manager.submission import JobTerms, NewTask, read_body
 from services.manager.tables import quotas, usage
 
 
-def check_budget(new: Iterable[NewTask], budget: int, agent_id: str, prices: AgentPrices | None) -> None:
+def check_budget(new: Iterable[NewTask], budget: int, job: JobTerms, prices: AgentPrices | None) -> None:
     """Raises Problem for a budget that can't be held, or that can't pay for one of the tasks."""
     if prices is None:
-        why = f"the manager has no prices of agent {agent_id!r}, so it can hold no budget (RATCHET_PRICES)"
+        why = f"the manager has no prices of agent {job.agent_id!r}, so it can hold no budget (RATCHET_PRICES)"
         raise Problem(422, "No prices", why, "no-prices")
     for one in new:
-        if (most := cost(most_tokens(with_limits(Task.decode(one.body), prices), prices), prices)) > budget:
+        if (most := most_cost(read_body(one.body, job.kind, prices), prices)) > budget:
             why = f"line {one.n + 1} may cost up to {units(most):f}, and the job's budget is {units(budget):f}"
             raise Problem(402, "Budget too small", why, "budget")
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
 
-from ratchet.service.prices import AgentPrices, cost, most_tokens, units
-from schemas.api.jobs import JobState, TaskState
+from ratchet.service.prices import AgentPrices, most_cost, units
+from schemas.api.jobs import JobKind, JobState, TaskState
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.messages.training import TrainRequest
 from services.manager.agent_store import forget_old, registrations
 from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
 from services.manager.ledger import Charge, charge_of, limits_of, no_tokens, reserve, settle
@@ -47,8 +48,9 @@ def release(
     window: int,
     prices: Mapping[str, AgentPrices],
     now: float,
-) -> list[Task]:
-    """Release as many tasks as each agent's window has room for, and budgets and quotas allow.
+) -> list[Task | TrainRequest]:
+    """Release as many tasks as each agent's window has room for, and budgets and quotas allow. Its training runs have
+    a window of their own.
 
     `orders`: by agent, the turns so far. `prices`: of the agents that have some.
     """
@@ -57,27 +59,27 @@ def release(
     ).all()
     if not there:
         return []
-    in_fleet = dict(
-        connection.execute(
-            select(jobs.c.agent_id, func.sum(jobs.c.released)).where(jobs.c.released > 0).group_by(jobs.c.agent_id)
-        ).all()
-    )
+    sums = select(jobs.c.agent_id, jobs.c.kind, func.sum(jobs.c.released)).where(jobs.c.released > 0)
+    in_fleet = Counter[str]()
+    for agent_id, kind, count in connection.execute(sums.group_by(jobs.c.agent_id, jobs.c.kind)):
+        in_fleet[_lane(agent_id, kind)] += count
     quotas, registered = limits_of(connection, now, {job.tenant for job in there}), registrations(connection, now)
     purses = {tenant: Purse(f"tenant {tenant!r}", quota.left, quota.reserved) for tenant, quota in quotas.items()}
     of_agents = {one.name: Purse(f"agent {one.name!r}", one.left, one.reserved) for one in registered.values()}
-    by_agent: dict[str, list[Row[Any]]] = defaultdict(list)
+    by_lane: dict[str, list[Row[Any]]] = defaultdict(list)
     for job in there:
         agent = registered.get(job.agent_id)
         if not quotas[job.tenant].has_tokens:
             explain_wait(connection, job, no_tokens(job.tenant, quotas[job.tenant], now))
-        elif agent is not None and not agent.is_served:
+        elif agent is not None and not agent.is_served and job.kind != JobKind.TRAINING:
             explain_wait(connection, job, f"agent {agent.name!r} is {agent.state}: {agent.reason}")
         else:
-            by_agent[job.agent_id].append(job)
+            by_lane[_lane(job.agent_id, job.kind)].append(job)
     weights = {tenant: float(quota.weight) for tenant, quota in quotas.items()}
-    found: list[Task] = []
-    for agent_id, its_jobs in by_agent.items():
-        order = orders.setdefault(agent_id, FairOrder(ageing_s))
+    found: list[Task | TrainRequest] = []
+    for lane, its_jobs in by_lane.items():
+        agent_id = its_jobs[0].agent_id
+        order = orders.setdefault(lane, FairOrder(ageing_s))
         waiting = [
             Waiting(job.job_id, job.tenant, job.priority, job.served_at, job.waiting, job.samples or 1)
             for job in its_jobs
@@ -85,11 +87,16 @@ def release(
         rows = {job.job_id: job for job in its_jobs}
         agent = registered.get(agent_id)
         its_prices = prices.get(agent_id) or (prices.get(agent.model) if agent else None)
-        for job_id, count in order.choose(waiting, window - in_fleet.get(agent_id, 0), weights, now):
+        for job_id, count in order.choose(waiting, window - in_fleet[lane], weights, now):
             its_purses = [purses[rows[job_id].tenant], *([of_agents[agent_id]] if agent else [])]
             route = agent.route if agent else None
             found += _release(connection, rows[job_id], count, its_prices, its_purses, route, now)
     return found
+
+
+def _lane(agent_id: str, kind: str) -> str:
+    """Return the window that a job's tasks go through."""
+    return f"{agent_id}/{kind}" if kind == JobKind.TRAINING else agent_id
 
 
 def _release(
@@ -100,14 +107,14 @@ def _release(
     purses: Sequence[Purse],
     route: Route | None,
     now: float,
-) -> list[Task]:
+) -> list[Task | TrainRequest]:
     rows = connection.execute(
         select(tasks.c.n, tasks.c.attempt, tasks.c.body)
         .where(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.WAITING)
         .order_by(tasks.c.n)
         .limit(count)
     ).all()
-    new = [(row, task_to_release(row.body, _task_id(job, row), job.deadline, prices, route)) for row in rows]
+    new = [(row, task_to_release(row.body, job.kind, _task_id(job, row), job.deadline, prices, route)) for row in rows]
     if prices is not None:
         new = new[: _affordable(connection, job, new, prices, purses, now)]
     if not new:
@@ -130,7 +137,7 @@ def _release(
 def _affordable(
     connection: Connection,
     job: Row[Any],
-    new: Sequence[tuple[Any, Task]],
+    new: Sequence[tuple[Any, Task | TrainRequest]],
     prices: AgentPrices,
     purses: Sequence[Purse],
     now: float,
@@ -156,8 +163,8 @@ def _affordable(
     return count
 
 
-def _most(task: Task, prices: AgentPrices | None) -> int:
-    return 0 if prices is None else cost(most_tokens(task, prices), prices)
+def _most(task: Task | TrainRequest, prices: AgentPrices | None) -> int:
+    return 0 if prices is None else most_cost(task, prices)
 
 
 def _no_money(job: Row[Any], most: int, short: Purse) -> str:
@@ -200,12 +207,13 @@ def _task_id(job: Any, row: Any) -> str:
     return task_id_of(job.job_id, row.n, row.attempt)
 
 
-def released_tasks(connection: Connection, now: float) -> list[Task]:
+def released_tasks(connection: Connection, now: float) -> list[Task | TrainRequest]:
     """Return the tasks that an earlier life released and has no answer to: they are sent once more, by the same id."""
     registered = registrations(connection, now)
     rows = connection.execute(
         select(
-            tasks.c.n, tasks.c.attempt, tasks.c.body, tasks.c.prices, jobs.c.job_id, jobs.c.deadline, jobs.c.agent_id
+            *(tasks.c.n, tasks.c.attempt, tasks.c.body, tasks.c.prices),
+            *(jobs.c.job_id, jobs.c.kind, jobs.c.deadline, jobs.c.agent_id),
         )
         .join(jobs, jobs.c.job_id == tasks.c.job_id)
         .where(jobs.c.released > 0, tasks.c.state == TaskState.RELEASED)
@@ -214,6 +222,7 @@ def released_tasks(connection: Connection, now: float) -> list[Task]:
     return [
         task_to_release(
             row.body,
+            row.kind,
             _task_id(row, row),
             row.deadline,
             AgentPrices.model_validate_json(row.prices) if row.prices else None,
@@ -275,7 +284,8 @@ def _store(
         rows,
     )
     counts = Counter[str](result.status for result in new.values())
-    charges = [charge_of(open_ones[key], result) for key, result in new.items()]
+    is_run = job.kind == JobKind.TRAINING
+    charges = [charge_of(open_ones[key], result, is_run=is_run) for key, result in new.items()]
     settle(connection, job, charges, now)
     _count(connection, job, counts, [one.score for one in new.values() if one.score is not None])
     _close_if_done(connection, job.job_id, now)

@@ -15,8 +15,9 @@ from ratchet.http.problem import Problem
 from ratchet.logs.tenants import own_id
 from ratchet.service.prices import AgentPrices, with_limits
 from schemas.api.jobs import JobKind
-from schemas.messages.base import explain
+from schemas.messages.base import Metadata, explain
 from schemas.messages.task import Task
+from schemas.messages.training import TrainRequest
 
 BAD_LINE = "bad-line"
 """The type of the problem that refuses a job for one of its lines."""
@@ -27,6 +28,9 @@ REFUSED = {
     "evaluation": "the fleet sends no Result of such a task: use `ratchet eval`",
 }
 """Fields that a job's task can't have, and why."""
+
+OF_RUNS = ("algorithm", "parent_version", "since", "until", "feedback_until", "hyperparameters", "seed")
+"""Fields that a training run of a job may have."""
 
 
 class NewTask(NamedTuple):
@@ -57,6 +61,9 @@ def parse_task_id(task_id: str) -> tuple[str, int, int]:
 
 def read_tasks(lines: Sequence[Mapping[str, Any] | str], job_id: str, job: JobTerms, first: int) -> Iterator[NewTask]:
     """Yield the tasks, the first with the number `first`. Raises Problem naming the first line that is no task."""
+    if job.kind == JobKind.TRAINING:
+        yield from _read_runs(lines, job_id, job.agent_id, first)
+        return
     given: dict[str, Any] = {"agent_id": job.agent_id, "priority": job.priority - 1}
     samples = job.samples
     if job.kind == JobKind.EVALUATION:
@@ -71,6 +78,23 @@ def read_tasks(lines: Sequence[Mapping[str, Any] | str], job_id: str, job: JobTe
         except (ValidationError, TypeError) as error:
             raise refusal(n, explain(Task.TYPE, error) if isinstance(error, ValidationError) else str(error)) from None
         yield NewTask(n, None if own_id is None else str(own_id)[:200], task.encode().decode())
+
+
+def _read_runs(lines: Sequence[Mapping[str, Any] | str], job_id: str, agent_id: str, first: int) -> Iterator[NewTask]:
+    for n, line in enumerate(lines, start=first):
+        if isinstance(line, str) or (strange := sorted(set(line) - set(OF_RUNS))):
+            about = "a text" if isinstance(line, str) else f"{strange[0][:63]!r}"
+            raise refusal(n, f"it has {about}, and a training run has {', '.join(OF_RUNS)}")
+        fields = {name: value for name, value in line.items() if value is not None}
+        run_id = task_id_of(job_id, n, 1)
+        try:
+            run = TrainRequest(
+                **fields, request_id=run_id, agent_id=agent_id, metadata=Metadata(source=f"job:{job_id}")
+            )
+        except (ValidationError, TypeError) as error:
+            why = explain(TrainRequest.TYPE, error) if isinstance(error, ValidationError) else str(error)
+            raise refusal(n, why) from None
+        yield NewTask(n, None, run.encode().decode())
 
 
 def _fault_in(fields: Mapping[str, Any], agent_id: str) -> str | None:
@@ -92,19 +116,29 @@ class Route(NamedTuple):
     is_kept_apart: bool
 
 
+def read_body(body: str, kind: str, prices: AgentPrices | None) -> Task | TrainRequest:
+    """Return what a job of this kind stores as a task: a task, with a bound on its cost, or a training run."""
+    if kind == JobKind.TRAINING:
+        return TrainRequest.decode(body)
+    task = Task.decode(body)
+    return task if prices is None else with_limits(task, prices)
+
+
 def task_to_release(
-    body: str, task_id: str, deadline: float, prices: AgentPrices | None, route: Route | None = None
-) -> Task:
+    body: str, kind: str, task_id: str, deadline: float, prices: AgentPrices | None, route: Route | None = None
+) -> Task | TrainRequest:
     """Return the task as it goes to the fleet: it expires with its job, if not before, and its cost has a bound.
 
     `route`: of a registered agent's.
     """
-    task = Task.decode(body)
+    task = read_body(body, kind, prices)
+    if isinstance(task, TrainRequest):
+        model = task.agent_id if route is None else route.model
+        return task.model_copy(update={"request_id": task_id, "agent_id": model})
     if route is not None:
         version = route.adapter_version or task.adapter_version
         by_program = {"agent_id": route.model, "registered_agent": task.agent_id, "adapter_version": version}
         task = task.model_copy(update=by_program | ({"kept_apart": True} if route.is_kept_apart else {}))
-    task = task if prices is None else with_limits(task, prices)
     until = datetime.fromtimestamp(deadline, UTC)
     wanted = {"task_id": task_id, "deadline": min(task.deadline or until, until), "needs_usage": True}
     return task.model_copy(update=wanted)

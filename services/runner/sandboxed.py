@@ -26,8 +26,9 @@ from workbench.workspaces.workspaces import Workspaces
 PORT = 47_331
 """Port of the recorder, as it is seen inside; each sandbox has a network of its own."""
 BASE_URL = f"http://127.0.0.1:{PORT}/v1"
-REQUESTS_A_CALL = 4
-"""A rollout may send so many requests for each call that it may make: retries, refusals, lists of models."""
+REQUESTS_A_CALL = 32
+"""A rollout may send so many requests for each call that it may make: retries, refusals, lists of models, and five for
+each call of a tool."""
 LEAST_REQUESTS = 256
 BYTES_A_TOKEN, LEAST_BODY = 32, 256 * 1024
 """A request that has more can't fit the context, whatever its tokens."""

@@ -18,6 +18,7 @@ from ratchet.programs.declared import Program, declared_programs
 from ratchet.programs.environments import Environments
 from ratchet.programs.images.installing import NotInstalled
 from ratchet.rollouts.engine import ScriptedEngine
+from ratchet.rollouts.tool_audit import verify_lines
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace
@@ -167,6 +168,9 @@ async def test_an_agent_as_it_is_mends_a_repository_in_its_sandbox(
         "-    return price + count",
         "+    return price * count",
     ]
+    if name not in ("aider", "mini-swe-agent"):
+        assert sample.tool_audit is not None and sample.tool_audit.changed == ("shop/price.py",)
+        verify_lines(sample.tool_audit.lines, sample.tool_audit.count, sample.tool_audit.sha256)
     assert await score(sample, tmp_path) == [1.0, 0.0]
     segments = sample.segments or ()
     assert exact_calls(engine.says, segments) == len(engine.says.seen) == len(TURNS[name])

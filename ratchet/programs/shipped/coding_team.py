@@ -277,14 +277,12 @@ async def main() -> None:
     sys.path.insert(0, "/ratchet/packages")
     import httpx
 
-    from ratchet.tools.audit import ToolAudit
     from ratchet.tools.recorded import RecordedToolbox, read_policy, recorder_client
 
-    policy, audit = read_policy(Path("/ratchet/policy.toml")), ToolAudit(Path("/tmp/ratchet-tools"))
+    policy = read_policy(Path("/ratchet/policy.toml"))
     recorder = recorder_client(os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"])
     of_all, *of_roles = (
-        RecordedToolbox(Path("/workspace"), policy.for_role(role), audit, recorder=recorder)
-        for role in ("", *policy.roles)
+        RecordedToolbox(Path("/workspace"), policy.for_role(role), recorder=recorder) for role in ("", *policy.roles)
     )
 
     async def ask(role: str, instructions: str, text: str) -> str:

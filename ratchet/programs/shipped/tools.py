@@ -1,8 +1,7 @@
 """Run inside a sandbox: `serve` serves the tools of Ratchet over MCP on stdin and stdout, `agent` is our tool-agent.
 
 `serve ROLE` serves those of a role, by its policy. Further arguments of `agent` are those of
-`python -m ratchet.tools.agent`. What the tools did is written down in /tmp, outside of the workspace, and ends with the
-sandbox: what counts is in the record of the run.
+`python -m ratchet.tools.agent`. The audit of the tools is the recorder's, outside of the sandbox.
 """
 
 import asyncio
@@ -11,25 +10,24 @@ import sys
 from pathlib import Path
 
 AT = "/ratchet"
-ROOT, POLICY, AUDIT = "/workspace", f"{AT}/policy.toml", "/tmp/ratchet-tools"
+ROOT, POLICY = "/workspace", f"{AT}/policy.toml"
 
 
 def agent(*given: str) -> int:
     from ratchet.tools.agent import main
 
-    sys.argv = ["tool-agent", "--root", ROOT, "--policy", POLICY, "--audit", AUDIT, "--recorded", *given]
+    sys.argv = ["tool-agent", "--root", ROOT, "--policy", POLICY, "--recorded", *given]
     return main()
 
 
 def serve(role: str = "") -> int:
     """Serve the tools as `ratchet tools serve` does, which a runner's image does not have."""
-    from ratchet.tools.audit import ToolAudit
     from ratchet.tools.recorded import RecordedToolbox, read_policy, recorder_client
     from ratchet.tools.server import build_server
 
     policy = read_policy(Path(POLICY)).for_role(role)
     recorder = recorder_client(os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"])
-    toolbox = RecordedToolbox(Path(ROOT), policy, ToolAudit(Path(AUDIT)), recorder=recorder)
+    toolbox = RecordedToolbox(Path(ROOT), policy, recorder=recorder)
     asyncio.run(build_server(toolbox).run_stdio_async())
     return 0
 

@@ -30,11 +30,18 @@ PAGE = 200
 @jobs.command()
 def submit(
     file: Annotated[
-        Path, typer.Argument(help="Tasks as JSONL, one a line, as for `ratchet submit --file`; - is stdin.")
+        Path,
+        typer.Argument(
+            help="Tasks as JSONL, one a line, as for `ratchet submit --file`; of a training a run a line, such as {}. "
+            "- is stdin."
+        ),
     ],
     agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
     kind: Annotated[
-        str, typer.Option(help="tasks, or evaluation: they teach nothing, and no experiment counts them.")
+        str,
+        typer.Option(
+            help="tasks; evaluation: they teach nothing, and no experiment counts them; training: a version a line."
+        ),
     ] = "tasks",
     version: Annotated[
         str | None, typer.Option(help="Which version answers tasks that name none; the one in use if absent.")
@@ -55,7 +62,7 @@ def submit(
 
     The file is checked whole before the first task is sent: a line that is no task refuses the job.
     """
-    lines = list(_read(file, version))
+    lines = list(_read(file, version, kind))
     if not lines:
         raise UsageError(f"{file} has no task: a line is a task, such as " + '{"input": "sort: gbaec"}')
     until = moment_in(deadline)
@@ -202,16 +209,29 @@ def _parts(lines: Iterable[str]) -> Iterator[tuple[int, list[Any]]]:
         yield first, part
 
 
-def _read(file: Path, version: str | None = None) -> Iterator[str]:
-    """Yield each task as JSON. Raises UsageError naming the line that is none."""
+def _read(file: Path, version: str | None = None, kind: str = "tasks") -> Iterator[str]:
+    """Yield each task, or training run, as JSON. Raises UsageError naming the line that is none."""
     try:
         lines = sys.stdin.readlines() if str(file) == "-" else file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} can't be read: {error}") from None
-    for line, task in zip((line for line in lines if line.strip()), read_tasks(lines, {}), strict=True):
+    lines = [line for line in lines if line.strip()]
+    if kind == "training":
+        yield from (_run(number, line, version) for number, line in enumerate(lines, start=1))
+        return
+    for line, task in zip(lines, read_tasks(lines, {}), strict=True):
         fields = json_module.loads(line)
         given = {} if version is None else {"adapter_version": version}
         yield json_module.dumps(given | (fields if isinstance(fields, dict) else {"input": task.input}))
+
+
+def _run(number: int, line: str, version: str | None) -> str:
+    """Return a training run, which starts from `version` where it names none. What it may have the manager checks."""
+    try:
+        fields = json_module.loads(line)
+        return json_module.dumps(({} if version is None else {"parent_version": version}) | fields)
+    except (ValueError, TypeError):
+        raise UsageError(f"line {number} is no training run: write {{}}, or" + ' {"algorithm": "kto"}') from None
 
 
 def _results(client: httpx.Client, job_id: str) -> Iterator[str]:

@@ -91,6 +91,7 @@ def settle(
                 "program": sample.program,
                 "usage": sample.usage,
                 "artifact": sample.artifact,
+                "tool_audit": sample.tool_audit,
                 "edited": sample.edited,
                 "foreign": sample.foreign,
                 "ended_at": sample.ended_at,

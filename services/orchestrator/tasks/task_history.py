@@ -141,6 +141,7 @@ def _sample(line: Interaction, result: Result | None, unreadable: str | None) ->
         program=line.program,
         usage=line.usage,
         artifact=line.artifact,
+        tool_audit=line.tool_audit,
         foreign=line.foreign,
         parts=line.score_parts,
         place=line.place,

@@ -47,7 +47,7 @@ PUBLISHES = {
     "trainer": {"adapters", "dead-letters"},
     "client": {"tasks", "feedback"},
     "client-acme": {"tasks", "feedback"},
-    "manager": {"tasks", "feedback"},
+    "manager": {"tasks", "feedback", "training"},
     "operator": {"training"},
 }  # fmt: skip
 READS = {

@@ -1,4 +1,6 @@
-"""A manager without a fleet: its database in a file, and a client whose answers the test gives."""
+"""A manager without a fleet: its database in a file, and a client whose answers the test gives.
+
+Training runs that it asks for are in `runs`; a test plays their trainer by the folder of adapters."""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import httpx
 from ratchet.http.server.application import application
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.messages.training import TrainRequest
 from services.manager.database import Database
 from services.manager.settings import ManagerSettings
 from services.manager.worker import ManagerWorker
@@ -25,6 +28,7 @@ class ScriptedFleet:
     def __init__(self) -> None:
         self.open: dict[str, Task] = {}
         self.submitted: list[str] = []
+        self.runs: dict[str, TrainRequest] = {}
         self._came: asyncio.Queue[Result] = asyncio.Queue()
 
     async def __aenter__(self) -> Self:
@@ -38,6 +42,9 @@ class ScriptedFleet:
             self.open[task.task_id] = task
             self.submitted.append(task.task_id)
         return len(self.open)
+
+    async def train(self, request: TrainRequest) -> None:
+        self.runs[request.request_id] = request
 
     async def listen(self, seconds: float) -> list[Result]:
         try:
@@ -93,6 +100,7 @@ async def managed(folder: Path, fleet: ScriptedFleet | None = None, **settings: 
     given = {
         "manager_db": f"sqlite:///{folder}/jobs.sqlite",
         "api_audit_dir": folder / "audit",
+        "adapters_dir": folder / "adapters",
         "agents": ("small", "coder"),
         "api_requests_per_s": 0,
         **settings,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +17,11 @@ from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.kept_steps import KeptSteps
 from ratchet.rollouts.rollout import RecordedRollout
-from ratchet.tools.audit import ToolAudit
+from ratchet.rollouts.tool_audit import verify_lines
+from ratchet.service.errors import JournalError
 from ratchet.tools.recorded import RecordedToolbox, recorder_client
 from ratchet.tools.server import build_server
+from schemas.messages.response import ToolAudit
 from tests.ratchet.conversation.speakers import template
 from workbench.tools.policy import Policy
 
@@ -32,17 +37,23 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
 class Running:
     """One run of the program, in an empty workspace."""
 
-    def __init__(self, toolbox: RecordedToolbox, root: Path, steps: KeptSteps, audit: Path) -> None:
-        self.toolbox, self.root, self.steps, self._audit = toolbox, root, steps, audit
+    def __init__(self, toolbox: RecordedToolbox, root: Path, steps: KeptSteps, rollout: RecordedRollout) -> None:
+        self.toolbox, self.root, self.steps, self.rollout = toolbox, root, steps, rollout
+
+    @property
+    def audit(self) -> ToolAudit:
+        found = self.rollout.tool_audit.summary()
+        assert found is not None
+        return found
 
     def audited(self) -> int:
-        """Calls that were made."""
-        return sum(path.read_text().count('"called"') for path in self._audit.rglob("*.jsonl"))
+        """Calls that were made, in this run or one before it."""
+        return sum(self.audit.operations.values())
 
 
 @asynccontextmanager
 async def running(folder: Path, name: str, *, keeps: bool = True) -> AsyncIterator[Running]:
-    root, audit = folder / name, folder / f"audit-{name}"
+    root = folder / name
     root.mkdir()
     steps = KeptSteps(folder / "0.steps.jsonl", "1 t/0", held_s=0.02)
     engine = ScriptedEngine(lambda _: (0,))
@@ -51,8 +62,8 @@ async def running(folder: Path, name: str, *, keeps: bool = True) -> AsyncIterat
     transport = httpx.ASGITransport(recorder.application())
     headers = {"Authorization": f"Bearer {recorder.begin(rollout)}"}
     async with httpx.AsyncClient(transport=transport, base_url="http://recorder/v1/", headers=headers) as client:
-        toolbox = RecordedToolbox(root, Policy(), ToolAudit(audit), recorder=client)
-        yield Running(toolbox, root, steps, audit)
+        toolbox = RecordedToolbox(root, Policy(), recorder=client)
+        yield Running(toolbox, root, steps, rollout)
         await toolbox.close()
 
 
@@ -73,8 +84,85 @@ async def test_a_program_that_runs_again_sees_at_each_step_the_files_that_it_saw
             answer = await second.toolbox.call(name, arguments)
             if at < 4:
                 assert (answer, files(second.root)) == (answers[at], seen[at])
-        assert second.audited() == 1
+        assert second.audited() == 5, "those of the first run and the one that is new"
         assert files(second.root) == {"a.txt": "two\n", "b.txt": "b\n"}
+
+
+async def test_the_audit_of_both_runs_is_one_chain_that_tells_what_was_done(tmp_path: Path) -> None:
+    async with running(tmp_path, "first") as first:
+        for name, arguments in (*CALLS[:4], ("file_remove", {"path": "a.txt"}), ("file_write", {"path": 1})):
+            await first.toolbox.call(name, arguments)
+        before = first.audit
+
+    async with running(tmp_path, "second") as second:
+        for name, arguments in (*CALLS[:4], ("file_remove", {"path": "a.txt"}), ("file_write", {"path": 1}), CALLS[4]):
+            await second.toolbox.call(name, arguments)
+        audit = second.audit
+
+    assert audit.lines[: before.count] == before.lines, "what was answered from the record is not written again"
+    assert audit.operations == {"file_write": 2, "file_read": 2, "file_replace": 1}
+    assert (audit.failed, audit.refused, audit.changed) == (1, 2, ("a.txt", "b.txt"))
+    verify_lines(audit.lines, audit.count, audit.sha256)
+    for touched in (
+        (*audit.lines[:2], audit.lines[2].replace("file_", "fine_"), *audit.lines[3:]),
+        audit.lines[1:],
+        audit.lines[:-1],
+        (*audit.lines[:3], *audit.lines[4:]),
+    ):
+        with pytest.raises(JournalError):
+            verify_lines(touched, audit.count, audit.sha256)
+
+
+async def test_a_rollout_that_begins_anew_begins_its_audit_anew(tmp_path: Path) -> None:
+    async with running(tmp_path, "first") as first:
+        await first.toolbox.call(*CALLS[0])
+        first.steps.begin_anew("it diverged")
+
+    async with running(tmp_path, "second") as second:
+        await second.toolbox.call(*CALLS[4])
+
+        assert (second.audited(), second.audit.changed) == (1, ("b.txt",))
+
+
+async def test_a_commit_is_in_the_audit_and_gits_own_files_are_not(tmp_path: Path) -> None:
+    async with running(tmp_path, "first") as at:
+        await asyncio.to_thread(subprocess.run, ["git", "init", "--quiet", str(at.root)], check=True)
+        await at.toolbox.call(*CALLS[0])
+        await at.toolbox.call("git_add", {"paths": ["a.txt"]})
+        result = await at.toolbox.call("git_commit", {"message": "one"})
+
+        assert (at.audit.commits, at.audit.changed) == ((result.content["commit"],), ("a.txt",))
+
+
+async def test_lines_beyond_the_bound_are_counted_and_chained(tmp_path: Path) -> None:
+    async with running(tmp_path, "first") as at:
+        for number in range(20):
+            at.rollout.tool_audit.record(
+                json.dumps({"event": "refused", "tool": f"{number}", "why": "x" * 8000}).encode()
+            )
+        audit = at.audit
+
+    assert (audit.count, audit.refused, len(audit.lines)) == (20, 20, 7)
+    verify_lines(audit.lines, audit.count, audit.sha256)
+
+
+@pytest.mark.parametrize(
+    "entry", [b"[]", b"{", b'{"event": "ended"}', b'{"event": "other", "tool": "x"}', b'{"sequence": 1}', b"x" * 20_000]
+)
+async def test_what_is_no_entry_of_the_audit_is_refused(entry: bytes, tmp_path: Path) -> None:
+    async with running(tmp_path, "first") as at:
+        reply = await at.toolbox._recorder.post("tool_audit", content=entry)
+
+        assert (reply.status_code, at.rollout.tool_audit.summary()) == (400, None)
+
+
+async def test_nothing_is_done_where_the_recorder_takes_no_audit(tmp_path: Path) -> None:
+    async with running(tmp_path, "first") as at:
+        at.toolbox._recorder.headers["Authorization"] = "Bearer of another rollout"
+        with pytest.raises(JournalError, match="does not take the audit"):
+            await at.toolbox.call(*CALLS[0])
+
+        assert files(at.root) == {}
 
 
 async def test_where_nothing_is_kept_a_call_is_made(tmp_path: Path) -> None:

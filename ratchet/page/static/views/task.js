@@ -193,6 +193,8 @@ function Sample({ one }) {
     one.usage?.seconds && seconds(one.usage.seconds),
     ...Object.entries(one.usage?.roles ?? {}).map(([role, part]) =>
       `${role} ${part.adapter_version}: ${plural(part.calls, "call")}, ${plural(part.sampled_tokens, "token")}`),
+    ...(one.foreign ?? []).map((part) =>
+      `${part.role} ${part.model}: ${plural(part.calls, "call")}, ${plural(part.sampled_tokens, "token")}`),
     one.untaught && `not trained on: ${one.untaught}`,
   ];
   return html`<div class="sample ${one.chosen ? "chosen" : ""}">
@@ -204,6 +206,7 @@ function Sample({ one }) {
       <div class="say">${one.text || html`<span class="muted">(empty)</span>`}</div>
       <div class="why">${why.filter(Boolean).join(" · ")}</div>
       ${one.artifact && html`<${Artifact} artifact=${one.artifact} />`}
+      ${one.tool_audit && html`<${ToolAudit} audit=${one.tool_audit} />`}
       ${one.segments && html`<${Conversation} segments=${one.segments} />`}
       ${one.unreadable && html`<div class="why">${one.unreadable}</div>`}
     </div>
@@ -218,6 +221,18 @@ function Artifact({ artifact }) {
     <div class="turn"><pre>${artifact.patch || "(nothing)"}</pre></div>
     ${files.map(([path, text]) => html`<div class="turn"><b>${path}</b><pre>${text}</pre></div>`)}
     ${leftOut.map(([path, why]) => html`<div class="why">${path}: ${why}</div>`)}
+  </details>`;
+}
+
+/** What it did with our tools, as the recorder wrote it down. */
+function ToolAudit({ audit }) {
+  const did = Object.entries(audit.operations).map(([name, times]) => `${name} ${times}`);
+  const how = [audit.failed && `${count(audit.failed)} failed`, audit.refused && `${count(audit.refused)} refused`];
+  return html`<details class="conversation"><summary>What its tools did</summary>
+    <div class="why">${[...did, ...how.filter(Boolean)].join(" · ")}</div>
+    ${audit.changed.length > 0 && html`<div class="why">changed: ${audit.changed.join(", ")}</div>`}
+    ${audit.commits.length > 0 && html`<div class="why">commits: ${audit.commits.join(", ")}</div>`}
+    <div class="why">${plural(audit.count, "line")} of the audit; the last has sha256 ${audit.sha256}</div>
   </details>`;
 }
 

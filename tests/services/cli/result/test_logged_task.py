@@ -14,10 +14,13 @@ from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import end_of_log
 from ratchet.logs.rows import AnswerRow
 from ratchet.logs.segments import sealed_segments
+from ratchet.rollouts.tool_audit import ToolChain
 from ratchet.service.errors import Ambiguous
 from services.cli.log import last_rows, render_row, show
 from services.cli.result import find_task, result
 from services.cli.task_id import whole_id
+from services.cli.terminal import CommandError
+from services.cli.tools import verify_audit
 
 
 def sample(task: str, number: int, score: float | None, agent: str = "small") -> dict[str, object]:
@@ -139,3 +142,29 @@ def test_a_row_is_one_line_whatever_is_in_it() -> None:
 
     assert "\n" not in shown
     assert "two lines → expired late" in shown
+
+
+def test_the_audit_of_a_tasks_tools_is_told_and_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = ToolChain(None)
+    for event in ("called", "ended"):
+        chain.record(json.dumps({"event": event, "tool": "file_read", "how": "answered"}).encode())
+    chain.record(b'{"event": "changed", "tool": "file_write", "paths": ["a.py"], "commit": "0123456789abcdef"}')
+    audit = chain.summary()
+    assert audit is not None
+    of_tools = {"tool_audit": audit.model_dump(mode="json")}
+    edited = {"tool_audit": of_tools["tool_audit"] | {"lines": [audit.lines[0].replace("called", "caller")]}}
+    write(tmp_path, INTERACTIONS, [sample("t", 0, 0.5) | of_tools, sample("bad", 0, 0.5) | edited, sample("no", 0, 1)])
+    monkeypatch.setenv("RATCHET_LOGS_DIR", str(tmp_path))
+
+    result("t")
+    verify_audit("t")
+    said = capsys.readouterr()
+
+    assert "tools: file_read 1 · changed a.py · commits 0123456789ab" in said.err
+    assert f"3 lines, whole; the last has sha256 {audit.sha256}" in " ".join(said.out.split())
+    with pytest.raises(CommandError, match=r"sample 0: line 1 of the audit was changed"):
+        verify_audit("bad")
+    with pytest.raises(CommandError, match="no rollout of task no called one of our tools"):
+        verify_audit("no")

@@ -13,7 +13,7 @@ from ratchet.logs.best_answer import result_of
 from ratchet.logs.groups import teaches_nothing
 from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
-from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage
+from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, ToolAudit, Turn, Usage
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
 from schemas.messages.task import AnswerFormat, ChatMessage, Constraints, Task, Tool, ToolFunction
 from schemas.messages.work import Arm, RoleVersion, Sampling, Work
@@ -173,9 +173,10 @@ def test_an_answer_ends_before_a_stop_string_whoever_gave_it_and_a_programs_as_t
     assert [one.sampled_tokens for one in listed.samples] == [2, 2, None]
 
 
-def test_an_artifact_and_the_parts_of_a_score_are_logged_and_the_best_ones_artifact_is_the_users() -> None:
+def test_an_artifact_an_audit_and_the_parts_of_a_score_are_logged_and_the_best_ones_are_the_users() -> None:
     artifact = Artifact(patch="diff --git a/a b/a\n", left_out={"core": "too large"})
-    left = Sample(text="done", artifact=artifact)
+    audit = ToolAudit(operations={"file_write": 1}, changed=("a",), count=3, sha256="0" * 64, lines=("{}",))
+    left = Sample(text="done", artifact=artifact, tool_audit=audit)
     response = RESPONSE.model_copy(update={"samples": (Sample(text="dcba"), left)})
     scores = (SampleScore(score=0.25), SampleScore(score=0.5, parts={"tests": 1.0, "style": 0.5}))
 
@@ -183,12 +184,15 @@ def test_an_artifact_and_the_parts_of_a_score_are_logged_and_the_best_ones_artif
     first, second = (Interaction.decode(line.encode()) for line in logged)
 
     assert (second.artifact, second.score_parts) == (artifact, {"tests": 1.0, "style": 0.5})
-    assert not {"artifact", "score_parts"} & json.loads(first.encode()).keys()
-    assert result_of([first, second]).artifact == artifact
+    assert not {"artifact", "score_parts", "tool_audit"} & json.loads(first.encode()).keys()
+    result = result_of([first, second])
+    assert (result.artifact, second.tool_audit) == (artifact, audit)
+    assert result.tool_audit == audit.model_copy(update={"lines": ()})
     shown = history(
         Entry(sequence=42, task_id="t-1", deadline=0.0, logged=2, work=None, result=None), WORK, [first, second]
     )
     assert (shown.samples[1].artifact, shown.samples[1].parts) == (artifact, second.score_parts)
+    assert shown.samples[1].tool_audit == audit
 
 
 @pytest.mark.parametrize(
