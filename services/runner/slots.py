@@ -37,7 +37,7 @@ def cpus_here() -> float:
 
 
 class Needs(NamedTuple):
-    """What a rollout has to itself while it runs."""
+    """The resources that a rollout has to itself while it runs."""
 
     memory_mb: float = 0.0
     cpus: float = 0.0
