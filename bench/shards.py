@@ -84,7 +84,7 @@ def tasks_per_cpu_s(count: int, url: str, broker_pid: int, seconds: float, numbe
         rounds = []
         for place, one in enumerate(started):
             groups = {"workers": list(one.pids.values())} | ({} if place else {"broker": [broker_pid]})
-            rounds.append(Round(url, one.namespace, "plain", SIZE, seconds, groups))
+            rounds.append(Round(url, one.namespace, SIZE, seconds, groups))
         found: list[Measured] = list(clients.map(in_own_process, rounds))
         store = RegistryStore(started[0].folder / "adapters")
         if experiment and store.read().agent("small").experiment is None:

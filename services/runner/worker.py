@@ -374,7 +374,7 @@ class RunnerWorker:
 
     def _require_answerable(self, work: Work) -> None:
         """Raises Unanswerable."""
-        if (why := self._profiles.unknown(work)) is not None:
+        if (why := self._profiles.unusable(work)) is not None:
             raise Unanswerable(why)
         has = self._programs.by_agent.get(work.agent_id, ())
         strange = [name for name in self._names(work) if name not in has]
