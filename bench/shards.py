@@ -2,6 +2,7 @@
 
 Both are started on one private broker and take turns under full load. A round is tasks answered for each CPU-second of
 the broker and all processes of the fleets; the client's is left out. The ratio of each round is of its own two turns.
+With `--experiment` all tasks are units of a live experiment, so two fleets pool their evidence, and each counts all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,19 +22,31 @@ from bench.machine import machine
 from bench.pipeline.compare import in_own_process, private_broker
 from bench.pipeline.contestants import FLEET_ENVIRONMENT
 from bench.pipeline.load import Measured, Round
+from ratchet.adapters.registry import RegistryStore
 from tests.acceptance.fleet import Fleet
+from tests.acceptance.scoring import scored
+from tests.acceptance.test_pooled_fleets import tell_of_a_candidate
 
 OUT = Path(__file__).parent / "out" / "shards.json"
 SIZE = 500
 BAR = 0.95
+BEGINS_WITHIN_S = 60.0
+UNDECIDED = scored({"v1.0.0": 0.5, "v1.0.1": 0.6}) | {
+    "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "1000000",
+    "RATCHET_EXPERIMENT_MIN_AGE_S": "86400",
+    "RATCHET_EXPERIMENT_MAX_UNITS": "10000000",
+    "RATCHET_WATCH_SHARE": "0",
+}
+"""An experiment that no round ends."""
 
 
 @contextmanager
-def fleets(count: int, url: str, number: int) -> Iterator[list[Fleet]]:
+def fleets(count: int, url: str, number: int, *, experiment: bool = False) -> Iterator[list[Fleet]]:
     """Fleets that are ready, and decide as one where there are two; their folders go away with them."""
     with tempfile.TemporaryDirectory(prefix="ratchet-shards-") as folder:
         logs = Path(folder) / "second-logs"
         shared = FLEET_ENVIRONMENT | {"RATCHET_DECISION_KEYS": str(Path(folder) / "keys")}
+        shared |= UNDECIDED if experiment else {}
         pooled = {"RATCHET_POOLED_LOGS": str(logs)} if count > 1 else {}
         started = [_fleet(Path(folder) / "first", url, f"r{number}-{count}.", shared | pooled)]
         try:
@@ -41,10 +55,22 @@ def fleets(count: int, url: str, number: int) -> Iterator[list[Fleet]]:
                 follows = {"RATCHET_POOL": str(first.logs), "RATCHET_FLEET_NUMBER": "1", "RATCHET_LOGS_DIR": str(logs)}
                 follows |= {"RATCHET_ADAPTERS_DIR": str(first.folder / "adapters")}
                 started.append(_fleet(Path(folder) / "second", url, f"r{number}-{count}.1.", shared | follows))
+            if experiment:
+                _begin_experiment(started[0])
             yield started
         finally:
             for one in started:
                 one.stop()
+
+
+def _begin_experiment(first: Fleet) -> None:
+    """Raises SystemExit where none begins."""
+    tell_of_a_candidate(first)
+    store, ends = RegistryStore(first.folder / "adapters"), time.monotonic() + BEGINS_WITHIN_S
+    while store.read().agent("small").experiment is None:
+        if time.monotonic() > ends:
+            raise SystemExit(f"no experiment began within {BEGINS_WITHIN_S:.0f} s")
+        time.sleep(0.2)
 
 
 def _fleet(folder: Path, url: str, namespace: str, environment: dict[str, str]) -> Fleet:
@@ -52,14 +78,18 @@ def _fleet(folder: Path, url: str, namespace: str, environment: dict[str, str]) 
     return Fleet(folder, url, namespace=namespace, environment=environment).start()
 
 
-def tasks_per_cpu_s(count: int, url: str, broker_pid: int, seconds: float, number: int) -> float:
+def tasks_per_cpu_s(count: int, url: str, broker_pid: int, seconds: float, number: int, *, experiment: bool) -> float:
     """Measure one turn; each fleet has a client of its own, as its share of the tasks."""
-    with fleets(count, url, number) as started, ThreadPoolExecutor(count) as clients:
+    with fleets(count, url, number, experiment=experiment) as started, ThreadPoolExecutor(count) as clients:
         rounds = []
         for place, one in enumerate(started):
             groups = {"workers": list(one.pids.values())} | ({} if place else {"broker": [broker_pid]})
-            rounds.append(Round(url, one.namespace, "plain", SIZE, seconds, groups))
+            rounds.append(Round(url, one.namespace, SIZE, seconds, groups))
         found: list[Measured] = list(clients.map(in_own_process, rounds))
+        store = RegistryStore(started[0].folder / "adapters")
+        if experiment and store.read().agent("small").experiment is None:
+            *_, (last, _) = store.ledger.read()
+            raise SystemExit(f"the experiment ended, so nothing was measured of it: {last.reason}")
     if missing := sum(one.missing for one in found):
         raise SystemExit(f"{missing} tasks were not answered")
     used = sum(spent for one in found for name, spent in one.cpu_s.items() if name != "client")
@@ -70,12 +100,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.shards", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--experiment", action="store_true", help="all tasks are units of a live experiment")
     given = parser.parse_args()
     pairs = []
     with private_broker() as (url, broker_pid):
         for number in range(given.rounds):
             turns = (1, 2) if number % 2 == 0 else (2, 1)
-            took = {count: tasks_per_cpu_s(count, url, broker_pid, given.seconds, number) for count in turns}
+            took = {
+                count: tasks_per_cpu_s(count, url, broker_pid, given.seconds, number, experiment=given.experiment)
+                for count in turns
+            }
             pairs.append((took[1], took[2]))
             print(f"round {number + 1}: {took[1]:.0f} and {took[2]:.0f} tasks per CPU-second", file=sys.stderr)
     ratio = statistics.median(two / one for one, two in pairs)

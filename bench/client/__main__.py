@@ -21,7 +21,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from ratchet.bus.topology import EXCHANGE, TASKS
 from ratchet.client import AsyncFleet, Fleet
-from ratchet.client.async_fleet import CONFIRM_WINDOW
+from ratchet.client.fleet import CONFIRM_WINDOW
 from ratchet.service.settings import FleetSettings
 from schemas.messages.result import Result
 from schemas.messages.task import Task

@@ -19,13 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.decision import anchors, margins, served, shadow, users
+from bench.decision import anchors, margins, served, shadow
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import Lifetime, Watched, lifetimes, watched
-from bench.decision.simulate import Outcome, simulate
+from bench.decision.simulate import Outcome, simulate, wilson
 from bench.decision.streams import NOISE, Scenario
 from bench.machine import machine
-from ratchet.experiments.served import Z95
 from ratchet.files.atomic_file import replace_file
 
 HALF = (0.5,)
@@ -38,7 +37,6 @@ NULLS = (
     Scenario("A/A, noisy scores (0.35), ramp", noise=0.35),
     Scenario("A/A, 2 % failures, ramp", success=0.98),
     Scenario("A/A, sticky sessions", sessions=True, ramp=HALF, units=1000),
-    Scenario("A/A, slow bad answers", slow=300, ramp=HALF, units=1000),
 )
 EDGES = (
     Scenario("score +0.10 but success −0.05", effect=0.1, success=0.97, success_effect=-0.05),
@@ -148,16 +146,14 @@ def main() -> None:
 def simulate_worlds(runs: int, seed: int) -> tuple[Figures, Bars]:
     """The worlds in which an earlier rule failed and others of their kind, and the weeks."""
     results = {one.name: simulate(one, runs, seed, rivals=False) for one in (*WORLDS, WITHOUT_SECRET, *WEEKS)}
-    again = {name: {"ratchet": one} for name, one in users.report(runs, seed).items()}
-    results |= again
     results[CHEAPER.name] = simulate(CHEAPER, runs, seed, rivals=False)
     print("\nWorlds in which nothing may be promoted, and the last: promoted, with its 95 % interval / rolled back")
     for name, found in results.items():
         one = found["ratchet"]
-        low, high = interval(one.promoted, runs)
+        low, high = wilson(one.promoted, runs)
         print(f"{name:42}{one.promoted:7.2%} [{low:.2%}, {high:.2%}] / {one.rolled_back:7.2%}", flush=True)
-    worst = max([*again, *(one.name for one in WORLDS)], key=lambda name: results[name]["ratchet"].promoted)
-    low = interval(results[worst]["ratchet"].promoted, runs)[0]
+    worst = max((one.name for one in WORLDS), key=lambda name: results[name]["ratchet"].promoted)
+    low = wilson(results[worst]["ratchet"].promoted, runs)[0]
     cheaper = results[CHEAPER.name]["ratchet"]
     print(f"{CHEAPER.name}: promoted after {cheaper.units_to_promote} units (median, 90 %)")
     return results, {
@@ -171,9 +167,6 @@ def simulate_errors(runs: int, seed: int) -> tuple[Figures, Bars]:
     results: Results = {}
     for scenario in (*NULLS, *EDGES, *MISSING, *LONGER, LEFT_TO_AN_AUDITOR, *AUDITED, *TRUTHS, HONEST):
         results[scenario.name] = simulate(scenario, runs, seed)
-        if scenario.slow:
-            wrong = simulate(scenario, runs, seed, as_they_arrive=True)
-            results[f"{scenario.name}, fed as they arrive"] = wrong
     nulls = [name for name in results if name.startswith("A/A")]
     errors("Nothing is better or worse: wrong promotions / wrong rollbacks", results, nulls)
     errors("On the edge of a null hypothesis", results, [scenario.name for scenario in EDGES])
@@ -211,14 +204,6 @@ PARTS: dict[str, Callable[[int, int], tuple[Figures, Bars]]] = {
     "anchors": simulate_anchors,
     "replay": shadow.report,
 }
-
-
-def interval(share: float, runs: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of runs (Wilson, JASA 22, 1927)."""
-    square = Z95**2 / runs
-    middle = (share + square / 2) / (1 + square)
-    half = Z95 * math.sqrt(share * (1 - share) / runs + square / (4 * runs)) / (1 + square)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def errors(title: str, results: Results, names: list[str]) -> None:
@@ -275,10 +260,10 @@ def cell(one: Outcome) -> str:
 
 
 def error_bars(results: Results, nulls: list[str], missing: list[str], longer: list[str]) -> Bars:
-    fed_right = [results[name]["ratchet"] for name in nulls if not name.endswith("as they arrive")]
+    none_better = [results[name]["ratchet"] for name in nulls]
     promoted, stopped = results["+0.05"]["ratchet"], results["−0.20"]["ratchet"]
-    wrong_up = max(one.promoted for one in fed_right)
-    wrong_down = max(one.rolled_back for one in fed_right)
+    wrong_up = max(one.promoted for one in none_better)
+    wrong_down = max(one.rolled_back for one in none_better)
     units = (promoted.units_to_promote or (math.inf,))[0]
     responses = (stopped.candidates_to_roll_back or (math.inf,))[0]
     unscored = max(results[name]["ratchet"].promoted for name in missing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from bench.decision.simulate import plan_for, units_at
 from bench.decision.streams import Scenario, Streams, streams
 from bench.decision.twin import ANSWERED, AUDIT, BOUNDS, LATENCY, LENGTH, PROMOTE, ROLL_BACK, SCORE, SUCCESS, Twin
-from bench.decision.users import TWICE, WORLDS, first_and_second, session_streams
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.lifetime import after_replay
@@ -29,8 +27,6 @@ REPLAYED = ReplayedEvidence(
     usual_latency_s=0.8,
     types={"0": 5, "2": 9},
 )
-AFTER_ALL = 1_000_000
-"""Numbers of sessions' later tasks."""
 
 
 def assert_twin_equals_product(runs: int = 4) -> int:
@@ -51,12 +47,7 @@ def assert_twin_equals_product(runs: int = 4) -> int:
         stream = streams(scenario, runs, np.random.default_rng(7))
         compared += compare(scenario, stream, runs)
         compared += compare(scenario, stream, runs, REPLAYED)
-    sessions = replace(WORLDS[0], units=300)
-    compared += compare(sessions, session_streams(sessions, runs, np.random.default_rng(7)), runs)
-    twice = replace(TWICE, units=300)
-    plan = plan_for(twice)
-    twins = (Twin([plan] * runs, len(twice.levels)), Twin([plan] * runs, len(twice.levels)))
-    return compared + compare(twice, first_and_second(twice, runs, np.random.default_rng(7), twins), runs)
+    return compared
 
 
 def compare(scenario: Scenario, stream: Streams, runs: int, replayed: ReplayedEvidence | None = None) -> int:
@@ -86,8 +77,7 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
     stratum = str(stream.stratum[run, index])
     names = (f"{index}-{number}" for number in count())
     unit_id = next(name for name in names if product.audits(name) == stream.is_audited[run, index])
-    in_session = stream.later is not None
-    product.enrol(Enrolment(index, unit_id, in_session, assignment, stratum, float(index)))
+    product.enrol(Enrolment(index, unit_id, False, assignment, stratum, float(index)))
     product.audit(index, Audit(float(stream.audit[candidate][run, index]), 1.0, ("auditor",)))
     scored = float(stream.success[candidate][run, index] * stream.scored[candidate][run, index])
     outcome = Outcome(
@@ -98,10 +88,6 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
         latency_s=float(stream.latency[candidate][run, index]),
         refused=float(stream.refused[candidate][run, index]),
     )
-    if stream.later is not None:
-        later = AFTER_ALL + index
-        product.enrol(Enrolment(later, unit_id, in_session, assignment, stratum, float(index)))
-        product.observe(later, Outcome(succeeded=True, score=float(stream.later[candidate][run, index])))
     product.observe(index, outcome)
 
 

@@ -1,4 +1,4 @@
-"""python -m bench.decision.margins [--runs 2000] [--seed 1]: what the margin of what users are served costs.
+"""`python -m bench.decision --only margins`: what the margin of what users are served costs.
 
 The test of second verdicts alone (`ratchet.experiments.metrics.AuditTest`), on half and half, for each margin that a
 served answer may lose, each share of the units that get a second verdict, and each true effect: how often no loss
@@ -9,14 +9,12 @@ are right. It is mistaken about one in ten, so it sees four fifths of an effect.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from bench.decision.simulate import quantiles
 from bench.decision.streams import Floats
-from bench.machine import machine
 from ratchet.experiments.e_process import FRACTIONS, WEIGHTS
 from ratchet.experiments.effect import CAUTION
 from ratchet.experiments.lifetime import alpha_of
@@ -140,16 +138,3 @@ def report(runs: int, seed: int) -> tuple[dict[str, object], dict[str, bool]]:
 def _error(runs: int) -> float:
     """The standard error of a share of 5 % of the runs."""
     return float(np.sqrt(0.05 * 0.95 / runs))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    print(f"{machine()}\n{options.runs} runs each")
-    report(options.runs, options.seed)
-
-
-if __name__ == "__main__":
-    main()

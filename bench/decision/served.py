@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.decision.equality import TOLERANCE, VERDICTS
-from bench.decision.simulate import POLICY, UNCHANGED, quantiles
+from bench.decision.simulate import POLICY, UNCHANGED, quantiles, wilson
 from bench.decision.streams import Floats
 from bench.decision.twin import PROMOTE, ROLL_BACK, Means, Twin, Units, Wealth
 from ratchet.experiments.assignment import Assignment
@@ -23,7 +23,6 @@ from ratchet.experiments.effect import CAUTION
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.lifetime import limit_plan
 from ratchet.experiments.metrics import SERVED_WEIGHT
-from ratchet.experiments.served import Z95
 from ratchet.experiments.unit import Audit, Enrolment, Outcome
 from schemas.records.evidence import ExperimentPlan, Verdict
 
@@ -195,17 +194,10 @@ def found_in(world: World, runs: int, seed: int, *, is_judged_again: bool) -> Fo
     return Found(
         float(single),
         float(served),
-        wilson(int(promoted.sum()), runs),
+        (float(promoted.mean()), *wilson(float(promoted.mean()), runs)),
         float((verdict == ROLL_BACK).mean()),
         quantiles(np.where(promoted, units, world.units)),
     )
-
-
-def wilson(count: int, of: int) -> tuple[float, float, float]:
-    """A share with its 95 % interval."""
-    share, z2 = count / of, Z95**2
-    middle, half = share + z2 / (2 * of), Z95 * np.sqrt(share * (1 - share) / of + z2 / (4 * of**2))
-    return share, max(0.0, float((middle - half) / (1 + z2 / of))), float((middle + half) / (1 + z2 / of))
 
 
 def assert_served_twin_equals_product(runs: int = 2, units: int = 400) -> int:

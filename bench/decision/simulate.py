@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.decision.rivals import Arms, GrowthBook, Rival, TTest
-from bench.decision.streams import Floats, Scenario, Streams, in_arrival_order, streams
+from bench.decision.streams import Floats, Scenario, Streams, streams
 from bench.decision.twin import CONTINUE, DAY_S, PROMOTE, ROLL_BACK, Twin, Units
 from ratchet.experiments.lifetime import limit_plan
+from ratchet.experiments.served import Z95
 from schemas.records.evidence import CANARY_RAMP, AuditRule, Change, ExperimentPlan, RampStep
 from services.orchestrator.promotion.experiment_transitions import plan_of_programs
 from services.orchestrator.settings import OrchestratorSettings
@@ -59,17 +60,12 @@ def simulate(
     runs: int,
     seed: int,
     *,
-    as_they_arrive: bool = False,
     nth: int = 1,
-    make: Callable[[Scenario, int, np.random.Generator], Streams] = streams,
     rivals: bool = True,
 ) -> dict[str, Outcome]:
-    """`as_they_arrive`: feed the units in the order their outcomes arrive, which is wrong. `make`: the traffic."""
     rng = np.random.default_rng(seed)
-    parts: list[list[Twin | Rival]] = []
-    for start in range(0, runs, CHUNK):
-        stream = make(scenario, min(CHUNK, runs - start), rng)
-        parts.append(play(scenario, in_arrival_order(stream) if as_they_arrive else stream, nth, rivals=rivals))
+    sizes = [min(CHUNK, runs - start) for start in range(0, runs, CHUNK)]
+    parts = [play(scenario, streams(scenario, size, rng), nth, rivals=rivals) for size in sizes]
     names = ("ratchet", "t-test", "growthbook")
     return {name: summary(scenario, [part[at] for part in parts]) for at, name in enumerate(names[: len(parts[0])])}
 
@@ -123,6 +119,14 @@ def summary(scenario: Scenario, parts: list[Twin | Rival]) -> Outcome:
         units_to_promote=quantiles(np.where(promoted, units, scenario.units)) if promoted.any() else None,
         candidates_to_roll_back=quantiles(candidates[rolled_back]) if rolled_back.any() else None,
     )
+
+
+def wilson(share: float, runs: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of runs (Wilson, JASA 22, 1927)."""
+    square = Z95**2 / runs
+    middle = (share + square / 2) / (1 + square)
+    half = Z95 * math.sqrt(share * (1 - share) / runs + square / (4 * runs)) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def quantiles(values: Floats) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
@@ -73,8 +73,6 @@ class Scenario:
     """Share of the candidate's answers that are refusals."""
     unscored: float = 0.0
     """Share of the candidate's bad samples, those below the mean of their type, that get no score; groups of 8."""
-    slow: int = 0
-    """The candidate's scores below its median arrive so many units late."""
     sessions: bool = False
     """Units are sessions of 1 to 8 tasks that share a user's level (standard deviation 0.1)."""
     ramp: tuple[float, ...] = (0.05, 0.25, 0.5)
@@ -102,14 +100,9 @@ class Streams:
     """Tasks of the unit."""
     task_squares: tuple[Floats, Floats]
     """Sum over the unit's tasks of the squared score, for tests that take tasks for independent."""
-    late: Floats
-    """Units by which a candidate's outcome arrives late."""
-    later: tuple[Floats, Floats] | None = None
-    """Of sessions: scores of the second task, which counts for nothing."""
 
 
-def streams(scenario: Scenario, runs: int, rng: np.random.Generator, easier: Floats | float = 0.0) -> Streams:
-    """`easier`: by how much each unit is."""
+def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
     shape = (runs, scenario.units)
     stratum = strata(scenario, shape, rng)
     base = np.array(scenario.levels)[stratum] + scenario.drift * (np.arange(scenario.units) / scenario.units - 0.5)
@@ -117,12 +110,11 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator, easier: Flo
     base = base + (rng.normal(0, 0.1, shape) if scenario.sessions else 0.0)
     if scenario.bursts > 1:
         base = base + in_bursts(rng.normal(0, 0.1, shape), scenario.bursts)
-    draws, base = drawn(scenario, base + easier, rng)
+    draws, base = drawn(scenario, base, rng)
     effect = effects(scenario, stratum)
     noise = scenario.noise if scenario.candidate_noise is None else scenario.candidate_noise
     primary, primary_squares = scores(base, scenario.noise, tasks, rng)
     candidate, candidate_squares = scores(base + effect, noise, tasks, rng)
-    low = candidate < np.median(candidate, axis=1, keepdims=True)
     scored = np.ones(shape)
     if scenario.unscored:
         candidate, scored = partly_scored(base + effect, scenario.unscored, rng)
@@ -144,7 +136,6 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator, easier: Flo
         is_audited=rng.random(shape) < scenario.audited if scenario.audited else np.zeros(shape, dtype=bool),
         tasks=tasks,
         task_squares=(primary_squares, candidate_squares),
-        late=np.where(low, scenario.slow, 0).astype(float),
     )
 
 
@@ -239,31 +230,3 @@ def partly_scored(mean: Floats, unscored: float, rng: np.random.Generator) -> tu
         has_score = (sample >= level) | (rng.random(level.shape) >= unscored)
         total, count = total + np.where(has_score, sample, 0.0), count + has_score
     return total / np.maximum(count, 1), count / 8
-
-
-def in_arrival_order(source: Streams) -> Streams:
-    """The same units in the order their outcomes arrive, for a candidate drawn at a fixed share of one half."""
-    arrival = np.arange(source.late.shape[1]) + np.where(source.draws < 0.5, source.late, 0)
-    order = np.argsort(arrival, axis=1, kind="stable")
-
-    def sort(values: Floats) -> Floats:
-        return np.take_along_axis(values, order, axis=1)
-
-    def both(pair: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-        return sort(pair[0]), sort(pair[1])
-
-    return replace(
-        source,
-        draws=sort(source.draws),
-        stratum=np.take_along_axis(source.stratum, order, axis=1),
-        score=both(source.score),
-        success=both(source.success),
-        scored=both(source.scored),
-        length=both(source.length),
-        latency=both(source.latency),
-        refused=both(source.refused),
-        audit=both(source.audit),
-        is_audited=np.take_along_axis(source.is_audited, order, axis=1),
-        tasks=sort(source.tasks),
-        task_squares=both(source.task_squares),
-    )

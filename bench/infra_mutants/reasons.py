@@ -31,6 +31,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"\.ports\.\d+\.protocol$", "TCP, which is Kubernetes' own default"),
     (r"^PersistentVolumeClaim/", "a name, by which all who use it know it"),
     (r"(containers|initContainers)\.\d+\.name$", "a name that nothing refers to"),
+    (r"(ratchet/leader|spec\.selector\.ratchet/leader)$", "a label and its selector alike, which is checked"),
     (r"^output ", "a text that a person reads"),
     (r"after(\.\d+)?$", "an order of creation only: Kubernetes tries again until the other is there"),
 )

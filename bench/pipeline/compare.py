@@ -71,9 +71,7 @@ def turn(contestant: Contestant, url: str, broker_pid: int, given: argparse.Name
     with running(contestant, url) as pids:
         for size in given.size:
             groups = {"broker": [broker_pid], "workers": pids}
-            measured = in_own_process(
-                Round(url, contestant.namespace, contestant.publisher, size, given.seconds, groups)
-            )
+            measured = in_own_process(Round(url, contestant.namespace, size, given.seconds, groups))
             rounds.setdefault((contestant.name, size), []).append(measured)
             rate = measured.answered / measured.seconds
             print(f"  {contestant.name:18}{size:6} B{rate:8.0f} tasks/s", file=sys.stderr)

@@ -34,24 +34,18 @@ FLEET_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """`publisher` is how its tasks are published: as they stand, or with the framework's own call."""
-
     name: str
     module: str
     namespace: str
-    publisher: str
     note: str
 
 
 CONTESTANTS = (
-    Contestant(FLEET, "services", "fleet-", "plain", "validates, logs with fsync, scores; quorum queues"),
-    Contestant(BARE, "bench.pipeline.echo_pika", "bare.", "plain", "AsyncioConnection, uvloop; quorum queues"),
-    Contestant("aio-pika", "bench.pipeline.echo_aio_pika", "aio.", "plain", "uvloop; quorum queues"),
-    Contestant("FastStream", "bench.pipeline.echo_faststream", "faststream.", "plain", "uvloop; quorum queues"),
-    Contestant("Celery", "bench.pipeline.echo_celery", "celery.", "celery", "chain, 16 threads; quorum queues"),
-    Contestant("Dramatiq", "bench.pipeline.echo_dramatiq", "dramatiq.", "dramatiq",
-               "16 threads; classic durable queues: it has no option for quorum queues"),
-)  # fmt: skip
+    Contestant(FLEET, "services", "fleet-", "validates, logs with fsync, scores; quorum queues"),
+    Contestant(BARE, "bench.pipeline.echo_pika", "bare.", "AsyncioConnection, uvloop; quorum queues"),
+    Contestant("aio-pika", "bench.pipeline.echo_aio_pika", "aio.", "uvloop; quorum queues"),
+    Contestant("FastStream", "bench.pipeline.echo_faststream", "faststream.", "uvloop; quorum queues"),
+)
 
 
 @contextmanager
@@ -78,8 +72,7 @@ def fleet(namespace: str, url: str) -> Iterator[Fleet]:
 
 @contextmanager
 def _echo(contestant: Contestant, url: str) -> Iterator[list[int]]:
-    if contestant.publisher != "dramatiq":
-        declare(url, contestant.namespace)
+    declare(url, contestant.namespace)
     workers = [_start(contestant, Wiring(url, contestant.namespace, role)) for role in ROLES]
     try:
         _wait_for_consumers(contestant, url)
@@ -92,11 +85,10 @@ def _echo(contestant: Contestant, url: str) -> Iterator[list[int]]:
 
 
 def _start(contestant: Contestant, wiring: Wiring) -> subprocess.Popen[bytes]:
-    own = {"dramatiq_queue_prefetch": str(wiring.prefetch), "C_FORCE_ROOT": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", contestant.module],
         cwd=REPOSITORY,
-        env={**os.environ, **wiring.environment(), **own},
+        env={**os.environ, **wiring.environment()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

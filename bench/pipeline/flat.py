@@ -18,7 +18,7 @@ from bench.machine import machine
 from bench.pipeline.compare import private_broker
 from bench.pipeline.contestants import fleet
 from bench.pipeline.cpu import cpu_seconds, resident_mib
-from bench.pipeline.load import Client, PlainClient, Round
+from bench.pipeline.load import Client, Round
 from tests.acceptance.fleet import ORCHESTRATOR
 
 MARKS = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -45,7 +45,7 @@ def flat(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """All that was found, as JSON and as a text."""
     marks = [mark for mark in MARKS if mark <= given.tasks]
     with private_broker() as (url, _), fleet("flat.", url) as running:
-        client = PlainClient(Round(url, "flat.", "plain", SIZE, 0.0, {}))
+        client = Client(Round(url, "flat.", SIZE, 0.0, {}))
         seen = [at_mark(client, running.pids, mark) for mark in marks]
         drain(client)
     bars = [

@@ -17,11 +17,8 @@ from ratchet.bus.topology import RESPONSES, RESULTS, REWARDS, TASKS, fleet_topol
 AGENT = "small"
 WORK = work_queue(AGENT)
 QUEUES = (TASKS, WORK, RESPONSES, REWARDS, RESULTS)
-HOPS = 4
 PREFETCH = {"front": 512, "agent": 64, "scorer": 128}
 """By role, for each queue: the fleet's own defaults."""
-THREADS = 16
-"""Of the frameworks whose workers are threads: enough that confirms overlap."""
 
 ROLES: dict[str, tuple[tuple[str, str], ...]] = {
     "front": ((TASKS, WORK), (REWARDS, RESULTS)),

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import pika
 import uvloop
@@ -23,7 +23,6 @@ from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.channel import Channel
 
 from bench.pipeline.cpu import cpu_seconds
-from bench.pipeline.hops import THREADS
 from ratchet.bus.topology import RESULTS, TASKS
 from schemas import Task
 from schemas.messages.base import Metadata
@@ -44,7 +43,6 @@ class Round:
 
     url: str
     namespace: str
-    publisher: str
     size: int
     seconds: float
     groups: dict[str, list[int]]
@@ -58,14 +56,6 @@ class Measured:
     seconds: float
     cpu_s: dict[str, float]
     missing: int
-
-
-class Client(Protocol):
-    """Publishes while `publishing` and counts."""
-
-    published: int
-    answered: int
-    publishing: bool
 
 
 def task_bodies(size: int) -> Iterator[bytes]:
@@ -83,8 +73,8 @@ def task_bodies(size: int) -> Iterator[bytes]:
         yield head + f"{number * SCRAMBLE % 10**9:09d}".encode() + tail
 
 
-class PlainClient:
-    """Plain AMQP, on a thread of its own: for the fleet and whoever takes a task as it stands."""
+class Client:
+    """Publishes while `publishing`, and counts; by plain AMQP, on a thread of its own."""
 
     def __init__(self, round_: Round) -> None:
         self.published = self.answered = 0
@@ -121,55 +111,10 @@ class PlainClient:
         self._fill(channel)
 
 
-class FrameworkClient:
-    """Publishes with a framework's own call, from as many threads as its workers have; reads `results` with pika."""
-
-    def __init__(self, round_: Round) -> None:
-        self.published = self.answered = 0
-        self.publishing = True
-        self._send = framework_send(round_.publisher)
-        self._bodies = task_bodies(round_.size)
-        self._lock = threading.Lock()
-        self._window = threading.Semaphore(WINDOW)
-        threading.Thread(target=self._read, args=(round_,), daemon=True).start()
-        for _ in range(THREADS):
-            threading.Thread(target=self._publish, daemon=True).start()
-
-    def _publish(self) -> None:
-        while self._window.acquire() and self.publishing:
-            with self._lock:
-                body = next(self._bodies)
-                self.published += 1
-            self._send(body)
-
-    def _read(self, round_: Round) -> None:
-        channel = pika.BlockingConnection(pika.URLParameters(round_.url)).channel()
-        channel.basic_qos(prefetch_count=2 * WINDOW)
-        channel.basic_consume(round_.namespace + RESULTS, self._on_result)
-        channel.start_consuming()
-
-    def _on_result(self, channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
-        self.answered += 1
-        self._window.release()
-        if self.answered % ACK_EVERY == 0 or self.answered == self.published:
-            channel.basic_ack(method.delivery_tag, multiple=True)
-
-
-def framework_send(publisher: str) -> Any:
-    """The frameworks read their wiring as they are imported, so only the one that is measured may be."""
-    if publisher == "celery":
-        from bench.pipeline import echo_celery
-
-        return echo_celery.send
-    from bench.pipeline import echo_dramatiq
-
-    return echo_dramatiq.send
-
-
 def measure(round_: Round) -> Measured:
     """Warm up, take a stretch, let all that is in the air come back."""
     groups = {**round_.groups, "client": [os.getpid()]}
-    client: Client = PlainClient(round_) if round_.publisher == "plain" else FrameworkClient(round_)
+    client = Client(round_)
     _wait_for(lambda: client.answered >= WINDOW)
     time.sleep(WARM_UP_S)
     before, answered, started = cpu_seconds(groups), client.answered, time.monotonic()

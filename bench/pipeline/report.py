@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 from bench.pipeline.contestants import BARE, CONTESTANTS, FLEET
-from bench.pipeline.hops import HOPS
 from bench.pipeline.load import Measured
 
 AT_LEAST_OF_BARE = 0.6
@@ -32,10 +31,6 @@ class Line:
     @property
     def tasks_per_cpu_s(self) -> float:
         return 1000 / self.cpu_ms
-
-    @property
-    def worker_cpu_ms_per_hop(self) -> float:
-        return self.cpu_ms_by_group["workers"] / HOPS
 
 
 def line(name: str, size: int, rounds: Sequence[Measured]) -> Line:

@@ -1,7 +1,8 @@
 """`python -m bench.rollouts`: what a rollout of a program costs over a bare process, what eight at once cost each
 other, and what a bad neighbour costs.
 
-`--kills --people`: 200 rollouts that ask a person three times each, while runner, orchestrator and broker are killed.
+`--kills --people`: 200 rollouts that ask a person three times each, while runner, orchestrator, broker and
+programs are killed.
 `--kills`: 200 tasks of 8 rollouts each, while whatever takes part in them is killed at every step; then the books. Exit
 code 0 only if nothing was lost, scored twice or taught that has no score, and nothing is left on the machine. A Ctrl-C,
 or SIGTERM, ends it early: no more is asked or killed, what is in flight is settled, and all is checked of what there

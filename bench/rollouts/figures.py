@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from bench.rollouts.house import House, Model, model, runner
-from bench.rollouts.neighbours import BAD, FILES, SECRET, bad, good, program, sends_books, timed
+from bench.rollouts.neighbours import BAD, FILES, SECRET, bad, good, program
 from ratchet.programs.declared import Program
 from schemas.messages.response import Response
 from schemas.messages.workspace import Workspace
@@ -31,15 +31,12 @@ TRIES = 9
 LATENCY_S = 0.5
 TOGETHER = 8
 CLOSE_ENOUGH = 1.3
-MOST_LONGER_MS = 100
-BOOKS_BEFORE_S = 2.0
 
 
 def measured(folder: Path, rounds: int) -> dict[str, Any]:
     with model(folder, 0.0) as there:
         rates = [asyncio.run(_rates(folder, there)) for _ in range(rounds)]
         costs = [asyncio.run(_costs(folder, there)) for _ in range(rounds)]
-        waits = [asyncio.run(_waits(folder, there)) for _ in range(rounds)]
     with model(folder, LATENCY_S) as there:
         together = [asyncio.run(_together(folder, there)) for _ in range(rounds)]
         neighbours = asyncio.run(_neighbours(folder, there, rounds))
@@ -47,11 +44,8 @@ def measured(folder: Path, rounds: int) -> dict[str, Any]:
         "rates": _medians(rates),
         "costs": _medians(costs),
         "together": _medians(together),
-        "waits": _medians(waits),
     }
     complaints = [f"{name}: {why}" for name, row in neighbours.items() for why in row.pop("complaints")]
-    if (longer := found["waits"]["longer beside books, ms"]) > MOST_LONGER_MS:
-        complaints.append(f"a call beside a program that sends books took {longer:.0f} ms longer")
     return found | {"neighbours": neighbours, "complaints": complaints}
 
 
@@ -146,26 +140,6 @@ async def _together(folder: Path, there: Model) -> dict[str, float]:
         "slowest of those alone, s": max(alone),
         "a group of 8, s": house.seconds,
         "a group over the slowest": house.seconds / max(alone),
-    }
-
-
-async def _waits(folder: Path, there: Model) -> dict[str, float]:
-    """Milliseconds of the longest call of a program alone, and beside one that sends as much text as it may."""
-    programs = {"timed": timed(), "books": sends_books()}
-    async with runner(folder, there, programs, TOGETHER) as house:
-        alone = await house.answered(f"waits-alone-{time.monotonic_ns()}", 1, programs=("timed",))
-        _require_all_finished(alone)
-        books = asyncio.create_task(house.answered(f"books-{time.monotonic_ns()}", 1, programs=("books",)))
-        await asyncio.sleep(BOOKS_BEFORE_S)
-        beside = await house.answered(f"waits-{time.monotonic_ns()}", 1, programs=("timed",))
-        assert not books.done(), "the books came to their end before the calls did"
-        books.cancel()
-        await asyncio.gather(books, return_exceptions=True)
-    first, second = (1000 * float(one.samples[0].text) for one in (alone, beside))
-    return {
-        "longest call alone, ms": first,
-        "longest call beside books, ms": second,
-        "longer beside books, ms": second - first,
     }
 
 

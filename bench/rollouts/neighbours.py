@@ -34,28 +34,6 @@ def good(calls: int = GOOD_CALLS) -> Program:
     return program(f"{secret}{asks}print(open('test_it.py').read() if os.path.exists('test_it.py') else 'done')")
 
 
-CALLS = 60
-
-
-def timed() -> Program:
-    """Prints the longest of its calls, in seconds."""
-    return program(
-        "import time\ntook = []\n"
-        f"for turn in range({CALLS}):\n  began = time.monotonic()\n  ask(f'turn {{turn}}')\n"
-        "  took.append(time.monotonic() - began)\nprint(max(took))"
-    )
-
-
-def sends_books() -> Program:
-    """As large requests as may be, one after the other: a text that is tokenized, one that is not, many values."""
-    return program(
-        "books = ('x' * 2_000_000, 'x' * 4_000_000, [[]] * 120_000)\nwhile True:\n  for book in books:\n"
-        "    try: ask(book)\n    except OSError: pass",
-        seconds=60.0,
-        calls=9999,
-    )
-
-
 STAY = "signal.pause()\n"
 IGNORE = "for n in range(1, 32):\n  n in (9, 19) or signal.signal(n, signal.SIG_IGN)\n"
 BAD: dict[str, tuple[str, dict[str, Any]]] = {

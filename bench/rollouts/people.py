@@ -1,8 +1,10 @@
-"""Rollouts that ask a person three times each, while runner, orchestrator and broker are killed: then the books.
+"""Rollouts that ask a person three times each, while runner, orchestrator, broker and programs are killed: then the
+books.
 
 A person, played here, answers each question once and tries a second time. The program's tool draws a word that the
-model then repeats: a call that was done twice would have two words, and the rollout would not go on. The agent
-is not killed, and counts the tokens that its engine sampled: as many as are logged, or some were sampled twice.
+model then repeats: a call that was done twice would have two words, and the rollout would not go on. A program that is
+killed has failed, and is scored as it stands: it may have asked less. The agent is not killed, and counts the tokens
+that its engine sampled: as many as are logged, or some were sampled twice.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 import httpx
 
 from bench.long_run import EarlyEnd, Pace
+from bench.rollouts import kills
 from bench.rollouts.kills import BROKER, REST_S, Plan, Strike, _at_rest, _order, strike
 from bench.rollouts.left_behind import dead_letters
 from bench.rollouts.rig import LOOK_EVERY_S, Rig, rollouts
@@ -65,20 +68,22 @@ STRIKES = (
     *(Strike(ORCHESTRATOR, ORCHESTRATOR, step) for step in ("admitted", "approval-logged", "settled")),
     *(Strike(BROKER, RUNNER, step) for step in ("call-sampled", "rollout-waits")),
     Strike(BROKER, ORCHESTRATOR, "approval-logged"),
+    *(Strike(kills.PROGRAM, RUNNER, step) for step in ("rollout-begun", "call-sampled")),
     *(Strike(victim) for victim in (RUNNER, ORCHESTRATOR, BROKER)),
 )
 
 
 @dataclass
 class PeoplesBooks:
-    """`asked` and `decided`: lines of the log of approvals; `accepted`: answers that the API took, `unheard` those
-    whose reply a kill cut off; `refused`: second answers, by status. `calls` and `tokens`: of the model, as logged;
-    `sampled_twice`: tokens that the engine sampled beyond those, and `given_again` those that the agent gave again to
-    a runner that had lost them. `most_held_while_waiting`: processes and places of the runner while all open rollouts
-    waited."""
+    """`killed`: rollouts that failed since their program was killed. `asked` and `decided`: lines of the log of
+    approvals; `accepted`: answers that the API took, `unheard` those whose reply a kill cut off; `refused`: second
+    answers, by status. `calls` and `tokens`: of the model, as logged; `sampled_twice`: tokens that the engine sampled
+    beyond those, and `given_again` those that the agent gave again to a runner that had lost them.
+    `most_held_while_waiting`: processes and places of the runner while all open rollouts waited."""
 
     rollouts: int = 0
     finished: int = 0
+    killed: int = 0
     asked: int = 0
     decided: int = 0
     accepted: int = 0
@@ -192,11 +197,20 @@ async def _tokens_of_calls(rig: Rig) -> dict[str, int]:
 
 
 def _read(rig: Rig, plan: Plan, books: PeoplesBooks) -> None:
-    """The logs: each rollout once, in one segment, with three questions asked once and answered once."""
+    """The logs: each rollout once, in one segment, with three questions asked once and answered once.
+
+    A rollout whose program was killed may have fewer questions, and none of its tokens.
+    """
     lines = [Interaction.decode(line.data) for line in read(rig.fleet.logs, INTERACTIONS)]
     approvals = [LoggedApproval.decode(line.data) for line in read(rig.fleet.logs, APPROVALS)]
     books.rollouts = len({(line.task_id, line.sample) for line in lines})
     books.finished = sum(line.sample_status == "finished" for line in lines)
+    killed = {(line.task_id, line.sample) for line in lines if line.sample_status == "failed"}
+    books.killed = len(killed)
+    if books.killed > rig.struck[kills.PROGRAM]:
+        books.complaints.append(
+            f"{books.killed} rollouts failed, of {rig.struck[kills.PROGRAM]} programs that were killed"
+        )
     books.segments = sum(len(line.segments or ()) for line in lines)
     books.calls = sum(line.usage.calls for line in lines if line.usage)
     books.tokens = sum(line.usage.sampled_tokens for line in lines if line.usage)
@@ -204,11 +218,16 @@ def _read(rig: Rig, plan: Plan, books: PeoplesBooks) -> None:
         of_state = [line for line in approvals if line.state == state]
         counts = Counter((line.task_id, line.sample) for line in of_state)
         setattr(books, state, len(of_state))
-        books.complaints += [f"{whose}: {state} {n} times" for whose, n in counts.items() if n != QUESTIONS]
+        books.complaints += [
+            f"{whose}: {state} {n} times"
+            for whose, n in counts.items()
+            if n > QUESTIONS or (n < QUESTIONS and whose not in killed)
+        ]
         if len({line.approval_id for line in of_state}) != len(of_state):
             books.complaints.append(f"a question was {state} twice")
     expected = plan.tasks * plan.samples
-    if (len(lines), books.rollouts, books.finished) != (expected, expected, expected):
+    if (len(lines), books.rollouts, books.finished + books.killed) != (expected, expected, expected):
         books.complaints.append(f"{len(lines)} lines, {books.rollouts} rollouts, {books.finished} finished")
-    if books.segments != books.rollouts:
+    many = sum(len(line.segments or ()) != 1 for line in lines if (line.task_id, line.sample) not in killed)
+    if many or any(len(line.segments or ()) > 1 for line in lines):
         books.complaints.append(f"{books.segments} segments of {books.rollouts} linear rollouts")

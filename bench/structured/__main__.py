@@ -1,6 +1,8 @@
 """Samples answers under 200 schemas, checks each with another library, and compares tokens a second.
 
-`python -m bench.structured --model FOLDER [--schemas 200 --samples 50 --at-once 64]`. An answer that was cut at its
+`python -m bench.structured --model FOLDER [--suite FOLDER --schemas 200 --samples 50 --at-once 64]`. The suite is the
+folder of a draft in the JSON Schema Test Suite, as the sdist of `jsonschema` has it (`json/tests/draft2020-12`): its
+schemas of supported keywords come first, and made ones after them. An answer that was cut at its
 limit is counted apart. Free and held rounds take turns in one process, with equally many samples of as many tokens:
 those of the free engine know no end.
 """
@@ -19,6 +21,7 @@ from typing import Any
 import jsonschema_rs
 
 from bench.machine import machine
+from ratchet.grammars.grammar import FormatRefused, check_schema
 from ratchet.models.loading import LanguageModel, load_language_model
 from schemas.messages.task import AnswerFormat
 from schemas.messages.work import Sampling
@@ -27,6 +30,20 @@ from services.agent.engines.transformers_engine import TransformersEngine
 
 SCHEMAS, SAMPLES, AT_ONCE, TOKENS, ROUNDS = 200, 50, 64, 90, 9
 WORDS = ("red", "green", "blue", "small", "large", "yes", "no", "north", "south")
+
+
+def suite_schemas(folder: Path) -> list[dict[str, Any]]:
+    """Return the suite's schemas that the fleet takes; the rest would be a 400."""
+    groups = [group for file in sorted(folder.glob("*.json")) for group in json.loads(file.read_text("utf-8"))]
+    return [group["schema"] for group in groups if isinstance(group["schema"], dict) and _is_taken(group["schema"])]
+
+
+def _is_taken(schema: dict[str, Any]) -> bool:
+    try:
+        check_schema(schema)
+    except FormatRefused:
+        return False
+    return True
 
 
 def make_schema(chance: random.Random, depth: int = 2) -> dict[str, Any]:
@@ -54,9 +71,8 @@ def _field(chance: random.Random, depth: int) -> dict[str, Any]:
     return chance.choice(simple)
 
 
-def count_invalid(engine: TransformersEngine, chance: random.Random, schemas: int, samples: int) -> dict[str, int]:
+def count_invalid(engine: TransformersEngine, asked: list[dict[str, Any]], samples: int) -> dict[str, int]:
     """Return how many answers ended by themselves, were cut, and were invalid. All schemas are asked at once."""
-    asked = [make_schema(chance) for _ in range(schemas)]
     forms = [AnswerFormat(type="json_schema", json_schema=schema) for schema in asked]
     sampling = Sampling(n=samples, max_tokens=TOKENS)
     requests = [GenerationRequest(f"sort: {number}", sampling, format=form) for number, form in enumerate(forms)]
@@ -97,6 +113,7 @@ def tokens_per_second(engine: TransformersEngine, form: AnswerFormat | None, at_
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--model", type=Path, required=True, help="a folder, of the toy by `ratchet models make`")
+    arguments.add_argument("--suite", type=Path, help="a folder of the JSON Schema Test Suite, of one draft")
     arguments.add_argument("--schemas", type=int, default=SCHEMAS)
     arguments.add_argument("--samples", type=int, default=SAMPLES, help="answers under each schema")
     arguments.add_argument("--at-once", type=int, default=AT_ONCE, help="samples of a round whose rate is measured")
@@ -106,7 +123,9 @@ def main() -> None:
     engine.start()
     endless.start()
     print(machine())
-    print(count_invalid(engine, random.Random(1), given.schemas, given.samples))
+    chance, suite = random.Random(1), suite_schemas(given.suite) if given.suite else []
+    made = [make_schema(chance) for _ in range(given.schemas - len(suite))]
+    print(f"{len(suite)} schemas of the suite, {len(made)} made: {count_invalid(engine, suite + made, given.samples)}")
     letters = {"type": "array", "items": {"type": "string", "maxLength": 8}, "minItems": 40}
     form = AnswerFormat(type="json_schema", json_schema=letters)
     both = ((endless, None), (engine, form))

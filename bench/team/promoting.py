@@ -37,7 +37,6 @@ def is_promoted(world: World, present: Vector, candidate: Vector, number: int) -
         is_audited=np.zeros((1, UNITS), dtype=bool),
         tasks=one,
         task_squares=(before**2, after**2),
-        late=nothing,
     )
     twin = play(Scenario("a role", levels=(0.5,), ramp=(0.5,), units=UNITS), stream, rivals=False)[0]
     assert isinstance(twin, Twin)

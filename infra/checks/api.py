@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.cluster import Cluster, Pods
+from ratchet.http.access.keys import private_jwk, public_jwk, public_jwks, read_private_key, read_public_keys
+from ratchet.service.errors import SettingsError
 
 PUBLIC_KEYS, HOST, AUDIT = "RATCHET_API_PUBLIC_KEYS", "RATCHET_HTTP_HOST", "RATCHET_API_AUDIT_DIR"
-JWKS = "jwks.json"
+JWKS, SIGNING_KEY = "jwks.json", "signing-key.json"
 
 
 def tokens_are_checked_with_public_keys(cluster: Cluster) -> Iterator[str]:
@@ -33,6 +35,24 @@ def _keys(cluster: Cluster, pods: Pods, box: Mapping[str, Any], folder: str | No
         yield f"{pods} listens to the network, but there is no {JWKS} in {folder!r} ({PUBLIC_KEYS})"
     elif any("d" in key for key in json.loads(jwks)["keys"]):
         yield f"{secret} has a private key in it: whoever reads it can make tokens"
+
+
+def keys_are_what_the_services_read(cluster: Cluster) -> Iterator[str]:
+    """each public key and the signing key have the members that `ratchet token keys` would give them"""
+    for secret in cluster.all("Secret"):
+        for name, text in (secret.content.get("stringData") or {}).items():
+            try:
+                if name == JWKS and not _is_as_we_write_them(text):
+                    yield f"{secret}: a key of {name} has other members than the services expect"
+                if name == SIGNING_KEY and json.loads(text) != private_jwk(read_private_key(text.encode())):
+                    yield f"{secret}: {name} has other members than the services expect"
+            except SettingsError as error:
+                yield f"{secret}: {name} can't be read: {error}"
+
+
+def _is_as_we_write_them(jwks: str) -> bool:
+    written = [public_jwk(key) for key in read_public_keys(jwks.encode()).values()]
+    return public_jwks(jwks.encode()) == written
 
 
 def _mount(box: Mapping[str, Any], path: str) -> Mapping[str, Any]:

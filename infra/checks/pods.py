@@ -91,11 +91,35 @@ def probes_find_their_port(cluster: Cluster) -> Iterator[str]:
             missing = [probe for probe in PROBES if probe not in box]
             if missing and pods.owner.kind in ("Deployment", "StatefulSet"):
                 yield f"{pods}, container {box['name']} has no {', no '.join(missing)}"
+            if box in pods.spec.get("initContainers", []) and len(missing) < 3 and box.get("restartPolicy") != "Always":
+                yield f"{pods}, container {box['name']} is watched, and its pod waits for its end: it is no sidecar"
             ports = {port[part] for port in box.get("ports", []) for part in ("name", "containerPort")}
             for probe in PROBES:
+                words = box.get(probe, {}).get("exec", {}).get("command", [])
+                if words[:1] == ["sh"] and words[1:2] != ["-c"]:
+                    yield f"{pods}, container {box['name']}: its {probe} gives the shell no command, but {words[1:2]}"
                 action = box.get(probe, {}).get("httpGet") or box.get(probe, {}).get("tcpSocket")
                 if action and action["port"] not in ports:
                     yield f"{pods}, container {box['name']}: its {probe} asks port {action['port']!r}, which it lacks"
+
+
+def images_can_be_pulled(cluster: Cluster) -> Iterator[str]:
+    """each pod names the stack's secret for the registry, where there is one"""
+    wanted = cluster.settings.images.pull_secret
+    for pods in cluster.pods:
+        named = [one["name"] for one in pods.spec.get("imagePullSecrets", [])]
+        if named != ([wanted] if wanted else []):
+            yield f"{pods} pulls its images with {named or 'no secret'}, not with {wanted or 'none'}"
+
+
+def homes_can_be_written(cluster: Cluster) -> Iterator[str]:
+    """HOME of each container is on a volume that it may write to: its own disk is read-only"""
+    for pods in cluster.pods:
+        for box in pods.containers:
+            home = dict(cluster.environment(pods, box)).get("HOME")
+            mount = pods.mount_of(box, home) if home else None
+            if mount is None or mount.read_only:
+                yield f"{pods}, container {box['name']} has no HOME that it could write to: {home}"
 
 
 def services_listen_where_they_are_asked(cluster: Cluster) -> Iterator[str]:

@@ -131,6 +131,9 @@ def settings_are_known_and_agree(cluster: Cluster) -> Iterator[str]:
         yield from (
             f"{one} is told {name}, which nothing reads" for name in sorted(one.variables.keys() - ours - VARIABLES)
         )
+        offline = one.variables.get("HF_HUB_OFFLINE", "1")
+        if offline not in ("1", "0" if cluster.settings.hub_access else "1"):
+            yield f"{one}: HF_HUB_OFFLINE is {offline!r}: 1, or 0 where the stack has hub_access"
         yield from (f"{one}: {fault}" for fault in one.faults)
     values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for one in fleet(cluster):

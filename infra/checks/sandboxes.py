@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from infra.checks.api import SIGNING_KEY
 from infra.checks.cluster import SITE, Cluster, Pods
 from infra.checks.needed_flows import judges_outside
 
 ENVIRONMENTS = "RATCHET_PROGRAM_ENVIRONMENTS"
 ISOLATION, CACHE = "RATCHET_SANDBOX_ISOLATION", "RATCHET_WORKSPACE_CACHE"
 URLS = "RATCHET_WORKSPACE_URLS"
-SIGNING_KEY = "signing-key.json"
 
 
 def sandboxes_are_closed_in(cluster: Cluster) -> Iterator[str]:

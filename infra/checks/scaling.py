@@ -47,6 +47,17 @@ def scaled_within_reason(cluster: Cluster) -> Iterator[str]:
             yield f"{pods} has {replicas} nodes: an even number has no majority when split in halves"
 
 
+def agents_on_cpus_are_scaled(cluster: Cluster) -> Iterator[str]:
+    """an agent without a GPU that may have more replicas has an autoscaler"""
+    scaled = {_target(scaler)[1] for scaler in cluster.all("ScaledObject", "HorizontalPodAutoscaler")}
+    growing = {f"agent-{one.id}" for one in cluster.settings.agents if one.min_replicas < one.max_replicas}
+    for pods in cluster.pods:
+        name = pods.owner.name
+        grows = name in growing or name.rpartition("-")[0] in growing  # of another fleet: agent-small-1
+        if pods.labels.get(ROLE) == "agent" and grows and not pods.gpus and name not in scaled:
+            yield f"{pods} may have more replicas, and no autoscaler decides how many"
+
+
 def triggers_can_log_in(cluster: Cluster) -> Iterator[str]:
     """each trigger's authentication exists, and the key of the Secret it names"""
     for scaler in cluster.all("ScaledObject", "ScaledJob"):
@@ -66,6 +77,8 @@ def jobs_end(cluster: Cluster) -> Iterator[str]:
     for manifest in cluster.all("Job", "ScaledJob", "CronJob"):
         spec = manifest.content["spec"]
         job = spec["jobTemplate"]["spec"] if manifest.kind == "CronJob" else spec.get("jobTargetRef", spec)
+        if manifest.kind == "CronJob" and spec.get("concurrencyPolicy") != "Forbid":
+            yield f"{manifest} may begin while the one before it is at work"
         if job["template"]["spec"].get("restartPolicy") not in ("Never", "OnFailure"):
             yield f"{manifest}: its pods are restarted for ever"
         machines = job.get("parallelism", 1)

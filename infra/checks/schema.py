@@ -21,6 +21,14 @@ from infra.checks.cluster import Cluster
 
 KUBERNETES = "1.33"
 SCHEMAS = Path(__file__).parent / "schemas"
+WORDS = {
+    "concurrencyPolicy": {"Forbid", "Replace", "Allow"},
+    "effect": {"NoSchedule", "PreferNoSchedule", "NoExecute"},
+    "policyTypes": {"Ingress", "Egress"},
+    "restartPolicy": {"Always", "OnFailure", "Never", "RecreateGroupOnPodRestart"},
+    "whenUnsatisfiable": {"DoNotSchedule", "ScheduleAnyway"},
+}
+"""Fields that Kubernetes' schemas take any text for, and refuses later."""
 CUSTOM = ("keda.sh/", "monitoring.coreos.com/", "leaderworkerset.x-k8s.io/")
 
 
@@ -44,6 +52,22 @@ def valid_alone(cluster: Cluster) -> Iterator[str]:
             }
             if problem := _problem(job):
                 yield f"{manifest}, its job: {problem}"
+
+
+def words_are_kubernetes_own(cluster: Cluster) -> Iterator[str]:
+    """fields with a few possible words have one of these"""
+    for manifest in cluster.manifests:
+        for name, word in _words(manifest.content):
+            if word not in WORDS[name]:
+                yield f"{manifest}: {name} is {word!r}, and may be {', '.join(sorted(WORDS[name]))}"
+
+
+def _words(part: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in part.items() if isinstance(part, dict) else ():
+        if name in WORDS:
+            yield from ((name, word) for word in (value if isinstance(value, list) else [value]))
+    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from _words(inner)
 
 
 def _problem(content: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,7 @@
 """A link over AMQP: publishes with confirms, receives on a queue of its own, and connects again by itself.
 
-The queue ends with its connection. At the next one the client submits again what is not answered.
+The queue ends with its connection, so what comes on it is not acknowledged. At the next connection the client submits
+again what is not answered.
 """
 
 from __future__ import annotations
@@ -11,33 +12,32 @@ import uuid
 
 import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractExchange, AbstractIncomingMessage
-from aiormq.exceptions import (
-    AMQPError,
-    AuthenticationError,
-    ChannelAccessRefused,
-    ChannelInvalidStateError,
-    ChannelNotFoundEntity,
-    DeliveryError,
-    ProbableAuthenticationError,
-)
+from aiormq import exceptions as refusals
 
 from ratchet.bus.amqp.short_connection import broker_unreachable
 from ratchet.bus.protocol import derived_id
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, TASKS, TRAINING
-from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
+from ratchet.client.fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
 from ratchet.logs.tenants import MARK
-from ratchet.service.errors import FleetError, RatchetError
+from ratchet.service.errors import FleetError
 from ratchet.service.settings import amqp_parameters
-from schemas.messages.base import DecodeError
+from schemas.messages.base import DecodeError, Message
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
+from schemas.messages.training import TrainRequest
 
-CONNECT_S = 10.0
-CONFIRM_S = 30.0
+CONNECT_S, CONFIRM_S = 10.0, 30.0
 """After so long without a confirm the connection is given up: a publish can hang in one that looks open."""
+ROUTES: dict[type[Message], tuple[str, str, str]] = {
+    Task: (TASKS, "task_id", "task"),
+    Feedback: (FEEDBACK, "feedback_id", "feedback"),
+    TrainRequest: (TRAINING, "request_id", "train"),
+}
+"""The queue of each message, the field that names it, and the kind of its message id."""
 logging.getLogger("aiormq").addHandler(logging.NullHandler())  # its errors are raised as ours; logging prints them else
-LOST = (AMQPError, ChannelInvalidStateError, OSError, TimeoutError)
+LOST = (refusals.AMQPError, refusals.ChannelInvalidStateError, OSError, TimeoutError)
+LOGIN_REFUSED = (refusals.AuthenticationError, refusals.ProbableAuthenticationError)
 
 
 class AmqpLink:
@@ -54,12 +54,8 @@ class AmqpLink:
     async def send(self, message: Sent) -> None:
         """Return once the broker has it. It goes through the fleet's exchange, the only one that a user of the fleet
         needs to be allowed to write to."""
-        if isinstance(message, Task):
-            queue, message_id = TASKS, derived_id(message.task_id, "task")
-        elif isinstance(message, Feedback):
-            queue, message_id = FEEDBACK, derived_id(message.feedback_id or "", "feedback")
-        else:
-            queue, message_id = TRAINING, derived_id(message.request_id, "train")
+        queue, field, kind = ROUTES[type(message)]
+        name = str(getattr(message, field))
         while True:
             await self._ready.wait()
             if self._fleet.fault or self._exchange is None:
@@ -70,15 +66,16 @@ class AmqpLink:
                 content_type="application/json",
                 delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
                 type=message.TYPE,
-                message_id=message_id,
+                message_id=derived_id(name, kind),
                 reply_to=self._reply_to if queue == TASKS else None,
-                correlation_id=_key_of(message),
+                # a task that is named by its key, with its tenant: so its Result comes under that id, too
+                correlation_id=name if queue == TASKS and name.startswith(MARK) else None,
                 user_id=self._parameters.credentials.username,
             )
             try:
                 await exchange.publish(sent, self._namespace + queue, mandatory=False, timeout=CONFIRM_S)
                 return
-            except DeliveryError:  # the queue is full
+            except refusals.DeliveryError:  # the queue is full
                 pass
             except LOST as error:
                 self._end_if_refused(error)
@@ -91,44 +88,39 @@ class AmqpLink:
 
     async def _stay_connected(self) -> None:
         """Connect, again and again, until there is a fault. Closes what it opened when it is cancelled."""
-        loop = asyncio.get_running_loop()
+        loop, given, tls = asyncio.get_running_loop(), self._parameters, self._parameters.ssl_options
         lost_at: float | None = None
         while not self._fleet.fault:
-            self._broken = broken = asyncio.Event()
+            self._broken = asyncio.Event()
             connection: AbstractConnection | None = None
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    connection = await self._connect()
-                    self._exchange = await self._prepare(connection, broken)
+                    connection = await aio_pika.connect(
+                        host=given.host,
+                        port=given.port,
+                        login=given.credentials.username,
+                        password=given.credentials.password,
+                        virtualhost=given.virtual_host,
+                        ssl=tls is not None,
+                        ssl_context=tls.context if tls else None,
+                    )
+                    self._exchange = await self._prepare(connection, self._broken)
                 self._ready.set()
                 if lost_at is not None:
                     self._fleet.send_open_again()
-                await broken.wait()
+                await self._broken.wait()
                 self._ready.clear()
                 lost_at = loop.time()
             except LOST as error:
                 self._end_if_refused(error)
                 if lost_at is None or loop.time() - lost_at > PATIENCE_S:
-                    refused = isinstance(error, AuthenticationError | ProbableAuthenticationError)
-                    hangs = isinstance(error, TimeoutError)
-                    self._end(broker_unreachable(self._url, hangs=hangs, refused=refused))
+                    hangs, refused = isinstance(error, TimeoutError), isinstance(error, LOGIN_REFUSED)
+                    self._fleet.fail(broker_unreachable(self._url, hangs=hangs, refused=refused))
                 await asyncio.sleep(PAUSE_S)
             finally:
                 if connection is not None:
                     await asyncio.gather(connection.close(), return_exceptions=True)
         self._ready.set()
-
-    async def _connect(self) -> AbstractConnection:
-        given, tls = self._parameters, self._parameters.ssl_options
-        return await aio_pika.connect(
-            host=given.host,
-            port=given.port,
-            login=given.credentials.username,
-            password=given.credentials.password,
-            virtualhost=given.virtual_host,
-            ssl=tls is not None,
-            ssl_context=tls.context if tls else None,
-        )
 
     async def _prepare(self, connection: AbstractConnection, broken: asyncio.Event) -> AbstractExchange:
         """Return the exchange, on a channel that receives too. `broken` is set when any of it ends."""
@@ -138,7 +130,7 @@ class AmqpLink:
         (await channel.get_underlay_channel()).on_consumer_cancel_callbacks.add(lambda _: broken.set())
         if self._fleet.replies:
             queue = await channel.declare_queue(f"{self._namespace}reply.{uuid.uuid4().hex}", exclusive=True)
-            await queue.consume(self._receive)
+            await queue.consume(self._receive, no_ack=True)
             self._reply_to = queue.name
         return await channel.get_exchange(self._namespace + EXCHANGE, ensure=False)
 
@@ -146,21 +138,13 @@ class AmqpLink:
         try:
             self._fleet.receive(Result.decode(message.body))
         except DecodeError as error:
-            self._end(FleetError(f"the fleet answered with something that is no result: {error}"))
-        await message.ack()
+            self._fleet.fail(FleetError(f"the fleet answered with something that is no result: {error}"))
+            self._broken.set()
 
     def _end_if_refused(self, error: BaseException) -> None:
         exchange = self._namespace + EXCHANGE
-        if isinstance(error, ChannelNotFoundEntity):
-            self._end(FleetError(f"the broker has no exchange {exchange!r}: the fleet was never up here: ratchet up"))
-        elif isinstance(error, ChannelAccessRefused):
-            self._end(FleetError(f"the broker does not let this user ask tasks: {error}"))
-
-    def _end(self, fault: RatchetError) -> None:
-        self._fleet.fail(fault)
-        self._broken.set()
-
-
-def _key_of(message: Sent) -> str | None:
-    """Return the id of a task that is named by its key, with its tenant: so its Result comes under that id, too."""
-    return message.task_id if isinstance(message, Task) and message.task_id.startswith(MARK) else None
+        if isinstance(error, refusals.ChannelNotFoundEntity):
+            why = f"the broker has no exchange {exchange!r}: the fleet was never up here: ratchet up"
+            self._fleet.fail(FleetError(why))
+        elif isinstance(error, refusals.ChannelAccessRefused):
+            self._fleet.fail(FleetError(f"the broker does not let this user ask tasks: {error}"))

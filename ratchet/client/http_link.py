@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from ratchet.client.async_fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
+from ratchet.client.fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
 from ratchet.service.errors import BusError, FleetError, RatchetError
 from schemas.messages.base import DecodeError
 from schemas.messages.feedback import Feedback
@@ -18,7 +18,7 @@ from schemas.messages.task import Task
 WAIT_S, TIMEOUT_S = 30, 60.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Never reached through the proxy that the environment may name."""
-BUSY = frozenset((408, 429))
+BUSY = (408, 429)
 """Besides 5xx: the status codes after which the same request may succeed."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ratchet.service.errors import FleetError
@@ -27,10 +27,10 @@ def shard_of(unit_id: str, namespaces: Collection[str]) -> str:
 
 
 class ShardedLink:
-    """A link to each fleet, by namespace, made by `connect`."""
+    """`links`: one to each fleet, by namespace."""
 
-    def __init__(self, namespaces: Collection[str], connect: Callable[[str], Any]) -> None:
-        self._links = {namespace: connect(namespace) for namespace in namespaces}
+    def __init__(self, links: Mapping[str, Any]) -> None:
+        self._links = links
 
     async def send(self, message: Task | Feedback | TrainRequest) -> None:
         """Send a task to its fleet. Raises FleetError for what is not a task."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from schemas.api.status import Interval
 
+Z95 = 1.959964
 JUDGED = re.compile(r"(?:^|[\s*])(judge|likelihood)\b")
 """A scorer's id that names a model as one of its parts; what a function of the user's asks is not known here."""
 
@@ -27,9 +28,6 @@ def unaudited_judge(scorer: str | None, *, audited: bool) -> str | None:
         f"nobody would notice a fooled judge: the scores are a model's ({found[1]}), and no auditor looks at them; set "
         f"RATCHET_AUDITOR (ratchet up --auditor verifier:exact)"
     )
-
-
-Z95 = 1.959964
 
 
 @dataclass(slots=True)

@@ -67,6 +67,8 @@ class Answered(Scored, Voting, Protocol):
     def select(self) -> str | None: ...
     @property
     def pass_score(self) -> float | None: ...
+    @property
+    def foreign(self) -> Sequence[object] | None: ...
 
 
 Line = TypeVar("Line", bound=Scored)
@@ -171,12 +173,16 @@ def result_of(lines: Sequence[Interaction]) -> Result:
 
 
 def usage_of(lines: Sequence[Interaction]) -> TaskUsage:
-    """Return the tokens that a task took, by all of its lines."""
+    """Return the tokens that a task took, by all of its lines, with those of other providers' models."""
     there = [line for line in lines if line.sample_status not in NOT_THERE]
     prompts = [line.usage.prompt_tokens for line in there if line.usage is not None]
     shared = max((len(line.prompt_ids or ()) for line in there if line.usage is None), default=0)
     sampled = (line.sampled_tokens if line.usage is None else line.usage.sampled_tokens for line in there)
-    return TaskUsage(prompt_tokens=sum(prompts) + shared, sampled_tokens=sum(count or 0 for count in sampled))
+    foreign = [part for line in there for part in line.foreign or ()]
+    return TaskUsage(
+        prompt_tokens=sum(prompts) + shared + sum(part.prompt_tokens for part in foreign),
+        sampled_tokens=sum(count or 0 for count in sampled) + sum(part.sampled_tokens for part in foreign),
+    )
 
 
 def came_to_nothing(lines: Sequence[AnswerLine]) -> str | None:
@@ -191,7 +197,7 @@ def came_to_nothing(lines: Sequence[AnswerLine]) -> str | None:
 
 
 def _called_the_model(line: Answered) -> bool:
-    return line.usage is not None and line.usage.calls > 0
+    return (line.usage is not None and line.usage.calls > 0) or bool(line.foreign)
 
 
 def _earned_something(line: Answered) -> bool:

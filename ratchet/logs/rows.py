@@ -112,6 +112,16 @@ class ToolAuditRow(msgspec.Struct):
     lines: list[str] = []
 
 
+class ForeignRow(msgspec.Struct):
+    """The part of a rollout that a model of another provider played."""
+
+    role: str
+    model: str
+    calls: int = 0
+    sampled_tokens: int = 0
+    cost_micros: int | None = None
+
+
 class RoleUsageRow(msgspec.Struct):
     """The calls and tokens that one role of a program took."""
 
@@ -147,6 +157,7 @@ class ScoredAnswerRow(ScoreRow):
     sample_status: str | None = None
     sample_says: str | None = None
     usage: CallsRow | None = None
+    foreign: list[ForeignRow] | None = None
     reference: str | None = None
     criteria: str | None = None
     ended_at: datetime | None = None

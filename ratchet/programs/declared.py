@@ -68,6 +68,12 @@ class ProgramLimits(_Declared):
     calls: int = Field(256, ge=1, description="Of the model.")
     output_kb: int = Field(1024, ge=1, description="That it prints, errors included.")
     memory_mb: int = Field(1024, ge=16, description="Of all its processes.")
+    cpus: float = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda cores: not cores,
+        description="Cores that it has to itself: beside it no more rollouts begin than the others hold. 0: it shares.",
+    )
     processes: int = Field(128, ge=4, description="Threads are counted.")
     disk_mb: int = Field(256, ge=1, description="Of its workspace; /tmp and shared memory get as much each.")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ratchet.dialects.chat import write_message
 from ratchet.dialects.dialect import ModelRequest, Parsed
@@ -61,11 +61,27 @@ class ForeignAnswer:
         return ()
 
 
+class Spending(Protocol):
+    """The account of a profile with other providers."""
+
+    def refusal(self) -> str | None:
+        """Return why nothing more may be spent now; None where it may."""
+
+    def add(self, tokens: int, cost_micros: int) -> None:
+        """Note what a call took."""
+
+
 class ForeignRole:
     """A role in one rollout. `prices`: of its model, if they are known."""
 
     def __init__(
-        self, role: str, client: ForeignClient, budget: Budget, steps: KeptSteps | None, prices: AgentPrices | None
+        self,
+        role: str,
+        client: ForeignClient,
+        budget: Budget,
+        steps: KeptSteps | None,
+        prices: AgentPrices | None,
+        spending: Spending | None = None,
     ) -> None:
         self.role = role
         self.model = client.of.name
@@ -74,6 +90,7 @@ class ForeignRole:
         self._budget = budget
         self._steps = steps
         self._prices = prices
+        self._spending = spending
         self._answered: dict[str, Reply] = {}
         self._replies: list[Reply] = []
         self._turns: list[Turn] = []
@@ -94,8 +111,13 @@ class ForeignRole:
         try:
             kept = None if self._steps is None else await self._steps.take(ForeignReply, key)
             if kept is None:
+                if self._spending is not None and (why := self._spending.refusal()) is not None:
+                    raise ServerUnavailable(why)
                 most = min(asked.max_tokens or MOST_TOKENS, self._budget.tokens_left or MOST_TOKENS)
                 kept = ForeignReply(key, await self._client.ask(asked, most))
+                if self._spending is not None:
+                    usage = _usage([kept.reply])
+                    self._spending.add(usage.prompt_tokens + usage.sampled_tokens, self._cost(usage) or 0)
                 if self._steps is not None:
                     self._steps.add(kept)
         except Diverged as error:
@@ -119,19 +141,26 @@ class ForeignRole:
 
     def part(self) -> ForeignPart:
         """Return what it said and took."""
-        usage = TaskUsage(
-            prompt_tokens=sum(one.prompt_tokens for one in self._replies),
-            sampled_tokens=sum(one.sampled_tokens for one in self._replies),
-        )
+        usage = _usage(self._replies)
         return ForeignPart(
             role=self.role,
             model=self.model,
             calls=len(self._replies),
             prompt_tokens=usage.prompt_tokens,
             sampled_tokens=usage.sampled_tokens,
-            cost_micros=None if self._prices is None else cost(usage, self._prices),
+            cost_micros=self._cost(usage),
             turns=tuple(self._turns),
         )
+
+    def _cost(self, usage: TaskUsage) -> int | None:
+        return None if self._prices is None else cost(usage, self._prices)
+
+
+def _usage(replies: Sequence[Reply]) -> TaskUsage:
+    return TaskUsage(
+        prompt_tokens=sum(one.prompt_tokens for one in replies),
+        sampled_tokens=sum(one.sampled_tokens for one in replies),
+    )
 
 
 def _key_parts(asked: ModelRequest) -> tuple[Any, ...]:

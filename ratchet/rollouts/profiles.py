@@ -8,20 +8,26 @@
     [profiles.mixed.limits]
     calls = 32
 
+    [profiles.mixed.daily]
+    cost = 5.0
+
 A task names a profile. Roles that it does not name, and those of the provider `local`, are played by the fleet's
-agents. A key is named by the variable of the runner's environment that holds it, and is in no file.
+agents. A key is named by the variable of the runner's environment that holds it, and is in no file. Tasks of tenants
+that a profile does not name can't use it. A profile has no defaults of trainings: its tasks teach nothing.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ratchet.logs.tenants import DEFAULT
 from ratchet.programs.declared import faults
 from ratchet.rollouts.providers import URLS, ForeignModel
 from ratchet.service.errors import SettingsError
@@ -49,9 +55,19 @@ class PlayedRole(_Part):
         return self
 
 
+class Daily(_Part):
+    """The most that a runner spends with other providers in a day, of UTC. `cost`: in the file of prices' currency."""
+
+    cost: Decimal | None = Field(None, ge=0, max_digits=15, decimal_places=6)
+    tokens: int | None = Field(None, ge=0)
+    calls: int | None = Field(None, ge=0)
+
+
 class DeclaredProfile(_Part):
     roles: dict[Identifier, PlayedRole] = Field(min_length=1)
     limits: Constraints = Constraints()
+    tenants: tuple[Identifier, ...] = Field((DEFAULT,), min_length=1)
+    daily: Daily = Daily()
 
 
 class _File(_Part):
@@ -64,14 +80,22 @@ class Profile:
 
     foreign: Mapping[str, ForeignModel]
     limits: Constraints
+    tenants: Collection[str]
+    daily: Daily
 
 
-def read_profiles(file: Path | None, environment: Mapping[str, str]) -> dict[str, Profile]:
-    """Return the profiles by name; none without a file. Raises SettingsError, also for a key that is not set."""
+def read_profiles(
+    file: Path | None, environment: Mapping[str, str], prices: Collection[str] = ()
+) -> dict[str, Profile]:
+    """Return the profiles by name; none without a file. `prices`: the models whose prices are known.
+
+    Raises SettingsError, also for a key that is not set, and for a daily cost of models without a price.
+    """
     if file is None:
         return {}
     try:
-        read = _File.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        toml = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)
+        read = _File.model_validate(toml)
     except (OSError, ValueError) as error:
         why = faults(error) if isinstance(error, ValidationError) else str(error)
         raise SettingsError(f"RATCHET_PROFILES: {file} can't be used: {why}") from None
@@ -81,7 +105,14 @@ def read_profiles(file: Path | None, environment: Mapping[str, str]) -> dict[str
             role: _model(f"{file}: profiles.{name}.roles.{role}", one, environment)
             for role, one in profile.roles.items()
         }
-        found[name] = Profile({role: model for role, model in of.items() if model is not None}, profile.limits)
+        foreign = {role: model for role, model in of.items() if model is not None}
+        for role, model in foreign.items():
+            if profile.daily.cost is not None and (model.prices or model.model) not in prices:
+                raise SettingsError(
+                    f"{file}: profiles.{name}.daily.cost can't be held: the file of prices (RATCHET_PRICES) has no "
+                    f"{model.prices or model.model!r}, which plays {role}"
+                )
+        found[name] = Profile(foreign, profile.limits, profile.tenants, profile.daily)
     return found
 
 

@@ -18,7 +18,7 @@ import msgspec
 from ratchet.dialects.body import Refused
 from ratchet.dialects.dialect import ModelRequest
 from ratchet.openai.client import OpenAiClient, http_client
-from ratchet.openai.transport import ModelServerError, ServerUnavailable
+from ratchet.openai.transport import ContextTooLong, ModelServerError, RequestRefused, ServerUnavailable
 from schemas.messages.response import FinishReason
 
 Provider = Literal["openai", "anthropic"]
@@ -76,6 +76,10 @@ class ForeignClient(OpenAiClient):
         )
         try:
             reply = await self._generate(path, {"model": self.of.model, **write(asked, most)})
+        except RequestRefused as error:
+            is_too_long = isinstance(error, ContextTooLong)
+            code = "context_length_exceeded" if is_too_long else None
+            raise Refused(400, self._without_key(str(error)), code=code) from None
         except ModelServerError as error:
             raise type(error)(self._without_key(str(error))) from None
         try:

@@ -92,14 +92,15 @@ class Underway:
 
     def _so_far(self) -> dict[str, Any]:
         work, calls = self.order.work, self.rollout.calls
+        foreign = [one.part() for one in self.rollout.foreign.values()]
         return {
             "task_id": work.task_id,
             "agent_id": work.agent_id,
             "program": self.order.name,
             "sample": self.order.number,
             "started_at": self.started_at,
-            "calls": len(calls),
-            "sampled_tokens": sum(len(call.ids) for call in calls),
+            "calls": len(calls) + sum(part.calls for part in foreign),
+            "sampled_tokens": sum(len(call.ids) for call in calls) + sum(part.sampled_tokens for part in foreign),
         }
 
 

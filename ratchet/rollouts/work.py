@@ -22,7 +22,7 @@ from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.command import CommandStart, Program, program_name
 from ratchet.rollouts.order import RecordOrder
 from ratchet.rollouts.recording import Ran, RolloutOrder, Rollouts
-from ratchet.rollouts.rollout import RecordedRollout
+from ratchet.rollouts.rollout import Budget, RecordedRollout
 from ratchet.service.deadline_time import time_within
 from schemas.messages.response import GenerationLatencies, Response
 from schemas.messages.work import Work
@@ -104,7 +104,8 @@ class RecordedWork:
             self._tell_of_end(work, rollout)
             return ran
 
-        return RolloutOrder(work, number, program.name or program_name(program.command), self._model, start, seconds)
+        name = program.name or program_name(program.command)
+        return RolloutOrder(work, number, name, self._model, start, seconds, budget_of(work))
 
     def _tell_of_end(self, work: Work, rollout: RecordedRollout) -> None:
         self._ended += 1
@@ -131,5 +132,14 @@ def program_of(
 
 
 def time_for(work: Work, now: datetime, limit_s: float | None) -> float:
-    """Seconds a run may take, so that what it has by then can still be scored before the deadline."""
-    return time_within((work.deadline - now).total_seconds(), limit_s)
+    """Seconds a run may take, so that what it has by then can still be scored before the deadline, within the task's
+    constraints."""
+    of_task = work.constraints.seconds if work.constraints else None
+    limits = [most for most in (limit_s, of_task) if most is not None]
+    return time_within((work.deadline - now).total_seconds(), min(limits) if limits else None)
+
+
+def budget_of(work: Work) -> Budget:
+    """Return what the task's constraints leave a run, whose tools are its own affair."""
+    given = work.constraints
+    return Budget(given.calls, given.tokens) if given else Budget()

@@ -24,6 +24,7 @@ from ratchet.service.settings import pairs
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.generate import ServedModel
 from schemas.messages.response import GenerationLatencies, Response
+from schemas.messages.task import Constraints
 from schemas.messages.work import BASE_VERSION, Work
 from services.agent import metrics
 from services.agent.adapter_cache import AdapterCache, LoadedAdapter
@@ -36,9 +37,6 @@ from services.agent.settings import AgentSettings
 
 log = Log("agent")
 
-NO_PROGRAMS = (
-    "constraints bound the rollouts of programs, and this agent has none: name max_tokens and a deadline in their place"
-)
 ENGINE_POLL_S = 0.5
 """Seconds between two looks at an engine that is away."""
 
@@ -165,8 +163,6 @@ class AgentWorker:
         started = time.perf_counter()
         adapter: LoadedAdapter | None = None
         try:
-            if work.constraints is not None:
-                raise PromptRefused(NO_PROGRAMS)
             async with self._cache.acquire(work.arm) as adapter:
                 name = adapter.name if adapter else None
                 request = GenerationRequest(
@@ -178,7 +174,7 @@ class AgentWorker:
                     token_texts=bool(work.needs_token_texts),
                     format=work.format,
                 )
-                answer: Generation | EngineError = await self._generate(request)
+                answer: Generation | EngineError = await self._generate(request, work.constraints)
         except (PromptRefused, AdapterError) as error:
             answer = error
         except EngineError as error:
@@ -200,8 +196,19 @@ class AgentWorker:
             adapter_sha256=adapter.sha256 if adapter else None,
         )
 
-    async def _generate(self, request: GenerationRequest) -> Generation:
-        (answer,) = await self._engine.generate([request])
+    async def _generate(self, request: GenerationRequest, constraints: Constraints | None = None) -> Generation:
+        """Return the answer, which is one call without tools, within the seconds of the task's constraints.
+
+        `tokens` is in the sampling since the task was admitted. Raises PromptRefused where the time is over.
+        """
+        seconds = constraints.seconds if constraints else None
+        try:
+            async with asyncio.timeout(seconds):
+                (answer,) = await self._engine.generate([request])
+        except TimeoutError:
+            if seconds is None:
+                raise
+            raise PromptRefused(f"constraints.seconds: it was not generated within {seconds:g} s") from None
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -16,10 +16,11 @@ from ratchet.logs.best_answer import came_to_nothing, choose_answer, ends_told
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader
-from ratchet.logs.rows import AnswerRow, ToolAuditRow
+from ratchet.logs.rows import AnswerRow, ForeignRow, ToolAuditRow
 from ratchet.logs.segments import sealed_end, sealed_segments
 from ratchet.service.errors import TimedOut
-from schemas.messages.response import ToolAudit
+from ratchet.service.prices import units
+from schemas.messages.response import ForeignPart, ToolAudit
 from schemas.messages.result import RolloutEnd
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
 from services.cli.task_id import whole_id
@@ -67,10 +68,18 @@ def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
         say(f"score {score} · {answer.agent_id} {answer.adapter_version} · {which}")
         for role, taken in (answer.usage.roles if answer.usage else {}).items():
             say(f"{role} {taken.adapter_version} · {taken.calls} calls · {taken.sampled_tokens} tokens")
+        for part in answer.foreign or ():
+            say(foreign_told(part))
         if answer.tool_audit is not None:
             say(tools_told(answer.tool_audit))
         for sentence in ends_told(map(_end, (line.row for line in task.lines))):
             say(sentence)
+
+
+def foreign_told(part: ForeignRow | ForeignPart) -> str:
+    """Return a line of what a model of another provider took."""
+    cost = "no price is known" if part.cost_micros is None else f"cost {units(part.cost_micros)}"
+    return f"{part.role} {part.model}: {part.calls} calls, {part.sampled_tokens} tokens, {cost}"
 
 
 def tools_told(audit: ToolAuditRow | ToolAudit) -> str:

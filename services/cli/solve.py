@@ -18,14 +18,13 @@ import httpx
 import typer
 
 from ratchet.service.errors import TimedOut
-from ratchet.service.prices import units
 from schemas.api.feedback import Approvals
 from schemas.api.programs import FleetRollouts
 from schemas.api.tasks import LoggedSample, TaskHistory
 from schemas.messages.task import Task
 from services.cli.constrain import Constrain, constraints_of
 from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
-from services.cli.result import tools_told
+from services.cli.result import foreign_told, tools_told
 from services.cli.terminal import CommandError, UsageError, print_raw, say
 
 LOOK_EVERY_S = 1.0
@@ -174,8 +173,7 @@ def report(history: TaskHistory, chosen: LoggedSample) -> Iterator[str]:
     if chosen.tool_audit:
         yield tools_told(chosen.tool_audit)
     for part in chosen.foreign or ():
-        cost = "no price is known" if part.cost_micros is None else f"cost {units(part.cost_micros)}"
-        yield f"{part.role} {part.model}: {part.calls} calls, {part.sampled_tokens} tokens, {cost}"
+        yield foreign_told(part)
 
 
 def write_out(folder: Path, history: TaskHistory, chosen: LoggedSample, language: Language | None) -> None:

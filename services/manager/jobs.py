@@ -135,9 +135,10 @@ class Jobs:
         return await self._database.look(lambda connection: limits.tenant_use(connection, tenant, time.time()))
 
     async def usage(self, by: UsageKey, limit: int, caller: Caller) -> Usage:
-        """Return all that was used, or what the caller's tenant used."""
+        """Return all that was used, what the caller's tenant used, or what those of its jobs used that are its own."""
         tenant = tenant_of(caller, self._settings) if caller.is_bound else None
-        rows = await self._database.look(lambda connection: limits.usage_by(connection, by, limit, tenant))
+        owner = caller.owner if caller.own_only else None
+        rows = await self._database.look(lambda connection: limits.usage_by(connection, by, limit, tenant, owner))
         own = [row.model_copy(update={"key": own_id(row.key)}) for row in rows] if caller.is_bound else rows
         return Usage(currency=self._currency, items=own)
 

@@ -11,7 +11,7 @@ from ratchet.service.prices import AgentPrices, micros, most_cost, units
 from schemas.api.jobs import TenantQuota, TenantUse, UsageKey, UsageRow
 from services.manager.ledger import Quota, limits_of, next_day, no_tokens, quotas_of
 from services.manager.submission import JobTerms, NewTask, read_body
-from services.manager.tables import quotas, usage
+from services.manager.tables import jobs, quotas, usage
 
 
 def check_budget(new: Iterable[NewTask], budget: int, job: JobTerms, prices: AgentPrices | None) -> None:
@@ -61,14 +61,21 @@ def tenant_use(connection: Connection, tenant: str, now: float) -> TenantUse:
     return TenantUse(tenant=tenant, tokens_reset_at=next_day(now), budget=budget, **same, **amounts)
 
 
-def usage_by(connection: Connection, by: UsageKey, limit: int, tenant: str | None) -> list[UsageRow]:
-    """Return what was used, by one `tenant` if given, the newest days first, or the agents and jobs that cost most."""
+def usage_by(
+    connection: Connection, by: UsageKey, limit: int, tenant: str | None, owner: str | None = None
+) -> list[UsageRow]:
+    """Return what was used, the newest days first, or the agents and jobs that cost most.
+
+    By one `tenant` where it is given; by the jobs of an `owner`, of those that are kept, where one is given.
+    """
     key = {"agent": usage.c.agent_id, "job": usage.c.job_id, "day": usage.c.day}[by]
     names = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
     sums = [func.sum(usage.c[name]).label(name) for name in names]
     order = key.desc() if by == "day" else func.sum(usage.c.spent).desc()
     query = select(key.label("key"), *sums).group_by(key).order_by(order, key).limit(limit)
     query = query if tenant is None else query.where(usage.c.tenant == tenant)
+    if owner is not None:
+        query = query.where(usage.c.job_id.in_(select(jobs.c.job_id).where(jobs.c.owner == owner)))
     return [
         UsageRow(
             key=row.key,

@@ -63,6 +63,12 @@ class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
         description="Memory that rollouts may ask for at once (`memory_mb` of their programs' limits); that of the "
         "machine, or of the container, if not set.",
     )
+    runner_cpus: Annotated[float | None, BeforeValidator(none_if_empty)] = Field(
+        None,
+        gt=0,
+        description="Cores that rollouts may ask for at once (`cpus` of their programs' limits); those of the machine, "
+        "or of the container, if not set.",
+    )
     runner_dir: Path = Field(
         Path(".ratchet/runner"), description="Folder in which finished rollouts are kept until their task is answered."
     )

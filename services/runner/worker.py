@@ -52,7 +52,7 @@ from services.runner.registered import Registered
 from services.runner.revisions import Revisions
 from services.runner.sandboxed import SandboxStart
 from services.runner.settings import RunnerSettings
-from services.runner.slots import NoTurn, Slots, memory_here_mb
+from services.runner.slots import Needs, NoTurn, Slots, cpus_here, memory_here_mb
 from workbench.sandbox.job import WORKSPACE, Job, SandboxError
 from workbench.sandbox.limits import MIB
 from workbench.sandbox.sandbox import Sandbox
@@ -95,7 +95,8 @@ class RunnerWorker:
         self._unsaved: dict[str, dict[int, Sample]] = {}
         """Finished, and the disk did not take them yet."""
         self._memory_mb = settings.runner_memory_mb or memory_here_mb()
-        self._slots = Slots(settings.sandbox_runs_at_once, self._memory_mb)
+        self._cpus = settings.runner_cpus or cpus_here()
+        self._slots = Slots(settings.sandbox_runs_at_once, self._memory_mb, self._cpus)
         self._own_share = OwnShare(settings.own_share, settings.sandbox_runs_at_once)
         metrics.waiting.set_function(lambda: self._slots.waiting)
         metrics.at_work.set_function(lambda: len(self._steps_until))
@@ -166,7 +167,12 @@ class RunnerWorker:
             log.info("runner-started", f"tasks of {agent} go to {', '.join(names)}: {sandbox.facts.says}")
 
     async def _try_registered(self, sandbox: Sandbox, name: str, program: Program) -> None:
-        """Raises SettingsError for one that asks for more memory than there is here, too."""
+        """Raises SettingsError for one that asks for more memory or cores than there are here, too."""
+        if program.limits.cpus > self._cpus:
+            raise SettingsError(
+                f"program {name} asks for {program.limits.cpus:g} cores (limits.cpus), and this runner has "
+                f"{self._cpus:g} for all (RATCHET_RUNNER_CPUS)"
+            )
         if program.limits.memory_mb > self._memory_mb:
             raise SettingsError(
                 f"program {name} asks for {program.limits.memory_mb:,} MB (limits.memory_mb), and this runner has "
@@ -368,7 +374,7 @@ class RunnerWorker:
 
     def _require_answerable(self, work: Work) -> None:
         """Raises Unanswerable."""
-        if (why := self._profiles.unknown(work)) is not None:
+        if (why := self._profiles.unusable(work)) is not None:
             raise Unanswerable(why)
         has = self._programs.by_agent.get(work.agent_id, ())
         strange = [name for name in self._names(work) if name not in has]
@@ -548,9 +554,9 @@ class RunnerWorker:
         self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget, steps: KeptSteps
     ) -> Sample:
         waited = time.monotonic()
-        left_s, needs_mb = time_within(self._left_s(work), None), self._program(work, name).limits.memory_mb
+        left_s, limits = time_within(self._left_s(work), None), self._program(work, name).limits
         try:
-            async with self._slots.of(work.priority, left_s, budget.spent, needs_mb):
+            async with self._slots.of(work.priority, left_s, budget.spent, Needs(limits.memory_mb, limits.cpus)):
                 metrics.wait_seconds.observe(time.monotonic() - waited)
                 if (says := await self._another(work)) is not None:  # it may have changed while others had their turn
                     log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)

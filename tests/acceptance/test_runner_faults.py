@@ -39,14 +39,18 @@ async def test_each_rollout_is_logged_once_and_whole_whatever_is_killed(passable
     assert left_behind(rig, passable, before) == []
 
 
-async def test_each_question_is_asked_once_and_answered_once_whatever_is_killed(passable: Path) -> None:
+@pytest.mark.parametrize("rollouts", [40, pytest.param(200, marks=pytest.mark.timeout(3600))])
+async def test_each_question_is_asked_once_and_answered_once_whatever_is_killed(rollouts: int, passable: Path) -> None:
     before = set(running())
+    plan = Plan(rollouts, 1, seed=1, strikes=people.STRIKES, again=rollouts == 200)
     with mortal_broker(passable / "broker") as broker:
-        books, rig = await people.measure(broker, passable, Plan(40, 1, seed=1, strikes=people.STRIKES, again=False))
+        books, rig = await people.measure(broker, passable, plan)
 
     assert books.complaints == []
-    assert (books.finished, books.asked, books.decided, books.accepted + books.unheard) == (40, 120, 120, 120)
-    assert (books.segments, books.calls, books.sampled_twice) == (40, 120, 0)
+    least, most = people.QUESTIONS * books.finished, people.QUESTIONS * rollouts
+    assert books.finished + books.killed == rollouts
+    assert least <= books.decided <= books.accepted + books.unheard <= books.asked <= most
+    assert books.calls >= least and books.sampled_twice == 0
     assert set(books.refused) == {409}
     assert (books.looks > 0, books.most_held_while_waiting) == (True, 0)
     assert [str(one) for one in people.STRIKES if not rig.struck[str(one)]] == []

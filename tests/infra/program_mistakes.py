@@ -49,6 +49,54 @@ MACHINES = "pods_of_one_piece_of_work_find_each_other"
 
 PROGRAM_MISTAKES = (
     ProgramMistake(
+        "a key for an algorithm that no service knows",
+        "api_keys",
+        '"alg": "EdDSA"',
+        '"alg": "EdDS"',
+        "keys_are_what_the_services_read",
+    ),
+    ProgramMistake(
+        "key ids that are no thumbprints", "api_keys", 'separators=(",", ":")', "", "keys_are_what_the_services_read"
+    ),
+    ProgramMistake(
+        "images without the registry's secret",
+        "pods",
+        "[LocalObjectReferenceArgs(name=settings.images.pull_secret)]",
+        "[]",
+        "images_can_be_pulled",
+    ),
+    ProgramMistake(
+        "HOME on the read-only disk", "pods", '{"HOME": "/tmp"}', '{"HOME": "/root"}', "homes_can_be_written"
+    ),
+    ProgramMistake(
+        "a sidecar that is waited for",
+        "pods",
+        'restart_policy="Always"',
+        "restart_policy=None",
+        "probes_find_their_port",
+    ),
+    ProgramMistake("a script given as a file", "runner", '"sh", "-c", f', '"sh", "-", f', "probes_find_their_port"),
+    ProgramMistake(
+        "an agent that never grows", "fleet", "by_cpu=not on_gpu", "by_cpu=False", "agents_on_cpus_are_scaled", "dev"
+    ),
+    ProgramMistake(
+        "a backup beside another",
+        "controllers",
+        'concurrency_policy="Forbid"',
+        'concurrency_policy="Allow"',
+        "jobs_end",
+    ),
+    ProgramMistake(
+        "a direction that is none",
+        "workload",
+        '["Ingress", "Egress"]',
+        '["Ingres", "Egress"]',
+        "words_are_kubernetes_own",
+    ),
+    ProgramMistake(
+        "offline by a word that is none", "fleet", 'hub_access else "1"', 'hub_access else "yes"', SETTINGS, "dev"
+    ),
+    ProgramMistake(
         "pods of a training without numbers",
         "controllers",
         '"Indexed" if several',

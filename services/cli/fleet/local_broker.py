@@ -43,7 +43,8 @@ USERS = "users"
 BOUND, UNBOUND = "db", "u"
 """The node's threads to cores, in RabbitMQ's words."""
 WAL_BYTES = 8 * 1024 * 1024
-"""The write-ahead log of all quorum queues: the node holds it in memory until it is full (record 0069)."""
+"""The write-ahead log of all quorum queues. The node holds it in memory until it is full; RabbitMQ's own 512 MiB are
+too many for one machine."""
 
 PORTS = range(10_000, 32_000)
 """Ports of which a free one is taken: below those the system gives to outgoing connections."""

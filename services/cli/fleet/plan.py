@@ -13,6 +13,7 @@ from ratchet.bus.accounts import Account, accounts, declare
 from ratchet.bus.topology import Topology, topology_of
 from ratchet.programs.declared import read_programs
 from ratchet.runtime.processes import PROCESSES
+from ratchet.service.prices import Prices
 from ratchet.service.settings import FleetSettings
 from services.cli.fleet import model_server
 from services.cli.fleet.local_broker import LocalBroker
@@ -161,6 +162,8 @@ def _check(options: FleetOptions) -> None:
         raise UsageError("--agents or --external-agents must name at least one agent")
     if options.programs:
         _check_programs(options)
+    if options.with_runner:
+        _check_profiles()
     if options.own_vllm and options.big and not options.big_has_url:
         raise UsageError("with --engine vllm the bigger model must run elsewhere: name its URL with --big")
     if options.agent_processes > MOST_AGENTS:
@@ -177,6 +180,15 @@ def _check_programs(options: FleetOptions) -> None:
     with_programs = read_programs(Path(options.programs), options.fleet_agents, environments).by_agent
     if foreign := sorted(set(with_programs) - set(options.agents)):
         raise UsageError(f"agent {foreign[0]} has programs, but no process here would serve it its model")
+
+
+def _check_profiles() -> None:
+    """Raises SettingsError for a file of profiles that can't be used."""
+    if file := os.environ.get("RATCHET_PROFILES"):
+        from ratchet.rollouts.profiles import read_profiles  # its HTTP client takes time to import
+
+        prices = FleetSettings.read().prices
+        read_profiles(Path(file), os.environ, Prices.read(prices).agents if prices else ())
 
 
 def _private_broker(folder: Path, port: int) -> LocalBroker:

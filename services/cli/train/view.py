@@ -28,7 +28,14 @@ from schemas.api.runs import RunProgress, RunView
 from schemas.records.registry import AgentAdapters, EntryState
 from services.cli.terminal import say, table
 
-FIGURES = (("loss", "loss", "+.4f"), ("clip_fraction", "clipped", ".1%"), ("gap", "drift", ".3f"), ("kl", "kl", ".4f"))
+FIGURES = (
+    ("loss", "loss", "+.4f"),
+    ("held_out_loss", "held-out loss", ".4f"),
+    ("held_out_preference", "held-out preference", "+.4f"),
+    ("clip_fraction", "clipped", ".1%"),
+    ("gap", "drift", ".3f"),
+    ("kl", "kl", ".4f"),
+)
 ON_ITS_WAY = (EntryState.TRAINED, EntryState.VALIDATED, EntryState.CANARY)
 STAGES = {
     "starting": "starting the trainer",

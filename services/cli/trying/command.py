@@ -224,7 +224,8 @@ class _Asking:
         about = Metadata(timestamp=datetime.now(UTC), source="ratchet try")
         given = {"agent_id": AGENT, "samples": self._trial.samples, "metadata": about}
         tasks = [one.task.model_copy(update=given) for one in self._trial.taught]
-        what = f"{len(tasks)} tasks that teach are answered, {self._trial.samples} answers each"
+        each = "once" if self._trial.samples == 1 else f"{self._trial.samples} times"
+        what = f"{len(tasks)} tasks that teach are answered, each {each}"
         with self._advancing(what, len(tasks)) as advance, self._client() as fleet:
             for _ in fleet.batch(tasks):
                 advance()

@@ -171,8 +171,21 @@ class TrialReport:
         if self.after is None or not self.gains["mean score"].significant:
             yield "More tasks help most; then a bigger model, or a scorer that gives part marks (--scorer)"
         yield f"A fleet with these settings: {self.command}"
-        yield f"With what was learned here, in the same shell first: . {shlex.quote(str(self.settings_file))}"
+        if self.after is not None:
+            yield f"To have it begin with what was learned here, type before: . {shlex.quote(str(self.settings_file))}"
         yield f"Its tasks: ratchet submit --file {shlex.quote(str(self.file))}"
+
+    @property
+    def looks(self) -> str | None:
+        """A sentence about the texts that the training looked at and did not teach; None where there were none."""
+        metrics = self.outcome["metrics"]
+        if (texts := metrics.get("held_out_texts")) is None:
+            return None
+        return (
+            f"While training, {texts} texts that it did not teach were looked at: {metrics['held_out_before']:.3f} "
+            f"before, {metrics['held_out_best']:.3f} at the best step, {metrics['held_out_best_step']} of "
+            f"{metrics['held_out_ended']}, which was kept."
+        )
 
     @property
     def command(self) -> str:
@@ -202,6 +215,7 @@ class TrialReport:
 
 def render_trial(report: TrialReport) -> Group:
     shown = table("", f"{report.options.model}, as it is", "after one training", "difference")
+    shown.collapse_padding = True  # so that a row fits into 80 columns
     for name, found in report.gains.items():
         before, after, difference = format_gain(found)
         shown.add_row(name, before, *(["–", "–"] if report.after is None else [after, difference]))
@@ -212,11 +226,13 @@ def render_trial(report: TrialReport) -> Group:
         f"Trained once on {taught} other tasks, by {by}."
     )
     times = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in report.seconds.items())
+    whole = sum(report.seconds.values())
     return Group(
         Text("\nHeld-out tasks, before and after", style="bold"),
         shown,
         Text(note, style="dim"),
-        Text(f"Time: {times}"),
+        *([Text(report.looks, style="dim")] if report.looks else []),
+        Text(f"Time: {whole:.0f} s ({times})"),
         Text(f"\n{report.verdict}", style="bold"),
         *map(Text, report.next_steps()),
     )

@@ -34,7 +34,7 @@ from ratchet.service.errors import JournalError, StorageUnavailable
 from ratchet.service.telemetry import Log
 
 CACHE_KIB = 2048
-"""Pages SQLite keeps in memory; beyond them it reads from the page cache of the kernel (record 0069)."""
+"""Pages that SQLite keeps in memory. More would be there twice: the kernel caches the file, too."""
 EPOCH = "epoch"
 """Among the positions: of which leader the last commit is. A transaction that did not see it can't be committed."""
 POSITIONS = "CREATE TABLE IF NOT EXISTS positions (log TEXT PRIMARY KEY, position INTEGER NOT NULL);"

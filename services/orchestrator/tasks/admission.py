@@ -132,8 +132,9 @@ def admit(
 
 
 def _sampling(task: Task, usual: Sampling, samples: int | None) -> Sampling:
-    """The fleet's, but for what the task asks; of tokens it gets no more than the fleet allows."""
-    tokens = task.max_tokens and min(task.max_tokens, usual.max_tokens)
+    """The fleet's, but for what the task asks; of tokens it gets no more than the fleet, or its constraints, allow."""
+    asked_tokens = [most for most in (task.max_tokens, task.constraints and task.constraints.tokens) if most]
+    tokens = min(*asked_tokens, usual.max_tokens) if asked_tokens else None
     may_lower = task.samples is None and is_best(task.select)
     lowered = samples if may_lower and samples is not None and samples < usual.n else None
     if not (task.samples or lowered or tokens or task.stop) and task.temperature is None and task.top_p is None:

@@ -14,8 +14,7 @@ RED_AND_BLUE = ("red.", "blue.")
 
 
 class Link:
-    def __init__(self, namespace: str) -> None:
-        self.namespace = namespace
+    def __init__(self) -> None:
         self.tasks: list[Task] = []
         self.closed = False
 
@@ -34,13 +33,8 @@ def test_units_are_divided_evenly_and_always_alike() -> None:
 
 
 async def test_a_session_stays_in_one_fleet() -> None:
-    links: dict[str, Link] = {}
-
-    def connect(namespace: str) -> Link:
-        links[namespace] = Link(namespace)
-        return links[namespace]
-
-    link = ShardedLink(RED_AND_BLUE, connect)
+    links = {namespace: Link() for namespace in RED_AND_BLUE}
+    link = ShardedLink(links)
     for session in range(20):
         for number in range(5):
             await link.send(Task(task_id=f"{session}-{number}", input="x", session_id=f"session-{session}"))
@@ -53,7 +47,7 @@ async def test_a_session_stays_in_one_fleet() -> None:
 
 
 async def test_feedback_is_for_the_fleet_that_has_the_task() -> None:
-    link = ShardedLink(RED_AND_BLUE, Link)
+    link = ShardedLink({namespace: Link() for namespace in RED_AND_BLUE})
 
     with pytest.raises(FleetError, match="fleet that has the task"):
         await link.send(Feedback(task_id="t", score=1.0))

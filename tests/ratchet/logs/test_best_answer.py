@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ratchet.logs.best_answer import best, choose_answer, ends_told, rank_answers, result_of, votes
 from ratchet.logs.votes import meaning
 from schemas.messages.base import Metadata
-from schemas.messages.response import Usage
+from schemas.messages.response import ForeignPart, Usage
 from schemas.messages.work import Arm, Sampling
 from schemas.messages.workspace import Artifact
 from schemas.records.interaction import Interaction, Latencies
@@ -37,11 +37,15 @@ class Row:
     artifact: Artifact | None = None
     sample_says: str | None = None
     usage: Usage | None = None
+    foreign: tuple[ForeignPart, ...] | None = None
     reference: str | None = None
     criteria: str | None = None
     select: str | None = None
     pass_score: float | None = None
     epoch: int | None = 1
+
+
+FOREIGN = ForeignPart(role="reviewer", model="openai:big-1", calls=1, prompt_tokens=70, sampled_tokens=30)
 
 
 def after(seconds: int) -> datetime:
@@ -296,10 +300,17 @@ def test_who_left_nothing_earned_nothing_whatever_a_scorer_gives_an_empty_text(a
     [
         {"sample_status": "finished"},
         {**GONE, "usage": ONE},
+        {**GONE, "foreign": (FOREIGN,)},
         {**GONE, "score": 0.5},
         {**GONE, "sample_says": None},
     ],
-    ids=["one ended by itself", "one called the model", "one earned something", "nobody says how it ended"],
+    ids=[
+        "one ended by itself",
+        "one called the model",
+        "one called another provider's",
+        "one earned something",
+        "nobody says how it ended",
+    ],
 )
 def test_a_task_that_has_an_answer_has_it_and_says_how_its_rollouts_ended(other: dict[str, Any]) -> None:
     result = result_of([line(0, "", 0.0, **GONE), line(1, "a", **{"score": 0.0, **other})])
@@ -315,3 +326,11 @@ def test_rollouts_that_ended_alike_are_told_in_one_sentence_and_a_result_without
     assert list(ends_told(result_of(lines).rollouts or ())) == ["samples 0, 1 by mine: failed: it exited with 127"]
     finished = result_of([line(0, "a", 1.0, sample_status="finished", program="mine", usage=ONE)])
     assert finished.rollouts is None and b"rollouts" not in finished.encode()
+
+
+def test_what_a_task_took_is_with_the_tokens_of_other_providers_models() -> None:
+    used = Usage(calls=1, prompt_tokens=5, sampled_tokens=2)
+
+    taken = result_of([line(0, "a", 1.0, needs_usage=True, usage=used, foreign=(FOREIGN,))]).usage
+
+    assert taken is not None and (taken.prompt_tokens, taken.sampled_tokens) == (75, 32)

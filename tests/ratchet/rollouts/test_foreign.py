@@ -206,7 +206,15 @@ async def test_a_refusal_is_an_answer_and_a_bad_request_an_error(provider: Provi
         bad = await http.post("chat/completions", json=ASKED)
 
     assert answered["choices"][0]["message"]["content"] == "I can't."
-    assert bad.status_code == 503 and "no such field" in bad.text
+    assert bad.status_code == 400 and "no such field" in bad.text
+
+
+async def test_a_prompt_that_is_too_long_for_the_provider_is_refused_as_that() -> None:
+    fake = FakeProvider(refused(400, "This model's maximum context length is 8 tokens"))
+    async with played("openai", fake) as (http, _):
+        reply = await http.post("chat/completions", json=ASKED)
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -250,7 +258,7 @@ def test_a_profile_names_keys_by_their_variable(tmp_path: Path) -> None:
 
     url = "https://api.anthropic.com/v1"
     assert mixed.foreign == {"reviewer": ForeignModel("anthropic", "big-1", url, KEY)}
-    assert mixed.limits.calls == 8
+    assert (mixed.limits.calls, mixed.tenants, mixed.daily.cost) == (8, ("default",), None)
     assert read_profiles(None, {}) == {}
 
 

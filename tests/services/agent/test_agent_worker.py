@@ -178,12 +178,23 @@ async def test_a_failure_no_retry_mends_is_a_response_with_the_error(
         assert response.work is not None
 
 
-async def test_constraints_of_programs_are_not_passed_over(settings: AgentSettings, make_work: MakeWork) -> None:
-    async with agent(settings, ScriptedEngine()) as (worker, bus):
-        await worker.handle(delivery(make_work(constraints=Constraints(tokens=5))))
+class NeverDone(ScriptedEngine):
+    async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        (response,) = responses(bus)
-        assert "constraints bound the rollouts of programs" in str(response.error)
+
+async def test_an_agent_without_programs_is_held_to_the_seconds_of_constraints(
+    settings: AgentSettings, make_work: MakeWork
+) -> None:
+    given = Constraints(seconds=0.05, calls=1, tokens=5, tools=())
+    async with agent(settings, NeverDone()) as (worker, bus):
+        await worker.handle(delivery(make_work(constraints=given)))
+        assert responses(bus)[0].error == "constraints.seconds: it was not generated within 0.05 s"
+
+    async with agent(settings, ScriptedEngine()) as (worker, bus):
+        await worker.handle(delivery(make_work(constraints=given.model_copy(update={"seconds": 600.0}))))
+        assert responses(bus)[0].error is None
 
 
 async def test_a_failure_that_may_pass_is_retried_and_then_answered(

@@ -20,11 +20,12 @@ from ratchet.programs.task_input import LONGEST_ARGUMENT, unfit_argument
 from ratchet.rollouts.agent import Model, agent_client, served_model
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.order import RecordOrder, queue_name
-from ratchet.rollouts.work import RecordedWork, program_of, time_for
+from ratchet.rollouts.rollout import BudgetSpent
+from ratchet.rollouts.work import RecordedWork, budget_of, program_of, time_for
 from ratchet.service.errors import EngineError
 from schemas.messages.response import Response
 from schemas.messages.result import Result
-from schemas.messages.task import ChatMessage, Task
+from schemas.messages.task import ChatMessage, Constraints, Task
 from schemas.messages.work import Sampling, Work
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.agent.engines.scripted import EchoEngine
@@ -186,6 +187,19 @@ def test_a_run_ends_early_enough_to_be_scored(make_work: MakeWork, left_s: Any, 
     work = make_work(deadline=now + timedelta(seconds=left_s))
 
     assert time_for(work, now, limit_s) == pytest.approx(seconds)
+    assert time_for(work.model_copy(update={"constraints": Constraints(seconds=20)}), now, limit_s) == pytest.approx(
+        min(20, seconds)
+    )
+
+
+def test_a_run_is_held_to_the_constraints_of_its_task(make_work: MakeWork) -> None:
+    budget = budget_of(make_work(constraints=Constraints(calls=1, tokens=2)))
+
+    budget.take_call()
+    with pytest.raises(BudgetSpent, match="more than 1 times"):
+        budget.take_call()
+    assert budget.tokens_left == 2
+    assert budget_of(make_work()).tokens_left is None
 
 
 def test_an_input_that_no_argument_can_hold_is_told_before_anything_runs() -> None:

@@ -49,6 +49,22 @@ async def test_a_job_is_as_if_it_were_not_there_to_another_tenant(tmp_path: Path
         assert (await house.get("/v1/tenants/acme/quota"))["is_open"] == 0
 
 
+async def test_a_submitter_of_a_tenant_is_shown_what_its_own_jobs_used(tmp_path: Path, mint: Mint) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        for name in ("ann", "bob"):
+            as_one_of(house, mint, Role.SUBMITTER, name, "acme")
+            await house.submit(1, job_id=name)
+            await house.released(1)
+            house.fleet.answer(f"tenant:acme/{name}/0", usage={"prompt_tokens": 1, "sampled_tokens": 1})
+            await house.wait_for(name, state="done")
+
+        found = {}
+        for role, name in ((Role.SUBMITTER, "bob"), (Role.SUBMITTER, "eve"), (Role.OPERATOR, "op")):
+            as_one_of(house, mint, role, name, "acme")
+            found[name] = sorted(one["key"] for one in (await house.get("/v1/usage?by=job"))["items"])
+        assert found == {"bob": ["bob"], "eve": [], "op": ["ann", "bob"]}
+
+
 async def test_one_id_in_two_tenants_is_two_jobs_and_each_is_answered_by_its_own_ids(
     tmp_path: Path, mint: Mint
 ) -> None:

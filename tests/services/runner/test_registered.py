@@ -83,7 +83,8 @@ def is_at(worker: RunnerWorker, name: str, revision: int) -> bool:
     ("program", "says"),
     [
         ({"command": ["no-such-program"]}, "not to be found"),
-        ({"command": ["sh"], "limits": {"memory_mb": 2**30}}, "and this runner has"),
+        ({"command": ["sh"], "limits": {"memory_mb": 2**30}}, "MB (limits.memory_mb), and this runner has"),
+        ({"command": ["sh"], "limits": {"cpus": 10_000}}, "cores (limits.cpus), and this runner has"),
         ({"command": ["sh"], "requirements": ["no-such-package-of-ratchet==99.1"]}, "no-such-package-of-ratchet"),
     ],
 )

@@ -149,6 +149,22 @@ def test_programs_have_a_runner_that_is_told_where_each_replica_of_an_agent_is()
         plan(programs="/no/such.toml")
 
 
+def test_a_file_of_profiles_that_can_not_be_used_ends_the_start_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, programs = tmp_path / "profiles.toml", str(REPOSITORY / "examples/own-program/programs.toml")
+    file.write_text('[profiles.mixed.roles.reviewer]\nprovider = "openai"\nmodel = "big-1"\nkey = "THE_KEY"\n')
+    monkeypatch.setenv("RATCHET_PROFILES", str(file))
+    with pytest.raises(SettingsError, match=r"profiles.mixed.roles.reviewer: the variable THE_KEY"):
+        plan(programs=programs)
+
+    monkeypatch.setenv("THE_KEY", "sk-1")
+    plan(programs=programs)
+    file.write_text(file.read_text() + "[profiles.mixed.daily]\ncost = 5\n")
+    with pytest.raises(SettingsError, match=r"daily.cost can't be held: .* has no 'big-1', which plays reviewer"):
+        plan(programs=programs)
+
+
 def test_two_agents_with_vllm_have_a_server_each_and_share_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
-"""The client for asyncio. It knows which tasks are open, and gives each of their Results once, by `task_id`.
+"""The client for asyncio, and the one without it. Each Result of an open task is given once, by `task_id`.
 
-It keeps nothing on disk. A task that the fleet has is answered and logged whether or not anybody waits, and the same
+Nothing is kept on disk. A task that the fleet has is answered and logged whether or not anybody waits, and the same
 `task_id` sent again gets the same Result.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
+from threading import Thread
 from typing import Any, NamedTuple, Self, TypeVar
 
 from pydantic import ValidationError
@@ -24,14 +25,16 @@ from schemas.messages.task import Task
 from schemas.messages.training import TrainRequest
 
 CONFIRM_WINDOW = 256
+MOST_OPEN, MOST_OPEN_OVER_HTTP = 4096, 64
 PATIENCE_S, PAUSE_S = 60.0, 0.5
 """Seconds that a lost fleet is waited for, and between two tries. One that was never there is not waited for."""
-MOST_OPEN, MOST_OPEN_OVER_HTTP = 4096, 64
-CLOSE_S = 5.0
+GATHER_S, CLOSE_S = 0.005, 5.0
+"""Results that come within the first are given together, while more tasks than the window are open."""
 
 Asked = Task | str | Mapping[str, Any]
 """A task, what it asks, or the fields of one; a `task_id` is made up where there is none."""
 Sent = Task | Feedback | TrainRequest
+T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 
@@ -43,27 +46,8 @@ class Progress(NamedTuple):
     failed: int = 0
 
 
-class Source:
-    """Tasks that are read as there is room for them; `more` until they have ended."""
-
-    def __init__(self, tasks: Iterable[Asked]) -> None:
-        self._tasks = iter(tasks)
-        self.more = True
-
-    def read(self, room: int) -> list[Asked]:
-        some = list(islice(self._tasks, max(0, room))) if self.more else []
-        self.more = self.more and len(some) >= room
-        return some
-
-
 class AsyncFleet:
-    """Make it within a running loop, and use it as a context manager.
-
-    `url`: amqp(s):// of the broker, with the fleet's `namespace` where it has one, or http(s):// of the orchestrator,
-    with the API's `token` where it asks for one. `most_open`: how many tasks of a batch are open at once. `stall_s`:
-    TimedOut is raised where nothing came for so long. `replies`: whether tasks ask for their Result. `shards`: the
-    broker's URLs of several fleets by namespace, among which tasks are divided, in place of `url` and `namespace`.
-    """
+    """Make it within a running loop, and use it as a context manager. Its arguments are those of docs/client.md."""
 
     def __init__(
         self,
@@ -76,29 +60,25 @@ class AsyncFleet:
         replies: bool = True,
         shards: Mapping[str, str] | None = None,
     ) -> None:
-        over_http = url.startswith(("http://", "https://"))
         self.progress = Progress()
-        self.replies = replies
+        self.replies, self._stall_s = replies, stall_s
         self.fault: RatchetError | None = None
         """The error that ended the connection for good."""
-        self._most_open = most_open or (MOST_OPEN_OVER_HTTP if over_http else MOST_OPEN)
-        self._stall_s = stall_s
+        self._most_open = most_open or (MOST_OPEN_OVER_HTTP if url.startswith("http") else MOST_OPEN)
         self._open: dict[str, Task] = {}
         self._arrived: list[Result] = []
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._link: Any
-        if over_http:
+        if url.startswith("http"):
             from ratchet.client.http_link import HttpLink
 
             self._link = HttpLink(url, token, self)
         else:
             from ratchet.client.amqp_link import AmqpLink
 
-            if shards:
-                self._link = ShardedLink(shards, lambda one: AmqpLink(shards[one], one, self))
-            else:
-                self._link = AmqpLink(url, namespace, self)
+            links = {one: AmqpLink(its_url, one, self) for one, its_url in (shards or {}).items()}
+            self._link = ShardedLink(links) if links else AmqpLink(url, namespace, self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,11 +91,6 @@ class AsyncFleet:
         """Ids of tasks that are not answered yet, in the order in which they were submitted."""
         return tuple(self._open)
 
-    @property
-    def room(self) -> int:
-        """The number of further tasks that `step` may be given now."""
-        return min(CONFIRM_WINDOW - len(self._sending), self._most_open - len(self._open))
-
     async def submit(self, asked: Asked, **fields: Any) -> str:
         """Submit one task, and return its id once the fleet has it. `fields` are those of a Task."""
         task = as_task(asked, **fields)
@@ -124,8 +99,8 @@ class AsyncFleet:
 
     async def submit_all(self, tasks: Iterable[Asked]) -> int:
         """Submit them, and return how many, once the fleet has all. `results` gives their Results."""
-        source, count = iter(tasks), 0
-        while some := list(islice(source, CONFIRM_WINDOW)):
+        count = 0
+        for some in chunks(tasks):
             self._send(some)
             while self._sending:
                 await self._wait_for_change(f"{len(self._sending)} not confirmed")
@@ -141,18 +116,18 @@ class AsyncFleet:
 
         Tasks with the same id get one Result. Raises BusError, FleetError, TimedOut.
         """
-        source = Source(tasks)
-        while (came := await self.step(source.read(self.room), more=source.more)) is not None:
-            for result in came:
+        for step in self.steps(tasks):
+            for result in await step:
                 yield result
 
-    async def step(self, tasks: Sequence[Asked], *, more: bool) -> list[Result] | None:
-        """Submit the tasks, wait for Results or, with `more` to come, for room. Returns what came: None at the end."""
-        self._send(tasks)
-        enough = max(1, min(CONFIRM_WINDOW, self._most_open) // 4)
-        while not self._arrived and self._open and not (more and self.room >= enough):
-            await self._wait_for_change(f"{len(self._open)} open, the oldest {next(iter(self._open))}")
-        return self._take() if more or self._open or self._arrived else None
+    def steps(self, tasks: Iterable[Asked]) -> Iterator[Coroutine[Any, Any, list[Result]]]:
+        """Yield what to await for the next Results, until no task is open. The tasks are read by who iterates."""
+        source, more = iter(tasks), True
+        while more or self._open or self._arrived:
+            room = max(0, self._room) if more else 0
+            some = list(islice(source, room))
+            more = more and len(some) == room
+            yield self._step(some, more)
 
     async def listen(self, seconds: float) -> list[Result]:
         """Return the Results that came, waiting at most so long for the first. Raises BusError, FleetError."""
@@ -174,13 +149,6 @@ class AsyncFleet:
         """Ask for a training; it returns once the fleet has the request."""
         await self._send_one(request)
 
-    async def _send_one(self, message: Sent) -> None:
-        try:
-            async with asyncio.timeout(self._stall_s):
-                await self._link.send(message)
-        except TimeoutError:
-            raise TimedOut(f"the fleet did not take it within {self._stall_s:g} s: see `ratchet status`") from None
-
     async def close(self) -> None:
         """Disconnect. Open tasks go on; `ratchet result`, or the same `task_id` again, gets their answers."""
         for sending in self._sending.values():
@@ -191,10 +159,11 @@ class AsyncFleet:
 
     def receive(self, result: Result) -> None:
         """Take a Result that the link has. A task that is not open has its own already."""
-        if self._open.pop(result.task_id, None) is not None:
+        if result.task_id in self._open:
             ok, (submitted, answered, failed) = result.status == "ok", self.progress
             self.progress = Progress(submitted, answered + ok, failed + (not ok))
-            self._arrived.append(result)
+            self._arrived.append(result)  # before it is no longer open: `steps` may look from another thread
+            del self._open[result.task_id]
             self._changed.set()
 
     def fail(self, fault: RatchetError) -> None:
@@ -206,6 +175,27 @@ class AsyncFleet:
         for task in tuple(self._open.values()):
             if task.task_id not in self._sending:
                 self._start_sending(task)
+
+    @property
+    def _room(self) -> int:
+        return min(CONFIRM_WINDOW - len(self._sending), self._most_open - len(self._open))
+
+    async def _step(self, tasks: Iterable[Asked], more: bool) -> list[Result]:
+        """Submit the tasks, and wait for Results or, with `more` to come, for room."""
+        self._send(tasks)
+        enough = max(1, min(CONFIRM_WINDOW, self._most_open) // 4)
+        while not self._arrived and self._open and not (more and self._room >= enough):
+            await self._wait_for_change(f"{len(self._open)} open, the oldest {next(iter(self._open))}")
+        if len(self._open) > CONFIRM_WINDOW:
+            await asyncio.sleep(GATHER_S)
+        return self._take()
+
+    async def _send_one(self, message: Sent) -> None:
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await self._link.send(message)
+        except TimeoutError:
+            raise TimedOut(f"the fleet did not take it within {self._stall_s:g} s: see `ratchet status`") from None
 
     def _send(self, tasks: Iterable[Asked]) -> None:
         for task in map(as_task, tasks):
@@ -236,15 +226,95 @@ class AsyncFleet:
     async def _is_changed_within(self, seconds: float | None) -> bool:
         """Raises what ended the connection."""
         self._changed.clear()
-        if self.fault is None:
-            try:
-                async with asyncio.timeout(seconds):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                if self.fault is None:
                     await self._changed.wait()
-            except TimeoutError:
-                return False
+                if self.fault is None:
+                    return True  # not whether it is set: another who waits may have cleared it
         if self.fault is not None:
             raise self.fault
-        return True  # not whether it is set: another who waits may have cleared it
+        return False
+
+
+class Fleet:
+    """AsyncFleet, its arguments and methods, on a loop in a thread of its own: its connection lives while you work.
+
+    Not for several threads at once. It reads tasks in yours.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        async def make() -> AsyncFleet:
+            return AsyncFleet(url, **options)
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="ratchet-client", daemon=True)
+        self._thread.start()
+        try:
+            self._fleet = self._call(make())
+        except BaseException:
+            self._stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def progress(self) -> Progress:
+        return self._fleet.progress
+
+    @property
+    def open_tasks(self) -> tuple[str, ...]:
+        return self._fleet.open_tasks
+
+    def submit(self, asked: Asked, **fields: Any) -> str:
+        return self._call(self._fleet.submit(asked, **fields))
+
+    def submit_all(self, tasks: Iterable[Asked]) -> int:
+        return sum(self._call(self._fleet.submit_all(some)) for some in chunks(tasks))
+
+    def results(self) -> Iterator[Result]:
+        return self.batch(())
+
+    def batch(self, tasks: Iterable[Asked]) -> Iterator[Result]:
+        for step in self._fleet.steps(tasks):
+            yield from self._call(step)
+
+    def listen(self, seconds: float) -> list[Result]:
+        return self._call(self._fleet.listen(seconds))
+
+    def feedback(self, task_id: str, score: float, **fields: Any) -> str:
+        return self._call(self._fleet.feedback(task_id, score, **fields))
+
+    def train(self, request: TrainRequest) -> None:
+        self._call(self._fleet.train(request))
+
+    def close(self) -> None:
+        """Disconnect; a second time does nothing."""
+        if not self._loop.is_closed():
+            self._call(self._fleet.close())
+            self._stop()
+
+    def _call(self, asked: Coroutine[Any, Any, T]) -> T:
+        waiting = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        try:
+            return waiting.result()
+        except BaseException:  # Ctrl-C too: what it waited for goes to nobody else
+            waiting.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def chunks(tasks: Iterable[Asked]) -> Iterator[list[Asked]]:
+    source = iter(tasks)
+    return iter(lambda: list(islice(source, CONFIRM_WINDOW)), [])
 
 
 def as_task(asked: Asked, **fields: Any) -> Task:
