@@ -77,9 +77,9 @@ STRIKES = (
 class PeoplesBooks:
     """`killed`: rollouts that failed since their program was killed. `asked` and `decided`: lines of the log of
     approvals; `accepted`: answers that the API took, `unheard` those whose reply a kill cut off; `refused`: second
-    answers, by status. `calls` and `tokens`: of the model, as logged; `sampled_twice`: tokens that the engine sampled
-    beyond those, and `given_again` those that the agent gave again to a runner that had lost them.
-    `most_held_while_waiting`: processes and places of the runner while all open rollouts waited."""
+    answers, by status. `calls` and `tokens`: of the model, as logged; `sampled_beyond`: tokens that the engine sampled
+    beyond those: twice, or for a program that was killed; `given_again`: those that the agent gave again to a runner
+    that had lost them. `most_held_while_waiting`: processes and places of the runner while all open rollouts waited."""
 
     rollouts: int = 0
     finished: int = 0
@@ -92,7 +92,7 @@ class PeoplesBooks:
     segments: int = 0
     calls: int = 0
     tokens: int = 0
-    sampled_twice: int = 0
+    sampled_beyond: int = 0
     given_again: int = 0
     looks: int = 0
     most_held_while_waiting: int = 0
@@ -128,7 +128,7 @@ async def measure(
         tokens = await _tokens_of_calls(rig)
     _read(rig, plan, books)
     books.given_again = tokens["kept"]
-    books.sampled_twice = tokens["sampled"] - books.tokens
+    books.sampled_beyond = tokens["sampled"] - books.tokens
     books.seconds = round(time.monotonic() - began, 1)
     books.complaints += rig.complaints + rig.supervisor.complaints()
     return books, rig

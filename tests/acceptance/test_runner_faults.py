@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.rollouts import people
+from bench.rollouts.house import MOST_TOKENS
 from bench.rollouts.kills import STRIKES, Plan, Strike, left_behind, measure
 from bench.rollouts.left_behind import running
 from services.cli.fleet.local_broker import server_folder
@@ -50,7 +51,8 @@ async def test_each_question_is_asked_once_and_answered_once_whatever_is_killed(
     least, most = people.QUESTIONS * books.finished, people.QUESTIONS * rollouts
     assert books.finished + books.killed == rollouts
     assert least <= books.decided <= books.accepted + books.unheard <= books.asked <= most
-    assert books.calls >= least and books.sampled_twice == 0
+    assert books.calls >= least
+    assert 0 <= books.sampled_beyond <= MOST_TOKENS * books.killed  # the call under way of each killed program
     assert set(books.refused) == {409}
     assert (books.looks > 0, books.most_held_while_waiting) == (True, 0)
     assert [str(one) for one in people.STRIKES if not rig.struck[str(one)]] == []
