@@ -53,7 +53,7 @@ async def test_a_backup_under_load_has_all_that_was_confirmed_before_it(
         await users.until(making.done)
         made = making.result()
         assert made.code == 0, made.err
-        assert len(users.answered) > len(confirmed)
+        await users.until(lambda: len(users.answered) > len(confirmed))
         await users.rest()
         assert users.not_ok == {}
     original.stop()
