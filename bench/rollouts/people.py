@@ -68,7 +68,7 @@ STRIKES = (
     *(Strike(ORCHESTRATOR, ORCHESTRATOR, step) for step in ("admitted", "approval-logged", "settled")),
     *(Strike(BROKER, RUNNER, step) for step in ("call-sampled", "rollout-waits")),
     Strike(BROKER, ORCHESTRATOR, "approval-logged"),
-    *(Strike(kills.PROGRAM, RUNNER, step) for step in ("rollout-begun", "call-sampled")),
+    Strike(kills.PROGRAM, RUNNER, "call-sampled"),
     *(Strike(victim) for victim in (RUNNER, ORCHESTRATOR, BROKER)),
 )
 
