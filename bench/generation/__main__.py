@@ -31,7 +31,7 @@ from services.agent.settings import AgentSettings
 
 OUT = ROOT / "bench" / "out" / "generation.json"
 BARS = {("engine", "generate"): 3.0, ("engine", "vllm"): 1.0, ("fleet", "engine"): 0.95}
-"""Of tokens/s, on `examples`."""
+"""Ratios of tokens/s, on `examples`."""
 
 
 def main() -> int:
@@ -81,7 +81,7 @@ def broker(settings: AgentSettings) -> Iterator[AgentSettings]:
 async def measure(
     settings: AgentSettings, names: Sequence[str], workloads: Sequence[str], groups: int, rounds: int
 ) -> dict[str, Any]:
-    """By workload and contestant, all rounds. The first, unmeasured turn is small: it warms caches and threads up."""
+    """Return all rounds, by workload and contestant. A first, unmeasured turn warms caches and threads up."""
     with tempfile.TemporaryDirectory() as logs:
         async with contestants(settings, names, Path(logs)) as ready:
             rates: dict[str, dict[str, list[Rate]]] = {one: {name: [] for name in names} for one in workloads}
@@ -112,7 +112,7 @@ def _figures(rates: Sequence[Rate]) -> dict[str, Any]:
 
 
 def bars(figures: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of those that were measured; a ratio of CPU seconds beside that of the clock."""
+    """Return the ratios of those that were measured, by the clock and by CPU seconds."""
     found = []
     for (better, other), bar in BARS.items():
         mine, its = figures.get(better), figures.get(other)

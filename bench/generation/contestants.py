@@ -1,4 +1,4 @@
-"""Who generates (plain `generate()`, the embedded engine, the fleet over it, vLLM's server), and the prompts."""
+"""Contestants (plain `generate()`, the embedded engine, the fleet over it, vLLM's server), and the prompts."""
 
 from __future__ import annotations
 

@@ -39,10 +39,7 @@ GOLDEN_TASKS = 12
 RUNS_AT_ONCE = 16
 PROMISED = 0.4
 EXAMPLES_SHOWN = 4
-OFFERED: Mapping[str, Any] = {
-    "examples": EXAMPLES,
-    "most_calls": MOST_CALLS,
-}
+OFFERED: Mapping[str, Any] = {"examples": EXAMPLES, "most_calls": MOST_CALLS}
 
 
 @dataclass(frozen=True, kw_only=True)

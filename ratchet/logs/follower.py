@@ -17,7 +17,7 @@ from schemas.records.registry import AdapterEntry
 
 
 class AdaptersInUse(msgspec.Struct, frozen=True):
-    """Those of one agent. `revision`: of the registry by which its tasks are assigned now."""
+    """Versions of one agent. `revision`: of the registry by which its tasks are assigned now."""
 
     revision: int
     versions: tuple[str, ...]

@@ -69,20 +69,20 @@ def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
         for role, taken in (answer.usage.roles if answer.usage else {}).items():
             say(f"{role} {taken.adapter_version} · {taken.calls} calls · {taken.sampled_tokens} tokens")
         for part in answer.foreign or ():
-            say(foreign_told(part))
+            say(format_foreign(part))
         if answer.tool_audit is not None:
-            say(tools_told(answer.tool_audit))
+            say(format_tools(answer.tool_audit))
         for sentence in ends_told(map(_end, (line.row for line in task.lines))):
             say(sentence)
 
 
-def foreign_told(part: ForeignRow | ForeignPart) -> str:
+def format_foreign(part: ForeignRow | ForeignPart) -> str:
     """Return a line of what a model of another provider took."""
     cost = "no price is known" if part.cost_micros is None else f"cost {units(part.cost_micros)}"
     return f"{part.role} {part.model}: {part.calls} calls, {part.sampled_tokens} tokens, {cost}"
 
 
-def tools_told(audit: ToolAuditRow | ToolAudit) -> str:
+def format_tools(audit: ToolAuditRow | ToolAudit) -> str:
     """Return a line of what a rollout did with our tools."""
     did = ", ".join(f"{name} {times}" for name, times in sorted(audit.operations.items())) or "none"
     parts = [f"tools: {did}", *(f"{count} {how}" for how in ("failed", "refused") if (count := getattr(audit, how)))]

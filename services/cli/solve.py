@@ -24,7 +24,7 @@ from schemas.api.tasks import LoggedSample, TaskHistory
 from schemas.messages.task import Task
 from services.cli.constrain import Constrain, constraints_of
 from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
-from services.cli.result import foreign_told, tools_told
+from services.cli.result import format_foreign, format_tools
 from services.cli.terminal import CommandError, UsageError, print_raw, say
 
 LOOK_EVERY_S = 1.0
@@ -171,9 +171,9 @@ def report(history: TaskHistory, chosen: LoggedSample) -> Iterator[str]:
         for role, taken in usage.roles.items():
             yield f"{role} {taken.adapter_version}: {taken.calls} calls, {taken.sampled_tokens} tokens"
     if chosen.tool_audit:
-        yield tools_told(chosen.tool_audit)
+        yield format_tools(chosen.tool_audit)
     for part in chosen.foreign or ():
-        yield foreign_told(part)
+        yield format_foreign(part)
 
 
 def write_out(folder: Path, history: TaskHistory, chosen: LoggedSample, language: Language | None) -> None:

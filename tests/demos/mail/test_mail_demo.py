@@ -80,7 +80,7 @@ LEFT: dict[str, tuple[dict[str, str], float]] = {
     "a given file too": ({TASK.target: TASK.day, TASK.rule: "x"}, 0.5),
     "another file too": ({TASK.target: TASK.day, "zoo": "x"}, 0.0),
 }
-"""What changed, and its score."""
+"""Files that changed, and their score."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What `ratchet try` prints at its end, read in a terminal of 80 columns."""
+"""The report that `ratchet try` prints at its end, read in a terminal of 80 columns."""
 
 from __future__ import annotations
 
