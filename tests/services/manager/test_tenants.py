@@ -12,7 +12,7 @@ from schemas.messages.task import Task
 from services.manager.submission import parse_task_id
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.manager.managed import Managed, managed
-from tests.services.manager.test_agents import register
+from tests.services.manager.test_agents import REPORT, register
 
 TENANTS: dict[str, Any] = {"tenants": ("acme", "globex"), "agent_tenants": "coder=globex"}
 
@@ -63,6 +63,26 @@ async def test_a_submitter_of_a_tenant_is_shown_what_its_own_jobs_used(tmp_path:
             as_one_of(house, mint, role, name, "acme")
             found[name] = sorted(one["key"] for one in (await house.get("/v1/usage?by=job"))["items"])
         assert found == {"bob": ["bob"], "eve": [], "op": ["ann", "bob"]}
+
+
+async def test_a_submitter_of_a_tenant_is_shown_an_agents_figures_of_its_own_jobs(tmp_path: Path, mint: Mint) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        as_one_of(house, mint, Role.OPERATOR, "op", "acme")
+        await register(house)
+        as_one_of(house, mint, Role.RUNNER, "r-1", None)
+        await house.post("/v1/runner-reports", json={"runner": "r-1", "agents": [REPORT]})
+        as_one_of(house, mint, Role.SUBMITTER, "ann", "acme")
+        await house.submit(1, job_id="j", agent_id="bot")
+        await house.released(1)
+        house.fleet.answer("tenant:acme/j/0", score=1.0, usage={"prompt_tokens": 2, "sampled_tokens": 3})
+        await house.wait_for("j", state="done")
+
+        found = {}
+        for role, name in ((Role.SUBMITTER, "ann"), (Role.SUBMITTER, "bob"), (Role.OPERATOR, "op")):
+            as_one_of(house, mint, role, name, "acme")
+            figures = await house.get("/v1/agents/bot/metrics")
+            found[name] = (figures["ok"], figures["mean_score"], figures["prompt_tokens"], figures["sampled_tokens"])
+        assert found == {"ann": (1, 1.0, 2, 3), "bob": (0, None, 0, 0), "op": (1, 1.0, 2, 3)}
 
 
 async def test_one_id_in_two_tenants_is_two_jobs_and_each_is_answered_by_its_own_ids(
