@@ -38,7 +38,6 @@ class AgentKind(Sentences):
         return "research" if self is AgentKind.RESEARCH else None
 
 
-
 class AgentState(Sentences):
     INSTALLING = "installing", "Runners get it ready; its jobs wait."
     READY = "ready", "Runners answer its tasks."

@@ -6,7 +6,17 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import AgentId, Identifier, KeptApart, LogEpoch, Record, Sha256, StopStrings, Timestamp, absent
+from schemas.messages.base import (
+    AgentId,
+    Identifier,
+    KeptApart,
+    LogEpoch,
+    Record,
+    Sha256,
+    StopStrings,
+    Timestamp,
+    absent,
+)
 from schemas.messages.task import Task
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, func, insert, select, union_all, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, union_all, update
 
 from ratchet.service.prices import AgentPrices, cost
 from schemas.messages.result import Result, TaskUsage
@@ -20,6 +20,16 @@ from services.manager.tables import jobs, quotas, transfers, usage
 
 AVAILABLE, RESERVED, SPENT = "available", "reserved", "spent"
 NOTHING = TaskUsage(prompt_tokens=0, sampled_tokens=0)
+
+
+_QUOTAS = select(quotas).where(quotas.c.tenant.in_(bindparam("tenants", expanding=True)))
+_USED = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
+_USE = (
+    update(usage)
+    .where(*(column == bindparam(f"its_{column.name}") for column in usage.primary_key))
+    .values({name: usage.c[name] + bindparam(f"more_{name}") for name in _USED})
+)
+_USE_FIRST = insert(usage)
 
 
 class Charge(NamedTuple):
@@ -92,8 +102,9 @@ def settle(connection: Connection, job: Row[Any], charges: Iterable[Charge], now
     _transfer(connection, job, now, ((one, RESERVED, SPENT, one.spent) for one in charges))
     _transfer(connection, job, now, ((one, RESERVED, AVAILABLE, one.reserved - one.spent) for one in charges))
     reserved, spent = sum(one.reserved for one in charges), sum(one.spent for one in charges)
-    values = {"reserved": jobs.c.reserved - reserved, "spent": jobs.c.spent + spent}
-    connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
+    if reserved or spent:
+        values = {"reserved": jobs.c.reserved - reserved, "spent": jobs.c.spent + spent}
+        connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
     _use(connection, job, charges, now)
 
 
@@ -132,7 +143,7 @@ def quotas_of(connection: Connection, now: float, tenant: str | None = None) -> 
 def limits_of(connection: Connection, now: float, tenants: Iterable[str]) -> dict[str, Quota]:
     """Return the quota of each of these tenants. What a tenant uses is summed up where a limit of its needs it."""
     found = {tenant: Quota() for tenant in tenants}
-    for row in connection.execute(select(quotas).where(quotas.c.tenant.in_(list(found)))):
+    for row in connection.execute(_QUOTAS, {"tenants": list(found)}):
         is_limited = any(limit is not None for limit in (row.open_tasks, row.tokens_a_day, row.budget))
         found[row.tenant] = quotas_of(connection, now, row.tenant)[row.tenant] if is_limited else Quota(row.weight)
     return found
@@ -191,6 +202,6 @@ def _use(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: 
         "sampled_tokens": sum(one.usage.sampled_tokens for one in used),
         "spent": sum(one.spent for one in used),
     }
-    here = update(usage).where(*(usage.c[name] == value for name, value in key.items()))
-    if not connection.execute(here.values({name: usage.c[name] + amount for name, amount in added.items()})).rowcount:
-        connection.execute(insert(usage).values(key | added))
+    of_day = {f"its_{name}": value for name, value in key.items()} | {f"more_{name}": n for name, n in added.items()}
+    if not connection.execute(_USE, of_day).rowcount:
+        connection.execute(_USE_FIRST, key | added)
