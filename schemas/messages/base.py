@@ -108,7 +108,7 @@ def explain(type_: str, error: ValidationError) -> str:
 
 
 KeptApart = Literal[True, "research"] | None
-"""Of a task that teaches nothing; `research`: nothing but the versions of the research agent that answers it."""
+"""A task that teaches nothing. `research`: it teaches the versions of the research agent that answers it."""
 
 
 def absent(value: object) -> bool:

@@ -34,7 +34,7 @@ class TrainRequest(Message):
     research_agent: AgentId | None = Field(
         None,
         exclude_if=absent,
-        description="Learn from the tasks of this registered agent alone. The version answers that agent's tasks alone.",
+        description="Learn from the tasks of this registered agent alone. The version answers only its tasks.",
     )
 
 
