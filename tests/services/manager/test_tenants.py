@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from ratchet.http.access.matrix import AccessRule
 from ratchet.http.access.roles import Role
 from schemas.messages.task import Task
 from services.manager.submission import parse_task_id
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
+from tests.ratchet.http.real_services import rules_of
 from tests.services.manager.managed import Managed, managed
 from tests.services.manager.test_agents import REPORT, register
 
@@ -144,6 +146,50 @@ async def test_a_job_for_an_agent_of_another_tenant_is_a_404(tmp_path: Path, min
         assert (await house.get("/v1/agents/for-all/metrics"))["released"] == 2
         as_one_of(house, mint, Role.SUBMITTER, "bob", "globex")
         assert (await house.get("/v1/agents/for-all/metrics"))["released"] == 0
+
+
+IDS = {"{job_id}": "mine", "{name}": "bot", "{tenant}": "globex"}
+BODIES: dict[str, Any] = {
+    "POST /v1/jobs/{job_id}/tasks": {"first": 0, "tasks": ["x"]},
+    "PATCH /v1/agents/{name}": {"kind": "simulation"},
+    "PUT /v1/tenants/{tenant}/quota": {"weight": 2},
+}
+WITH_AN_ID = [row for row in rules_of("manager") if row.operation.roles is not None and "{" in row.path]
+
+
+async def test_every_row_with_an_id_tells_a_foreign_caller_nothing_and_its_own_what_it_asks(
+    tmp_path: Path, mint: Mint
+) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        # given a job and an agent of Ann of globex
+        as_one_of(house, mint, Role.SUBMITTER, "ann", "globex")
+        await register(house)
+        await house.post("/v1/jobs", json={"job_id": "mine", "tasks": ["x"], "more": True})
+
+        async def status(row: AccessRule, role: Role, name: str, tenant: str | None, job: str = "mine") -> int:
+            as_one_of(house, mint, role, name, tenant)
+            ids = IDS | {"{job_id}": job}
+            path = "/".join(ids.get(part, part) for part in row.path.split("/"))
+            answer = await house.api.request(row.method, path, json=BODIES.get(row.route))
+            return answer.status_code
+
+        # then each route × role of another tenant, and each submitter that is not Ann, meets nothing
+        assert len(WITH_AN_ID) == 13
+        for row in WITH_AN_ID:
+            allowed = row.operation.roles or frozenset()
+            for role in Role:
+                nothing = 404 if role in allowed and row.operation.reach == "own" else 403
+                for job in ("mine", "tenant:globex/mine"):
+                    assert await status(row, role, "ann", "acme", job) == nothing, (row.route, role)
+            if Role.SUBMITTER in allowed:
+                assert await status(row, Role.SUBMITTER, "bob", "globex") == 404, row.route
+
+        # and who may see it, does
+        for row in sorted(WITH_AN_ID, key=lambda one: one.method == "DELETE"):
+            for role in row.operation.roles or ():
+                bound = "globex" if row.operation.reach == "own" else None
+                found = await status(row, role, "ann", bound)
+                assert found in (200, 409), (row.route, role, found)
 
 
 async def test_who_is_called_as_a_tenant_does_not_use_up_that_tenants_quota(tmp_path: Path, mint: Mint) -> None:
