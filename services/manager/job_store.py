@@ -187,7 +187,7 @@ def get(connection: Connection, job_id: str, now: float) -> JobDetail:
     counted = connection.execute(_FAILURES, {"key": job_id}) if row.failed or row.expired else ()
     seconds = 0.0 if not left else RATE_S * left / ended if ended and row.state != JobState.PAUSED else None
     return JobDetail(
-        **_job(row).model_dump(),
+        **_fields(row),
         score=_score(row),
         failures={reason or "no reason was given": count for reason, count in counted},
         ended_last_minute=ended,
@@ -378,19 +378,22 @@ def _score(row: Row[Any]) -> Interval | None:
 
 
 def _job(row: Row[Any]) -> Job:
+    return Job(**_fields(row))
+
+
+def _fields(row: Row[Any]) -> dict[str, Any]:
     def moment(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
 
     deadline = row.changed_at + LOADING_S if row.state == JobState.LOADING else row.deadline
     same = ("job_id", "agent_id", "tenant", "reason", "priority", "samples", "tasks", "waiting", "released", "ok")
-    return Job(
-        budget=None if row.budget is None else units(row.budget),
-        reserved=units(row.reserved),
-        spent=units(row.spent),
-        **{name: getattr(row, name) for name in (*same, "failed", "expired", "cancelled")},
-        kind=JobKind[row.kind.upper()],
-        state=state_of(row),
-        created_at=moment(row.created_at),
-        changed_at=moment(row.changed_at),
-        deadline=moment(deadline),
-    )
+    return {name: getattr(row, name) for name in (*same, "failed", "expired", "cancelled")} | {
+        "budget": None if row.budget is None else units(row.budget),
+        "reserved": units(row.reserved),
+        "spent": units(row.spent),
+        "kind": JobKind[row.kind.upper()],
+        "state": state_of(row),
+        "created_at": moment(row.created_at),
+        "changed_at": moment(row.changed_at),
+        "deadline": moment(deadline),
+    }

@@ -150,7 +150,7 @@ async def test_a_job_for_an_agent_of_another_tenant_is_a_404(tmp_path: Path, min
 
 IDS = {"{job_id}": "mine", "{name}": "bot", "{tenant}": "globex"}
 BODIES: dict[str, Any] = {
-    "POST /v1/jobs/{job_id}/tasks": {"first": 0, "tasks": ["x"]},
+    "POST /v1/jobs/{job_id}/tasks": {"first": 1, "tasks": ["x"]},
     "PATCH /v1/agents/{name}": {"kind": "simulation"},
     "PUT /v1/tenants/{tenant}/quota": {"weight": 2},
 }
