@@ -142,6 +142,7 @@ def release(
     quotas, registered = limits_of(connection, now, {job.tenant for job in there}), registrations(connection, now)
     purses = {tenant: Purse(f"tenant {tenant!r}", quota.left, quota.reserved) for tenant, quota in quotas.items()}
     of_agents = {one.name: Purse(f"agent {one.name!r}", one.left, one.reserved) for one in registered.values()}
+    room = {tenant: quota.room for tenant, quota in quotas.items()}
     by_lane: dict[str, list[Row[Any]]] = defaultdict(list)
     for job in there:
         agent = registered.get(job.agent_id)
@@ -149,6 +150,9 @@ def release(
             explain_wait(connection, job, no_tokens(job.tenant, quotas[job.tenant], now))
         elif agent is not None and not agent.is_served and job.kind != JobKind.TRAINING:
             explain_wait(connection, job, f"agent {agent.name!r} is {agent.state}: {agent.reason}")
+        elif room[job.tenant] == 0:
+            at_once = f"{quotas[job.tenant].tasks_at_once:,} tasks in the fleet, as many as it may have at a time"
+            explain_wait(connection, job, f"the tenant {job.tenant!r} has {at_once}")
         else:
             by_lane[_lane(job.agent_id, job.kind)].append(job)
     weights = {tenant: float(quota.weight) for tenant, quota in quotas.items()}
@@ -164,9 +168,14 @@ def release(
         agent = registered.get(agent_id)
         its_prices = prices.get(agent_id) or (prices.get(agent.model) if agent else None)
         for job_id, count in order.choose(waiting, window - in_fleet[lane], weights, now):
-            its_purses = [purses[rows[job_id].tenant], *([of_agents[agent_id]] if agent else [])]
+            tenant = rows[job_id].tenant
+            its_purses = [purses[tenant], *([of_agents[agent_id]] if agent else [])]
             route = agent.route if agent else None
-            found += _release(connection, rows[job_id], count, its_prices, its_purses, route, now)
+            left = room[tenant]
+            most = count if left is None else min(count, left)
+            new = _release(connection, rows[job_id], most, its_prices, its_purses, route, now)
+            room[tenant] = None if left is None else left - len(new)
+            found += new
     return found
 
 
