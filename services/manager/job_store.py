@@ -97,27 +97,27 @@ def submit(
         check_budget(new, micros(asked.budget), terms, prices)
     check_quota(connection, tenant, len(new), now)
     state, reason = _state_of_new(more=asked.more, needs_approval=needs_approval)
-    values = dict(
+    values: dict[str, Any] = {
         **dict.fromkeys(COUNTS, 0),
-        tasks=len(new),
-        waiting=len(new),
-        job_id=job_id,
-        tenant=tenant,
-        owner=owner,
-        agent_id=agent_id,
-        kind=asked.kind,
-        state=state,
-        reason=reason,
-        asked=said,
-        priority=asked.priority,
-        samples=asked.samples,
-        budget=None if asked.budget is None else micros(asked.budget),
-        created_at=now,
-        changed_at=now,
-        served_at=now,
-        deadline=deadline,
-        awaits_approval=needs_approval,
-    )
+        "tasks": len(new),
+        "waiting": len(new),
+        "job_id": job_id,
+        "tenant": tenant,
+        "owner": owner,
+        "agent_id": agent_id,
+        "kind": asked.kind,
+        "state": state,
+        "reason": reason,
+        "asked": said,
+        "priority": asked.priority,
+        "samples": asked.samples,
+        "budget": None if asked.budget is None else micros(asked.budget),
+        "created_at": now,
+        "changed_at": now,
+        "served_at": now,
+        "deadline": deadline,
+        "awaits_approval": needs_approval,
+    }
     connection.execute(_NEW_JOB, values)
     _insert_tasks(connection, job_id, new)
     return _job(_must_find(connection, job_id)), True

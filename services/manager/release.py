@@ -344,9 +344,9 @@ def _store(
 
 
 def _count(connection: Connection, job: Row[Any], counts: Mapping[str, int], scores: Sequence[float]) -> None:
-    moved = dict.fromkeys(ENDS, 0) | counts | {"released": -sum(counts.values()), "places": sum(counts.values())}
-    squares = sum(one * one for one in scores)
-    moved |= {"scored": len(scores), "score_sum": sum(scores), "score_squares": squares}
+    ended = sum(counts.values())
+    moved: dict[str, float] = {**dict.fromkeys(ENDS, 0), **counts, "released": -ended, "places": ended}
+    moved |= {"scored": len(scores), "score_sum": sum(scores), "score_squares": sum(one * one for one in scores)}
     connection.execute(_ADD, {"job": job.job_id, **{f"more_{name}": amount for name, amount in moved.items()}})
 
 
