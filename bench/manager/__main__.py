@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=2_000)
     parser.add_argument("--budget", default="50")
     parser.add_argument("--callers", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of `mixed`, `kills` and `sockets`")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of `mixed`, `shares`, `kills` and `sockets`")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -76,7 +76,7 @@ def main() -> None:
                 mint = Mint(place / "keys")
                 keys = {"RATCHET_API_PUBLIC_KEYS": str(mint.keys.jwks), "RATCHET_API_HOSTS": "127.0.0.1"}
                 with fleet.one_process(place / "shares", broker, **keys) as house:
-                    show("shares of processes", fleet.shares(house, mint, given.tasks))
+                    show("shares of processes", fleet.shares(house, mint, given.tasks, given.seconds))
             if "kills" in given.parts:
                 with fleet.one_process(place / "kills", broker) as house:
                     show("kills", fleet.calls_under_kills(house, given.clients, given.seconds))

@@ -314,9 +314,9 @@ def many_jobs(house: House, count: int, tasks: int) -> dict[str, Any]:
     }
 
 
-def shares(house: House, mint: Mint, flood: int) -> dict[str, Any]:
+def shares(house: House, mint: Mint, flood: int, seconds: float) -> dict[str, Any]:
     """The largest deviation of any minute's shares from the weights, of three tenants beside one that floods, while
-    all have work: by the moments at which their tasks ended."""
+    all have work, and for so many seconds at most: by the moments at which their tasks ended."""
     operator = bearer(mint.good(Role.OPERATOR))
     for tenant, weight in WEIGHTS.items():
         house.call("PUT", f"/v1/tenants/{tenant}/quota", headers=operator, json={"weight": int(weight)})
@@ -327,7 +327,7 @@ def shares(house: House, mint: Mint, flood: int) -> dict[str, Any]:
     began = time.time()
     with create_engine(house.manager.environment["RATCHET_MANAGER_DB"]).connect() as connection:
         left = select(func.min(job_table.c.waiting)).where(job_table.c.job_id != "flood")
-        while connection.execute(left).scalar_one():
+        while connection.execute(left).scalar_one() and time.time() < began + seconds:
             connection.rollback()
             time.sleep(1.0)
         until = time.time()
