@@ -112,8 +112,9 @@ class Arms:
         if task.adapter_version is None or task.adapter_version in self.offered:
             return True
         entry = self.adapters.versions.get(task.adapter_version)
-        is_its_own = entry is not None and entry.state is EntryState.RESEARCH
-        return is_its_own and task.registered_agent == entry.research_agent
+        if entry is None or entry.state is not EntryState.RESEARCH:
+            return False
+        return task.registered_agent == entry.research_agent
 
     def check(self, task: Task) -> None:
         """Raises Reject for a version that is not offered, and for one of a role that is not there."""
