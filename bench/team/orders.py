@@ -18,7 +18,7 @@ from typing import Any
 from bench.team.promoting import is_promoted
 from bench.team.world import Prompt, Rollout, Vector, World
 from demos.real.exact import is_exact
-from demos.real.tasks import EXAMPLES, RealTask, distinct_tasks, real_tasks
+from demos.real.tasks import EXAMPLES, Part, RealTask, distinct_tasks, real_tasks
 from ratchet.experiments.gain import gain
 from ratchet.files.atomic_file import replace_file
 from schemas.messages.task import ChatMessage
@@ -49,7 +49,7 @@ class OrdersWorld(World):
     units, asked_at_once = 300, 50
 
     def tasks(self, count: int, number: int) -> list[RealTask]:
-        part = "live" if number >= 500 else "train"
+        part: Part = "live" if number >= 500 else "train"
         drawn = real_tasks(part, 1_000 * self.seed + number)
         return list(islice((task for task in drawn if task.family == "order"), count))
 

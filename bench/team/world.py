@@ -102,8 +102,8 @@ class Rollout:
 
     def worth(self, role: str = "mender") -> float:
         """Share of the places in which that role's answer is right: the team's is the mender's."""
-        said = self.turns[role].sample.text
-        return sum(one == other for one, other in zip(said, self.task.answer, strict=False)) / LENGTH
+        said, right = self.turns[role].sample.text, str(self.task.answer)
+        return sum(one == other for one, other in zip(said, right, strict=False)) / LENGTH
 
 
 class World:
