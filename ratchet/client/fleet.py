@@ -283,7 +283,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         self._opened.close()
 
     def _call(self, method: Callable[..., Coroutine[Any, Any, T]], *given: Any, **fields: Any) -> T:
-        waiting = self._portal.start_task_soon(partial(method, *given, **fields))
+        waiting = self._portal.start_task_soon(lambda: method(*given, **fields))
         try:
             return waiting.result()
         except BaseException:  # Ctrl-C too: what it waited for goes to nobody else
