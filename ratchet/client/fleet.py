@@ -302,11 +302,11 @@ def shard_of(unit_id: str, namespaces: Collection[str]) -> str:
 
 def fleet_of(message: Sent, namespaces: Collection[str]) -> str:
     """Return the namespace that a message goes to. Raises FleetError for what belongs to one fleet of several."""
-    if isinstance(message, Task):
-        return shard_of(message.session_id or message.task_id, namespaces)
-    if len(namespaces) > 1:
+    if len(namespaces) == 1:
+        return next(iter(namespaces))
+    if not isinstance(message, Task):
         raise FleetError(f"{message.TYPE} goes to the fleet that has the task: make a client of its `namespace`")
-    return next(iter(namespaces))
+    return shard_of(message.session_id or message.task_id, namespaces)
 
 
 def chunks(tasks: Iterable[Asked]) -> Iterator[list[Asked]]:
