@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, suppress
 from functools import partial
 from itertools import islice
@@ -283,7 +284,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         self._opened.close()
 
     def _call(self, method: Callable[..., Coroutine[Any, Any, T]], *given: Any, **fields: Any) -> T:
-        waiting = self._portal.start_task_soon(lambda: method(*given, **fields))
+        waiting: Future[T] = self._portal.start_task_soon(lambda: method(*given, **fields))
         try:
             return waiting.result()
         except BaseException:  # Ctrl-C too: what it waited for goes to nobody else

@@ -17,8 +17,6 @@ from schemas.messages.task import Task
 WAIT_S, TIMEOUT_S = 30, 60.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Never reached through the proxy that the environment may name."""
-BUSY = (408, 429)
-"""Besides 5xx: the status codes after which the same request may succeed."""
 
 
 class HttpLink:
@@ -83,7 +81,7 @@ class HttpLink:
                 self._lost_at = None
                 if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
                     raise FleetError(f"{self._url} does not let this token do that: {_detail(answer)}")
-                if answer.status_code not in BUSY and not answer.is_server_error:
+                if answer.status_code not in (408, 429) and not answer.is_server_error:  # those may succeed later
                     return answer
                 given = answer.headers.get("Retry-After", "")
                 pause_s = max(pause_s, float(given) if given.isdecimal() else 0.0)

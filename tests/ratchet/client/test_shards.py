@@ -8,7 +8,8 @@ import pytest
 
 from ratchet.client.fleet import fleet_of, shard_of
 from ratchet.service.errors import FleetError
-from schemas import Feedback, Task
+from schemas.messages.feedback import Feedback
+from schemas.messages.task import Task
 
 RED_AND_BLUE = ("red.", "blue.")
 
