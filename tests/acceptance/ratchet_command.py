@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.programs import REPOSITORY, Ran, environment, run_module
 
-__all__ = ["REPOSITORY", "ForkedRatchet", "Ran", "Ratchet"]
+__all__ = ["REPOSITORY", "ForkedRatchet", "Ran", "Ratchet", "StartingRatchet"]
 
 
 @dataclass(frozen=True)
@@ -40,3 +40,11 @@ class ForkedRatchet(Ratchet):
     def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 180) -> Ran:
         given = {"folder": self.folder, "settings": self.environment, "stdin": stdin or "", "timeout_s": timeout_s}
         return run_module("services.cli", *arguments, **given)
+
+
+class StartingRatchet(ForkedRatchet):
+    """A fleet is started and stopped by a process of its own; what else is typed is forked."""
+
+    def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 180) -> Ran:
+        kind = Ratchet if arguments[0] in ("up", "down") else ForkedRatchet
+        return kind(self.folder, self.environment)(*arguments, stdin=stdin, timeout_s=timeout_s)

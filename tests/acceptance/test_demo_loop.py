@@ -13,7 +13,7 @@ from services.cli.terminal import CommandError
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
 from tests.acceptance.loops import BY_VERSION, GROUPS, SAMPLES, loop_on
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
@@ -55,7 +55,7 @@ def test_a_trainer_that_refuses_ends_the_turn_with_a_sentence(fleet: Fleet) -> N
 
 
 def test_train_queue_leaves_the_run_to_the_fleet_s_trainer(fleet: Fleet, tmp_path: Path) -> None:
-    ratchet = Ratchet(tmp_path, {"RATCHET_AMQP_URL": fleet.amqp_url, "RATCHET_NAMESPACE": fleet.namespace})
+    ratchet = ForkedRatchet(tmp_path, {"RATCHET_AMQP_URL": fleet.amqp_url, "RATCHET_NAMESPACE": fleet.namespace})
 
     with foreign_trainer(fleet, refuses="not today") as requests:
         ran = ratchet("train", "--queue", "--loss", "gspo")

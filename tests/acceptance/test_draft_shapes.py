@@ -21,15 +21,11 @@ DRAFTED = ["task_id", "input", "response", "score", "agent_id", "adapter_version
 
 
 @pytest.fixture(scope="module")
-def foreign_agent_fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
-    """Our orchestrator and scorer; the agent is the test."""
-    return start_fleet(agents=("foreign",), foreign_agents=("foreign",))
-
-
-@pytest.fixture(scope="module")
 def foreign_scorer_fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
     """Our orchestrator and one agent of ours; the scorer is the test, and so is the second agent."""
-    return start_fleet(agents=("small", "foreign"), foreign_agents=("foreign",), foreign_scorer=True)
+    one_at_a_time = {"RATCHET_AGENT_PREFETCH": "1", "RATCHET_AGENT_ECHO_LATENCY_S": "0.2"}
+    whose: dict[str, Any] = {"agents": ("small", "foreign"), "foreign_agents": ("foreign",), "foreign_scorer": True}
+    return start_fleet(environment=one_at_a_time, **whose)
 
 
 def fresh(name: str) -> str:
@@ -54,25 +50,28 @@ def logged(fleet: Fleet, task_id: str) -> list[dict[str, Any]]:
     return lines_of(fleet, "agent_interactions", task_id)
 
 
-async def test_a_third_party_agent_answers_with_four_fields(foreign_agent_fleet: Fleet) -> None:
-    task_id = fresh("draft")
-    async with peer(foreign_agent_fleet.amqp_url, foreign_agent_fleet.namespace) as foreign:
-        # given an agent of another make
+async def test_an_agent_and_a_scorer_of_another_make_answer_and_reward_with_four_fields(
+    foreign_scorer_fleet: Fleet,
+) -> None:
+    task_id = fresh("both")
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        # given both of another make
         await foreign.answer_work("foreign", lambda work: work["input"].upper())
+        await foreign.score_responses(lambda response: 0.5)
         await foreign.read_results()
         # when
-        await foreign.submit(task_id, "shout", reference="SHOUT")
+        await foreign.submit(task_id, "shout", agent_id="foreign")
         # then
         result = await foreign.result(task_id)
     assert (result["status"], result["response"], result["score"], result["agent_id"]) == (
         "ok",
         "SHOUT",
-        1.0,
+        0.5,
         "foreign",
     )
-    (line,) = logged(foreign_agent_fleet, task_id)
+    (line,) = logged(foreign_scorer_fleet, task_id)
     assert list(line)[:8] == DRAFTED
-    assert (line["input"], line["response"], line["score"], line["sample"]) == ("shout", "SHOUT", 1.0, 0)
+    assert (line["input"], line["sample"], line["scoring_agent_id"]) == ("shout", 0, "foreign-scorer")
 
 
 async def test_a_third_party_scorer_rewards_with_four_fields(foreign_scorer_fleet: Fleet) -> None:
@@ -149,10 +148,9 @@ async def test_a_draft_shaped_reward_may_score_the_whole_group(foreign_scorer_fl
     ]
 
 
-async def test_an_urgent_task_overtakes_those_that_wait(start_fleet: Callable[..., Fleet]) -> None:
-    one_at_a_time = {"RATCHET_AGENT_PREFETCH": "1", "RATCHET_AGENT_ECHO_LATENCY_S": "0.2"}
-    fleet = start_fleet(environment=one_at_a_time)
-    async with peer(fleet.amqp_url, fleet.namespace) as foreign:
+async def test_an_urgent_task_overtakes_those_that_wait(foreign_scorer_fleet: Fleet) -> None:
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        await foreign.score_responses(lambda response: 0.5)
         await foreign.read_results()
         # given twenty tasks that wait
         waiting = [fresh("waits") for _ in range(20)]

@@ -13,7 +13,7 @@ import pytest
 from ratchet.logs.reader import read_json
 from services.cli.fleet.local_broker import server_folder
 from tests.acceptance.node_programs import node, running  # noqa: F401  (a fixture)
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import Ratchet, StartingRatchet
 from tests.acceptance.test_up_down import free_amqp_port, free_base, processes_of
 from tests.waiting import wait_until
 
@@ -28,7 +28,7 @@ TASKS = 200
 @pytest.fixture(scope="module")
 def ratchet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ratchet]:
     """In a folder where such a fleet is up; it is down afterwards."""
-    ratchet = Ratchet(tmp_path_factory.mktemp("external"))
+    ratchet = StartingRatchet(tmp_path_factory.mktemp("external"))
     ports = ["--port-base", str(free_base()), "--amqp-port", str(free_amqp_port())]
     try:
         ran = ratchet("up", "--agents", "", "--external-agents", "node", "--no-scorer", *ports)

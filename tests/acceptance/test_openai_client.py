@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from ratchet.http.access.roles import Role
 from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.ratchet.http.access.tokens_for_tests import Mint
 from tests.waiting import until
 
@@ -118,7 +118,7 @@ async def test_feedback_comes_by_the_api_the_queue_and_the_command_line_and_outl
     answer = door.client().chat.completions.create(model="small", messages=user("x"))
     task_id = answer.id.removeprefix("chatcmpl-")
     fleet, orchestrator = door.fleet, door.fleet[ORCHESTRATOR]
-    ratchet = Ratchet(tmp_path, {"RATCHET_AMQP_URL": fleet.amqp_url, "RATCHET_NAMESPACE": fleet.namespace})
+    ratchet = ForkedRatchet(tmp_path, {"RATCHET_AMQP_URL": fleet.amqp_url, "RATCHET_NAMESPACE": fleet.namespace})
 
     # when feedback comes by three doors, and the orchestrator is killed in between
     by_api = {"task_id": task_id, "thumbs": "down", "feedback_id": f"api-{task_id}"}

@@ -19,7 +19,7 @@ import pytest
 
 from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, REPOSITORY, SCORER, Fleet
-from tests.acceptance.ratchet_command import Ran, Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet, Ran, Ratchet
 from tests.disks import MayNotMount, mounted_disk
 from tests.infra.measured_broker import MeasuredBroker
 from tests.infra.prometheus.server import firing, prometheus
@@ -67,12 +67,14 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     try:
         broker.wait_until_ready(node)
         with mounted_disk(folder / "logs", DISK):
-            fleet = Fleet(folder, broker.url).start()
+            fleet = Fleet(folder, broker.url, forked=True).start()
             second = free_port()
             jobs = {name: [f"127.0.0.1:{fleet[name].port}"] for name in (ORCHESTRATOR, AGENT, SCORER)}
             jobs[ORCHESTRATOR].append(f"127.0.0.1:{second}")
             jobs["rabbitmq"] = [f"127.0.0.1:{broker.metrics_port}"]
-            ratchet = Ratchet(folder, {**fleet[ORCHESTRATOR].environment, "RATCHET_STATE_DIR": str(folder / "state")})
+            ratchet = ForkedRatchet(
+                folder, {**fleet[ORCHESTRATOR].environment, "RATCHET_STATE_DIR": str(folder / "state")}
+            )
             try:
                 with prometheus(folder / "prometheus", jobs, hurry=True) as address:
                     wait_until(lambda: scraped(address) == len(jobs), "every process is scraped", FIRES_S)

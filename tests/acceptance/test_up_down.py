@@ -14,7 +14,7 @@ from ratchet.runtime.processes import PROCESSES
 from services.cli.fleet.local_broker import free_port, server_folder
 from services.cli.fleet.plan import DISTRIBUTION_OFFSET, MAPPER_OFFSET
 from services.cli.fleet.ports import is_taken
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import Ratchet, StartingRatchet
 from tests.waiting import wait_until
 
 PORTS = [process.local_port for process in PROCESSES.values()]
@@ -50,7 +50,7 @@ def options() -> list[str]:
 @pytest.fixture(scope="module")
 def ratchet(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ratchet]:
     """In a folder where a fleet is up; it is down afterwards, and no process of it is left."""
-    ratchet = Ratchet(tmp_path_factory.mktemp("up"), {"RATCHET_NAMESPACE": "blue."})
+    ratchet = StartingRatchet(tmp_path_factory.mktemp("up"), {"RATCHET_NAMESPACE": "blue."})
     try:
         ran = ratchet("up", *options)
         assert ran.code == 0, ran.err

@@ -134,8 +134,8 @@ def test_killed_and_taken_up_again_it_replays_the_same_masks(
     calm, killed = (store.record(TrainRequest(request_id=name, **asked)) for name in ("calm", "often-killed"))
 
     # both in processes of their own: here the engine has set the number of threads
-    assert killed_at(of_grammar, "killed_runs", calm) == ["trained"]
-    assert killed_at(of_grammar, "killed_runs", killed, "checkpointed:2") == ["killed", "trained"]
+    ended = killed_at(of_grammar, "killed_runs", calm, str(killed.path), "checkpointed:2")
+    assert ended == ["trained", "killed", "trained"]
     assert calm.outcome is not None and killed.outcome is not None
     assert killed.outcome.adapter_sha256 == calm.outcome.adapter_sha256
 
