@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTERS, TRAINING, fleet_topology
 from ratchet.runs.store import RunFolder, RunStore
@@ -21,6 +20,7 @@ from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer.run.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import FIGURES, TrainerWorker
+from tests.memory_bus import MemoryBus
 from tests.waiting import settled, until
 
 REQUEST = TrainRequest(request_id="small-7", agent_id="small")
