@@ -17,7 +17,7 @@ from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
-from services.cli.cascade.command import cascade_lines
+from services.cli.cascade import cascade_lines
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetFolder, FleetRecord
 from services.cli.fleet.ports import supervisor_process
 from services.cli.fleet.readiness import QueueDepth, queue_depths

@@ -52,12 +52,10 @@ from schemas.messages.work import Arm, Work
 from schemas.records.audit import AuditedTask
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
-from services.orchestrator.api.agreement import agreement_router
-from services.orchestrator.api.approvals import approvals_router
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService
 from services.orchestrator.api.dialects import dialects_router
-from services.orchestrator.api.feedback import feedback_router
+from services.orchestrator.api.feedback import agreement_router, approvals_router, feedback_router
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.routers import OrchestratorApi
 from services.orchestrator.api.tasks import tasks_router

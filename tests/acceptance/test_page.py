@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Route, expect
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
-from ratchet.http.access.key_folder import KeyFolder
+from ratchet.http.access.keys import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
 from ratchet.runs.progress import ProgressFile

@@ -39,7 +39,7 @@ from services.orchestrator.api.chat_task import (
 )
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
-from services.orchestrator.tasks.intake import ExpiredResult, with_keys
+from services.orchestrator.tasks.intake import with_keys
 from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import ForeignTask, SaysSomethingElse, TaskService
 
@@ -134,8 +134,6 @@ class ChatService:
             await self._tasks.submit(task, question.caller, same=asked_id == question.key, unasked=unasked)
         except SaysSomethingElse:
             raise key_reused("request") from None
-        except ExpiredResult as error:
-            raise Problem(410, "Gone", str(error), "forgotten") from None
         except (Reject, ForeignTask):
             self._retries.remove_finished(task_id)
             raise

@@ -20,9 +20,8 @@ from ratchet.service.settings import pairs
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.cascades import cascades_router
 from services.orchestrator.api.dead_letters import dead_letters_router
-from services.orchestrator.api.evaluations import evaluations_router
 from services.orchestrator.api.events import events_router
-from services.orchestrator.api.experiments import experiments_router
+from services.orchestrator.api.experiments import evaluations_router, experiments_router
 from services.orchestrator.api.fleet import log_router, queues_router, rollouts_router, status_router
 from services.orchestrator.api.manager import manager_router
 from services.orchestrator.api.programs import programs_router

@@ -26,7 +26,7 @@ from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.auditing.agreement import KEPT, AuditBook, calibration, pair_with_scores
 from services.orchestrator.auditing.audits import AuditLog
-from services.orchestrator.ledger.keyed_log import KeyedLog
+from services.orchestrator.ledger.keyed_log import IdUsedBefore, KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.task_history import logged_lines
 
@@ -45,9 +45,7 @@ class LabelLog(KeyedLog[LoggedLabel]):
 class NoSuchAnswers(Reject):
     """A label of answers that this fleet does not have."""
 
-
-class IdUsedBefore(Reject):
-    """A label_id comes again and says something else."""
+    problem = 404, "No such answer", "unknown-answer"
 
 
 class Calibrations:

@@ -41,6 +41,8 @@ LONGEST_KEY = 200
 class ExpiredResult(Reject):
     """The task was answered, and its answer is no longer kept."""
 
+    problem = 410, "Gone", "forgotten"
+
 
 class Intake:
     """Handles `tasks`. A task seen before is answered from the index, or left alone while it is being worked on."""

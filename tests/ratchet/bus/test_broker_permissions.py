@@ -26,7 +26,7 @@ from ratchet.bus.retry_policy import SENT_BY
 from ratchet.bus.topology import Topology, fleet_topology, topology_of
 from ratchet.service.errors import Retry
 from ratchet.service.settings import FleetSettings
-from services.cli.doctor.checks import broker_checks
+from services.cli.doctor import broker_checks
 from services.cli.fleet.credentials import DEFINITIONS, SECRET, write_credentials
 from services.cli.fleet.local_broker import LocalBroker
 from tests.waiting import until
