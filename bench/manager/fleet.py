@@ -20,12 +20,12 @@ from sqlalchemy import create_engine, select
 
 from ratchet.client import AsyncFleet
 from schemas.messages.task import Task
-from services.cli.fleet.local_broker import free_port
 from services.manager.ledger import rebuilt
 from services.manager.tables import jobs as job_table
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.test_manager_faults import manager_of
+from tests.private_broker import free_port
 
 LATENCY = {"RATCHET_AGENT_ECHO_LATENCY_S": "0.02"}
 PART = 5_000

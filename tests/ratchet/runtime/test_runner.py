@@ -19,8 +19,8 @@ from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.runtime.runner import Runner, Subscription
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
-from services.cli.fleet.local_broker import free_port
 from tests.memory_bus import MemoryBus
+from tests.private_broker import free_port
 from tests.waiting import until
 
 

@@ -20,10 +20,10 @@ from ratchet.runs.store import RunFolder, RunStore
 from ratchet.service.errors import SettingsError
 from ratchet.service.failpoint import STEP_BYTES
 from schemas.messages.training import TrainRequest
-from services.cli.fleet.local_broker import free_port
 from services.trainer.follower import Follower
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import launch_command
+from tests.private_broker import free_port
 from tests.services.trainer.run.test_several_processes import KNOBS, environment_of
 from tests.services.trainer.run.test_training_run import folder, train
 from tests.waiting import wait_until
