@@ -81,7 +81,7 @@ class StatusReport:
     started_here: bool
     faults: tuple[str, ...]
     quality: Rows = ()
-    """Of the answers to users by version: mean and 95 % interval of each measure."""
+    """Means and 95 % intervals of the answers to users, by version and measure."""
     saved: Rows = ()
     external: tuple[ExternalStatus, ...] = ()
     programs: Rows = ()

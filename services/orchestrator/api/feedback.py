@@ -1,4 +1,4 @@
-"""What applications and people think: /v1/feedback of answers, /v1/labels and /v1/agreement, /v1/approvals.
+"""The opinions of applications and people: /v1/feedback on answers, /v1/labels and /v1/agreement, /v1/approvals.
 
 /v1/feedback: how good an answer turned out to be; on disk when it is answered, and taught by the next training.
 /v1/labels and /v1/agreement: an answer to label, blind; scorer, auditor and people beside each other.
