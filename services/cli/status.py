@@ -299,9 +299,7 @@ def _headline(report: StatusReport) -> Text:
 
 
 def services_table(services: Sequence[ServiceStatus]) -> Table:
-    shown = table("service", "pid", "state", "http", left=4)
-    for column in (shown.columns[0], shown.columns[1], shown.columns[3]):
-        column.no_wrap = True
+    shown = table("service", "pid", "state", "http", left=4, wraps=("state",))
     for service in services:
         state = Text("ready", "green") if service.ready else Text(service.reason or "not ready", "red")
         shown.add_row(service.name, str(service.pid or "–"), state, service.http or "")
@@ -316,9 +314,7 @@ def queues_table(queues: Sequence[QueueDepth]) -> Table:
 
 
 def quality_table(rows: Rows) -> Table:
-    shown = table("agent and version", "served", "a single answer", "distinct answers", left=1)
-    for column in shown.columns[1:]:
-        column.no_wrap = True
+    shown = table("agent and version", "served", "a single answer", "distinct answers", wraps=("agent and version",))
     for row in rows:
         cells = (_interval(row[measure]) for measure in ("served", "single", "distinct"))
         shown.add_row(f"{row['agent_id']} {row['adapter_version']}", *cells)
