@@ -32,7 +32,9 @@ Figure = Literal["held_out_loss", "held_out_preference"]
 LOOKS = 16
 """Looks in a run of all its steps, about."""
 PATIENCE: dict[Figure, int] = {"held_out_loss": 4, "held_out_preference": 8}
-"""Looks in a row without a better one, after which a run ends; a preference dips where the policy still gains."""
+"""Looks in a row without a gain, after which a run ends; a preference dips where the policy still gains."""
+LEAST_GAIN: dict[Figure, float] = {"held_out_loss": 0.01, "held_out_preference": 0.0}
+"""A look gains if it is better by this share of all that was gained before: a loss falls by ever smaller steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,17 @@ class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
         sign = -1 if self._figure == "held_out_preference" else 1
         return min(self._seen, key=lambda look: sign * look[1])
 
+    @property
+    def _last_gain_step(self) -> int:
+        (last, reached), *looks = self._seen
+        first = reached
+        for step, found in looks:
+            gained, gain = abs(reached - first), found - reached
+            gain = gain if self._figure == "held_out_preference" else -gain
+            if gain > LEAST_GAIN[self._figure] * gained:
+                last, reached = step, found
+        return last
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         figure = self._figure
         self._seen = [(entry["step"], entry[figure]) for entry in state.log_history if figure in entry]
@@ -164,7 +177,7 @@ class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
         self._figures[self._figure].append(found)
         best_step, _ = self._best
         control.should_save |= best_step == state.global_step
-        in_vain = state.global_step - max(best_step, self._never_before)
+        in_vain = state.global_step - max(self._last_gain_step, self._never_before)
         control.should_training_stop |= in_vain >= PATIENCE[self._figure] * self._every
         return control
 

@@ -81,6 +81,17 @@ def test_a_run_that_gains_no_more_ends_and_its_best_step_is_known(tmp_path: Path
     assert events == [{"stage": "training", "step": 0, "steps": STEPS, figure: 0.0}]
 
 
+def test_a_loss_that_falls_by_tiny_steps_ends_a_run_that_keeps_the_last_of_them(tmp_path: Path) -> None:
+    losses = iter([1.0, 0.2, *(0.199 - look / 1000 for look in range(STEPS))])
+    looks = HeldOutLooks("held_out_loss", lambda: next(losses), 3, STEPS, defaultdict(list), lambda event: None)
+
+    looks, state = run_through(tmp_path, looks)
+
+    ends = (1 + PATIENCE["held_out_loss"]) * EVERY
+    assert (looks.result.ended, looks.result.best_step) == (ends, ends)
+    assert state.best_model_checkpoint == str(tmp_path / f"checkpoint-{ends}")
+
+
 @pytest.fixture
 def many(settings: TrainerSettings, base_model: Path, tmp_path: Path) -> TrainerSettings:
     """Forty groups of four, each of another prompt, by the base model."""
