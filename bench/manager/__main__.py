@@ -2,7 +2,8 @@
 
 Shares of tenants and waits of priorities in simulated time; a job of many tasks while processes are killed; a job of
 priority 10 behind one of priority 1; the job path beside direct publishing, in turns; budgets under several clients,
-with one manager over SQLite, and (`postgres`) with three over a PostgreSQL of its own; many calls at once.
+with one manager over SQLite, and (`postgres`) with three over a PostgreSQL of its own; many calls at once; many jobs at
+once; shares of tenants beside one that floods; calls while processes are killed; events at many WebSockets.
 It starts a broker and a manager of its own; for `priority` and `paired` a fleet with an echo that takes 20 ms a task,
 for the others one process that answers in its place, behind a queue of tasks that holds 1,000.
 """
@@ -10,15 +11,17 @@ for the others one process that answers in its place, behind a queue of tasks th
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import tempfile
 from pathlib import Path
 
-from bench.manager import fleet, simulated
+from bench.manager import fleet, simulated, sockets
 from tests.acceptance.brokers import mortal_broker
+from tests.ratchet.http.access.tokens_for_tests import Mint
 from tests.services.manager.postgres import postgres
 
-PARTS = ("simulated", "job", "priority", "paired", "budgets", "postgres", "mixed")
+PARTS = ("simulated", "job", "priority", "paired", "budgets", "postgres", "mixed", "many", "shares", "kills", "sockets")
 PRICES = 'currency = "EUR"\n[agents.small]\nprompt = 0\nsampled = 1000\nsamples = 1\nmax_tokens = 16\n'
 
 
@@ -34,7 +37,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=2_000)
     parser.add_argument("--budget", default="50")
     parser.add_argument("--callers", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of `mixed`")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of `mixed`, `shares`, `kills` and `sockets`")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -66,6 +69,20 @@ def main() -> None:
                     fleet.one_process(place / "postgres", broker, server.url, 3, **priced) as house,
                 ):
                     show("postgres", fleet.budgets(house, *asked))
+            if "many" in given.parts:
+                with fleet.one_process(place / "many", broker) as house:
+                    show("many", fleet.many_jobs(house, 60, 100))
+            if "shares" in given.parts:
+                mint = Mint(place / "keys")
+                keys = {"RATCHET_API_PUBLIC_KEYS": str(mint.keys.jwks), "RATCHET_API_HOSTS": "127.0.0.1"}
+                with fleet.one_process(place / "shares", broker, **keys) as house:
+                    show("shares of processes", fleet.shares(house, mint, given.tasks, given.seconds))
+            if "kills" in given.parts:
+                with fleet.one_process(place / "kills", broker) as house:
+                    show("kills", fleet.calls_under_kills(house, given.clients, given.seconds))
+            if "sockets" in given.parts:
+                with fleet.whole_fleet(place / "sockets", broker) as house:
+                    show("sockets", asyncio.run(sockets.delays(house, 500, given.seconds)))
             if "mixed" in given.parts:
                 with fleet.one_process(place / "mixed", broker) as house:
                     show("mixed", fleet.mixed(house, given.callers, given.seconds))

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,16 +17,21 @@ from statistics import median
 from typing import Any
 
 import httpx
-from sqlalchemy import create_engine, select
+import psutil
+from sqlalchemy import create_engine, func, select
 
+from bench.manager.simulated import WEIGHTS
 from ratchet.client import AsyncFleet
+from ratchet.http.access.roles import Role
 from schemas.messages.task import Task
 from services.cli.fleet.local_broker import free_port
 from services.manager.ledger import rebuilt
 from services.manager.tables import jobs as job_table
+from services.manager.tables import tasks as task_table
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.test_manager_faults import manager_of
+from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 
 LATENCY = {"RATCHET_AGENT_ECHO_LATENCY_S": "0.02"}
 PART = 5_000
@@ -291,16 +297,108 @@ def budgets(house: House, clients: int, count: int, budget: str, kills: int) -> 
     }
 
 
+def many_jobs(house: House, count: int, tasks: int) -> dict[str, Any]:
+    """So many jobs, submitted at once."""
+    began = time.monotonic()
+    names = [f"many-{number}" for number in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(lambda name: house.submit(name, tasks), names))
+    while len(house.call("GET", "/v1/jobs", params={"limit": count, "state": "done"})["items"]) < count:
+        time.sleep(WATCH_S)
+    answered = [sorted(one["n"] for one in house.results(name) if one["state"] == "ok") for name in names]
+    return {
+        "jobs": count,
+        "tasks": count * tasks,
+        "seconds": round(time.monotonic() - began, 1),
+        "jobs_with_each_task_answered_once": answered.count(list(range(tasks))),
+    }
+
+
+def shares(house: House, mint: Mint, flood: int, seconds: float) -> dict[str, Any]:
+    """The largest deviation of any minute's shares from the weights, of three tenants beside one that floods, while
+    all have work, and for so many seconds at most: by the moments at which their tasks ended."""
+    operator = bearer(mint.good(Role.OPERATOR))
+    for tenant, weight in WEIGHTS.items():
+        house.call("PUT", f"/v1/tenants/{tenant}/quota", headers=operator, json={"weight": int(weight)})
+    counts = {tenant: flood if tenant == "flood" else int(flood * weight / 8) for tenant, weight in WEIGHTS.items()}
+    for tenant, count in counts.items():
+        house.api.headers.update(bearer(mint.good(Role.SUBMITTER, tenant)))
+        house.submit(tenant, count)
+    began = time.time()
+    with create_engine(house.manager.environment["RATCHET_MANAGER_DB"]).connect() as connection:
+        left = select(func.min(job_table.c.waiting)).where(job_table.c.job_id != "flood")
+        while connection.execute(left).scalar_one() and time.time() < began + seconds:
+            connection.rollback()
+            time.sleep(1.0)
+        until = time.time()
+        ends = select(task_table.c.ended_at, task_table.c.job_id).where(task_table.c.ended_at.between(began, until))
+        ended = connection.execute(ends.order_by(task_table.c.ended_at)).all()
+    worst, window, first = 0.0, Counter[str](), 0
+    expected = {tenant: weight / sum(WEIGHTS.values()) for tenant, weight in WEIGHTS.items()}
+    for at, tenant in ended:
+        window[tenant] += 1
+        while ended[first][0] <= at - 60:
+            window[ended[first][1]] -= 1
+            first += 1
+        if at >= began + 60:
+            worst = max(worst, *(abs(window[one] / window.total() / share - 1) for one, share in expected.items()))
+    return {
+        "seconds": round(until - began, 1),
+        "tasks": len(ended),
+        "flood": counts["flood"],
+        "largest_deviation": round(worst, 4),
+    }
+
+
+def calls_under_kills(house: House, clients: int, seconds: float) -> dict[str, Any]:
+    """Calls of so many clients, each tried again as the documents say, while every 20 s a process is killed."""
+    until, calls, failed, killed = time.monotonic() + seconds, Counter[str](), Counter[str](), 0
+
+    def call_on(client: int) -> None:
+        for turn in itertools.count():
+            if time.monotonic() > until:
+                return
+            job_id = f"c{client}-{turn // 10}"
+            body = {"job_id": job_id, "tasks": ["sort: ba"] * (10 if turn % 20 else 1), "samples": 1}
+            given: tuple[str, str, dict[str, Any]] = ("GET", f"/v1/jobs/{job_id}", {})
+            if turn % 10 == 0:
+                given = ("POST", "/v1/jobs", {"json": body})
+            calls[given[0]] += 1
+            try:
+                house.call(given[0], given[1], **given[2])
+            except SystemExit as error:
+                failed[str(error)[:100]] += 1
+            time.sleep(0.05)
+
+    with ThreadPoolExecutor(clients) as pool:
+        for client in range(clients):
+            pool.submit(call_on, client)
+        while time.monotonic() < until - 20:
+            time.sleep(20)
+            house.kill(("manager", "worker", "broker")[killed % 3])
+            killed += 1
+            house.look_after()
+        time.sleep(max(0.0, until - time.monotonic()))
+    house.look_after()
+    return {"seconds": seconds, "kills": killed, "calls": calls.total(), "failed": failed.total(), "why": dict(failed)}
+
+
 def mixed(house: House, clients: int, seconds: float) -> dict[str, Any]:
     """GETs, submissions of one task and of a hundred, six to three to one, by so many clients at once; beside them the
-    same calls of a bare handler, which answers each with the manager's health page."""
+    same calls of a bare handler, which answers each with the manager's health page, and GETs alone."""
     house.submit("there", 100)
-    bare = asyncio.run(_load(house.manager.port, clients, seconds / 2, bare=True))
-    found = asyncio.run(_load(house.manager.port, clients, seconds, bare=False))
-    return {"clients": clients, **found, "bare_requests_per_s": bare["requests_per_s"]}
+    manager = psutil.Process(house.manager.pid)
+    found: dict[str, Any] = {"clients": clients}
+    for name, kinds in (("bare", "b"), ("gets", "g"), ("mixed", "ggggggtttj")):
+        before = manager.cpu_times()
+        load = asyncio.run(_load(house.manager.port, clients, seconds, kinds))
+        after = manager.cpu_times()
+        used = after.user + after.system - before.user - before.system
+        found[name] = load | {"cpu_ms_per_request": round(1000 * used / (load["requests_per_s"] * seconds), 2)}
+    return found
 
 
-async def _load(port: int, clients: int, seconds: float, *, bare: bool) -> dict[str, Any]:
+async def _load(port: int, clients: int, seconds: float, kinds: str) -> dict[str, Any]:
     took: list[float] = []
     refused: Counter[int] = Counter()
     until = time.monotonic() + seconds
@@ -310,13 +408,11 @@ async def _load(port: int, clients: int, seconds: float, *, bare: bool) -> dict[
             if time.monotonic() > until:
                 return
             began = time.monotonic()
-            kind = "get" if turn % 10 < 6 else "task" if turn % 10 < 9 else "job"
-            if bare:
-                answer = await api.get("/healthz")
-            elif kind == "get":
-                answer = await api.get("/v1/jobs/there")
+            kind = kinds[turn % len(kinds)]
+            if kind in "bg":
+                answer = await api.get("/healthz" if kind == "b" else "/v1/jobs/there")
             else:
-                tasks = [{"input": f"sort: {n}"} for n in range(1 if kind == "task" else 100)]
+                tasks = [{"input": f"sort: {n}"} for n in range(1 if kind == "t" else 100)]
                 answer = await api.post("/v1/jobs", json={"tasks": tasks, "samples": 1})
             took.append(time.monotonic() - began)
             refused[answer.status_code] += not answer.is_success

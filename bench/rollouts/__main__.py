@@ -38,6 +38,7 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--kills", action="store_true", help="kill -9 at every step, in place of the figures")
     parser.add_argument("--people", action="store_true", help="with --kills: rollouts that ask a person three times")
+    parser.add_argument("--spare", nargs="*", default=[], help="with --people: what is not killed, such as program")
     parser.add_argument("--tasks", type=int, default=TASKS, help=f"with --kills: of {SAMPLES} rollouts each ({TASKS})")
     parser.add_argument("--seed", type=int, default=None, help="of the draws; printed, random if not given")
     parser.add_argument("--rounds", type=int, default=3, help="rounds; medians over them are printed (3)")
@@ -89,12 +90,13 @@ def people_under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any
     from tests.acceptance.brokers import mortal_broker
 
     adopt_orphans()
-    plan = Plan(given.tasks, 1, given.seed, strikes=STRIKES)
+    strikes = tuple(one for one in STRIKES if one.victim not in given.spare)
+    plan = Plan(given.tasks, 1, given.seed, strikes=strikes)
     with early_end() as end, mortal_broker(folder / "broker") as broker:
         books, rig = asyncio.run(measure(broker, folder, plan, end))
-    strikes = {name: count for name, count in sorted(rig.struck.items()) if " " in name}
+    struck = {name: count for name, count in sorted(rig.struck.items()) if " " in name}
     left = [f"left behind: {one}" for one in left_behind(rig, folder)]
-    found = {"machine": machine(), "seed": given.seed, "strikes": strikes, **vars(books)}
+    found = {"machine": machine(), "seed": given.seed, "strikes": struck, **vars(books)}
     return found | {"complaints": books.complaints + left}
 
 

@@ -131,6 +131,8 @@ async def measure(
     books.sampled_beyond = tokens["sampled"] - books.tokens
     books.seconds = round(time.monotonic() - began, 1)
     books.complaints += rig.complaints + rig.supervisor.complaints()
+    if books.sampled_beyond and not rig.struck[kills.PROGRAM]:
+        books.complaints.append(f"{books.sampled_beyond} tokens were sampled twice")
     return books, rig
 
 

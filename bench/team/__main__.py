@@ -30,6 +30,15 @@ WORSE = 0.01
 def main() -> None:
     options = _options()
     warnings.simplefilter("ignore")
+    if options.model:
+        from bench.team.orders import OrdersWorld, run
+        from ratchet.models.known import model_folder
+
+        print(machine())
+        world = OrdersWorld(Path(model_folder(options.model)), options.seeds)
+        for step in run(world, options.folder / f"orders-{options.seeds}"):
+            print(json.dumps(step), flush=True)
+        return
     from bench.team.promoting import WRONG_BAR, false_promotions
     from bench.team.world import make_base
 
@@ -77,7 +86,7 @@ def compare(world: Any, scratch: Path) -> dict[str, Any]:
         role = ROLES[number % 2]
         adapter = world.train(team[role], learned(team, number), (role,), scratch / f"team-{number}", "mender")
         tried = team | {role: adapter}
-        if is_promoted(world, team, tried, number):
+        if is_promoted(world, team, tried, number)[0]:
             after = worth(tried)
             promoted.append({"role": role, "round": number + 1, "before": before, "after": after})
             team, before = tried, after
@@ -121,7 +130,8 @@ def print_tables(found: dict[str, Any]) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--model", help="smollm2: the team of a real model instead (bench/team/orders.py), one seed")
+    parser.add_argument("--seeds", type=int, default=8, help="how many; of a real model, which one")
     parser.add_argument("--fleets", type=int, default=2000, help="simulated, for false promotions")
     parser.add_argument("--folder", type=Path, default=OUT / "team", help="where the model and the seeds are kept")
     parser.add_argument("--json", type=Path, default=OUT / "team.json", help="where everything is written")

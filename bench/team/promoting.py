@@ -7,40 +7,50 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.decision.simulate import play, simulate
+from bench.decision.simulate import plan_for, simulate, units_at
 from bench.decision.streams import Scenario, Streams
-from bench.decision.twin import PROMOTE, Twin
+from bench.decision.twin import CONTINUE, PROMOTE, Twin
 from bench.team.world import Vector, World
 
-UNITS = 500
+SHARE = 0.5
+"""Of the units, the candidate's."""
 WRONG_BAR = 0.05
 
 
-def is_promoted(world: World, present: Vector, candidate: Vector, number: int) -> bool:
-    """Both answer the same stream of tasks; of each unit the arm that was drawn counts."""
-    tasks = world.tasks(UNITS, 500 + number)
-    before, after = (
-        np.array([[group[0].worth() for group in world.rollouts(vector, tasks, 1, 500 + number)]])
-        for vector in (present, candidate)
-    )
-    one, nothing = np.ones((1, UNITS)), np.zeros((1, UNITS))
+def is_promoted(world: World, present: Vector, candidate: Vector, number: int) -> tuple[bool, int]:
+    """Return the verdict and its units. Both answer the same stream of tasks; of each unit the arm that was drawn
+    counts, and only that one answers where units are asked in several parts."""
+    units, part = world.units, world.asked_at_once
+    tasks = world.tasks(units, 500 + number)
+    one, nothing = np.ones((1, units)), np.zeros((1, units))
+    score = nothing.copy(), nothing.copy()
     stream = Streams(
-        draws=np.random.default_rng([world.seed, number]).random((1, UNITS)),
-        stratum=np.zeros((1, UNITS), dtype=np.int64),
-        score=(before, after),
+        draws=np.random.default_rng([world.seed, number]).random((1, units)),
+        stratum=np.zeros((1, units), dtype=np.int64),
+        score=score,
         success=(one, one),
         scored=(one, one),
         length=(one, one),
         latency=(one, one),
         refused=(nothing, nothing),
         audit=(nothing, nothing),
-        is_audited=np.zeros((1, UNITS), dtype=bool),
+        is_audited=np.zeros((1, units), dtype=bool),
         tasks=one,
-        task_squares=(before**2, after**2),
+        task_squares=(one, one),
     )
-    twin = play(Scenario("a role", levels=(0.5,), ramp=(0.5,), units=UNITS), stream, rivals=False)[0]
-    assert isinstance(twin, Twin)
-    return bool(twin.verdict[0] == PROMOTE)
+    scenario = Scenario("a role", levels=(0.5,), ramp=(SHARE,), units=units)
+    twin = Twin([plan_for(scenario)], len(scenario.levels))
+    for unit in range(units):
+        drawn = stream.draws[0, unit : unit + part] < SHARE
+        if unit % part == 0:
+            for worths, vector, is_its in ((score[0], present, ~drawn), (score[1], candidate, drawn)):
+                asked = unit + np.flatnonzero(is_its | (part == units))
+                groups = world.rollouts(vector, [tasks[place] for place in asked], 1, 500 + number + unit)
+                worths[0, asked] = [group[0].worth() for group in groups]
+        twin.observe(units_at(stream, unit, drawn[:1], twin.share), unit / scenario.units_a_day)
+        if twin.verdict[0] != CONTINUE:
+            return bool(twin.verdict[0] == PROMOTE), unit + 1
+    return False, units
 
 
 def false_promotions(fleets: int) -> dict[str, float]:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,6 +27,7 @@ from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import prompt_ids
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
+from schemas.messages.task import ChatMessage
 from schemas.messages.work import Sampling
 from schemas.records.adapter_card import AdapterCard
 from services.agent.engines.engine import Generation, GenerationRequest
@@ -43,8 +45,9 @@ ROLES = ("writer", "mender")
 BASE = BaseModelIdentity(name="team")
 ROWS_AT_ONCE = 256
 HELD_OUT = 400
-STEPS, RATE = 64, 1e-3
+STEPS = 64
 
+Prompt = str | tuple[ChatMessage, ...]
 Vector = dict[str, Path | None]
 """The adapter of each role; None is the base model."""
 
@@ -94,48 +97,63 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    task: SortTask
+    task: Any
     turns: dict[str, Turn]
 
     def worth(self, role: str = "mender") -> float:
         """Share of the places in which that role's answer is right: the team's is the mender's."""
-        said = self.turns[role].sample.text
-        return sum(one == other for one, other in zip(said, self.task.answer, strict=False)) / LENGTH
+        said, right = self.turns[role].sample.text, str(self.task.answer)
+        return sum(one == other for one, other in zip(said, right, strict=False)) / LENGTH
 
 
 class World:
     """One seed's tasks. `base`: the folder of the model."""
 
+    roles: tuple[str, str] = ROLES
+    """Who drafts, and who is shown the draft."""
+    rollout: type[Rollout] = Rollout
+    temperature, max_tokens, at_once = 1.0, LENGTH + 3, ROWS_AT_ONCE
+    steps, rate = STEPS, 1e-3
+    units, asked_at_once = 500, 500
+    """The most units of a live test, and how many are asked before it is looked at."""
+
     def __init__(self, base: Path, seed: int) -> None:
         self.base = base
         self.seed = seed
 
-    def tasks(self, count: int, number: int) -> list[SortTask]:
+    def tasks(self, count: int, number: int) -> list[Any]:
         rng = random.Random(f"{self.seed} {number}")
         return [training_task(rng) for _ in range(count)]
 
-    def rollouts(self, vector: Vector, tasks: Sequence[SortTask], group: int, number: int) -> list[list[Rollout]]:
+    def asked_first(self, task: Any) -> Prompt:
+        return asked_of_writer(task)
+
+    def asked_second(self, task: Any, draft: str) -> Prompt:
+        return asked_of_mender(draft)
+
+    def rollouts(self, vector: Vector, tasks: Sequence[Any], group: int, number: int) -> list[list[Rollout]]:
         """A group for each task."""
         engine = TransformersEngine(
-            partial(load_language_model, str(self.base)), seed=1_000 * self.seed + number, max_batch=ROWS_AT_ONCE
+            partial(load_language_model, str(self.base)), seed=1_000 * self.seed + number, max_batch=self.at_once
         )
         engine.start()
-        drafts = self._ask(engine, "writer", vector, [asked_of_writer(task) for task in tasks], group)
-        shown = [asked_of_mender(turn.sample.text) for turns in drafts for turn in turns]
-        mended = iter(turn for turns in self._ask(engine, "mender", vector, shown, 1) for turn in turns)
+        first, second = self.roles
+        drafts = self._ask(engine, first, vector, [self.asked_first(task) for task in tasks], group)
+        pairs = zip(tasks, drafts, strict=True)
+        shown = [self.asked_second(task, turn.sample.text) for task, turns in pairs for turn in turns]
+        mended = iter(turn for turns in self._ask(engine, second, vector, shown, 1) for turn in turns)
         return [
-            [Rollout(task, {"writer": draft, "mender": next(mended)}) for draft in turns]
+            [self.rollout(task, {first: draft, second: next(mended)}) for draft in turns]
             for task, turns in zip(tasks, drafts, strict=True)
         ]
 
-    @staticmethod
     def _ask(
-        engine: TransformersEngine, role: str, vector: Vector, prompts: Sequence[str], group: int
+        self, engine: TransformersEngine, role: str, vector: Vector, prompts: Sequence[Prompt], group: int
     ) -> list[list[Turn]]:
         adapter = vector[role]
         if adapter is not None:
             engine.load_adapter(role, adapter)
-        sampling = Sampling(n=group, max_tokens=LENGTH + 3)
+        sampling = Sampling(n=group, max_tokens=self.max_tokens, temperature=self.temperature)
         name = role if adapter else None
         found = []
         for answer in engine.generate([GenerationRequest(one, sampling, name) for one in prompts]):
@@ -158,8 +176,8 @@ class World:
         ]
         algorithm = find_algorithm("grpo")
         batch = algorithm.hyperparameters.read({}, {}).batch
-        epochs = max(1, round(STEPS / max(1, round(len(samples) / batch))))
-        knobs = algorithm.hyperparameters.read({}, {"epochs": min(100, epochs), "learning_rate": RATE})
+        epochs = max(1, round(self.steps / max(1, round(len(samples) / batch))))
+        knobs = algorithm.hyperparameters.read({}, {"epochs": min(100, epochs), "learning_rate": self.rate})
         model = load_language_model(str(self.base))
         policy = make_policy(model, parent, knobs, seed=self.seed, max_rank=64)
         inputs = TrainerInputs(
@@ -169,8 +187,8 @@ class World:
             demonstrations=[],
             folder=folder / "trainer",
             seed=self.seed,
-            temperature=1.0,
-            learning_rate=RATE,
+            temperature=self.temperature,
+            learning_rate=self.rate,
             on_gpu=False,
             held_out=[],
         )

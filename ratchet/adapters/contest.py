@@ -33,8 +33,9 @@ class Row(NamedTuple):
 _S = EntryState
 
 MOVES: Mapping[EntryState | None, Row] = {
-    None: Row(adapters=(_S.TRAINED, _S.REJECTED), programs=(_S.ASKED, _S.STABLE)),
+    None: Row(adapters=(_S.TRAINED, _S.RESEARCH, _S.REJECTED), programs=(_S.ASKED, _S.STABLE)),
     _S.TRAINED: Row(adapters=(_S.VALIDATED, _S.REJECTED)),
+    _S.RESEARCH: Row(adapters=(_S.ARCHIVED,)),
     _S.VALIDATED: Row(adapters=(_S.CANARY, _S.STABLE, _S.REJECTED)),
     _S.ASKED: Row(programs=(_S.CANARY, _S.STABLE, _S.REJECTED, _S.ABORTED)),
     _S.CANARY: Row(both=(_S.STABLE, _S.ROLLED_BACK, _S.INCONCLUSIVE, _S.ABORTED)),

@@ -74,6 +74,7 @@ def registration(folder: Path, adapters_dir: Path) -> Register:
         folder=str(folder.relative_to(adapters_dir)),
         parent=card.parent,
         base=card.base,
+        research_agent=card.research_agent,
     )
 
 

@@ -115,8 +115,9 @@ def register(agent: AgentAdapters, move: Register, decision: Decision) -> AgentA
     if move.version in agent.versions:
         raise NotAllowed(f"{move.version} is registered already; publish the new weights as a new version")
     entry_of(agent, "adapters", move.parent)
-    content = {"sha256": move.sha256, "folder": move.folder, "parent": move.parent, "base": move.base}
-    return set_state(agent, "adapters", move.version, EntryState.TRAINED, decision, **content)
+    content = move.model_dump(include={"sha256", "folder", "parent", "research_agent"}) | {"base": move.base}
+    state = EntryState.RESEARCH if move.research_agent else EntryState.TRAINED
+    return set_state(agent, "adapters", move.version, state, decision, **content)
 
 
 def archive(agent: AgentAdapters, move: Archive, decision: Decision) -> AgentAdapters:

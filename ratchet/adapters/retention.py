@@ -20,11 +20,14 @@ from schemas.records.registry import BEFORE_TRAFFIC, AgentAdapters, EntryState, 
 
 def to_archive(agent: AgentAdapters, keep: int) -> list[str]:
     """Versions out of use that are older than the newest `keep` with a folder, but for those that are still to be
-    tried, which may wait for long; oldest first.
+    tried, which may wait for long; oldest first. Each research agent has the newest `keep` of its own.
     """
-    tried = (v for v, entry in agent.versions.items() if entry.folder and entry.state not in BEFORE_TRAFFIC)
-    with_folder = sorted(tried, key=version_key)
-    old = with_folder[: max(0, len(with_folder) - keep)]
+    with_folder: dict[str | None, list[str]] = {}
+    for version in sorted(agent.versions, key=version_key):
+        entry = agent.versions[version]
+        if entry.folder and entry.state not in BEFORE_TRAFFIC:
+            with_folder.setdefault(entry.research_agent, []).append(version)
+    old = [version for versions in with_folder.values() for version in versions[: max(0, len(versions) - keep)]]
     return [v for v in old if v not in agent.in_traffic and _may_archive(agent, v)]
 
 

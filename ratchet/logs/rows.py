@@ -241,7 +241,8 @@ class SelectionRow(msgspec.Struct):
     sample: int | None
     score: float | None
     status: str = "ok"
-    kept_apart: bool = False
+    kept_apart: bool | str = False
+    registered_agent: str | None = None
     score_status: str | None = None
     score_reason: str | None = None
     input: msgspec.Raw = msgspec.Raw()

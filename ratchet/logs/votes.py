@@ -8,7 +8,7 @@ It is what the task's own checks look at. Of a task without a workspace that is 
   files that it adds count. What the checks put back, or put their own files over, never counts;
 - else the text: a reference and criteria without tests are held against that alone, whatever a program did to find it.
 
-Whoever ended badly or without a call of the model, and has nothing to show, has no vote: a program that crashed at its
+Whoever ended badly or without a call of a model, and has nothing to show, has no vote: a program that crashed at its
 start says nothing, however many say the same nothing.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 CRASHED = ("failed", "limit")
@@ -50,6 +50,8 @@ class Voting(Protocol):
     @property
     def usage(self) -> Usage | None: ...
     @property
+    def foreign(self) -> Sequence[object] | None: ...
+    @property
     def reference(self) -> str | None: ...
     @property
     def criteria(self) -> str | None: ...
@@ -72,9 +74,9 @@ def vote_of(line: Voting) -> Vote:
 
 
 def has_vote(line: Voting) -> bool:
-    """At least two of these take it away: it did not end by itself, it never called the model, it says nothing."""
+    """At least two of these take it away: it did not end by itself, it never called a model, it says nothing."""
     crashed = line.sample_status in CRASHED
-    silent = line.usage is not None and line.usage.calls == 0
+    silent = line.usage is not None and line.usage.calls == 0 and not line.foreign
     return crashed + silent + vote_of(line).empty < 2
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from schemas.api.jobs import Money
-from schemas.messages.base import AdapterVersion, AgentId, Identifier, Record, Score, Sentences, Timestamp
+from schemas.messages.base import AdapterVersion, AgentId, Identifier, KeptApart, Record, Score, Sentences, Timestamp
 
 MOST_AGENTS = 1000
 ProgramText = Annotated[
@@ -27,12 +27,15 @@ Reason = Annotated[str, StringConstraints(max_length=1000)]
 class AgentKind(Sentences):
     SIMULATION = "simulation", "Its tasks teach, and experiments count them."
     EVALUATION = "evaluation", "Its tasks teach nothing, and no experiment counts them."
-    RESEARCH = "research", "As an evaluation, by the one version that it names."
+    RESEARCH = "research", "By the one version that it names. Its tasks teach versions of its own, never candidates."
     REAL = "real", "As a simulation, within a budget and a tool policy; its jobs may wait for an operator's approval."
 
     @property
-    def is_kept_apart(self) -> bool:
-        return self in (AgentKind.EVALUATION, AgentKind.RESEARCH)
+    def kept_apart(self) -> KeptApart:
+        """Return how its tasks are kept apart; None where they teach its model."""
+        if self is AgentKind.EVALUATION:
+            return True
+        return "research" if self is AgentKind.RESEARCH else None
 
 
 class AgentState(Sentences):

@@ -142,6 +142,7 @@ class TenantQuota(Record):
         1, description="Its share of what is released, beside those of others."
     )
     open_tasks: Count | None = Field(None, description="Tasks of its jobs that have not ended.")
+    tasks_at_once: Count | None = Field(None, description="Tasks of its jobs that the fleet has at a time; more wait.")
     tokens_a_day: Count | None = Field(None, description="Tokens of its jobs in a day of UTC.")
     budget: Money | None = Field(None, description="The most that all of its jobs may cost.")
 

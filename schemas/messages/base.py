@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, WithJsonSchema
 
@@ -105,6 +105,10 @@ def explain(type_: str, error: ValidationError) -> str:
     listed = [f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}" for fault in faults[:5]]
     more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
     return f"not a valid {type_}: {'; '.join(listed)}{more}"
+
+
+KeptApart = Literal[True, "research"] | None
+"""A task that teaches nothing. `research`: it teaches the versions of the research agent that answers it."""
 
 
 def absent(value: object) -> bool:

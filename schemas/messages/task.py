@@ -10,6 +10,7 @@ from schemas.messages.base import (
     AdapterVersion,
     AgentId,
     Identifier,
+    KeptApart,
     Message,
     Metadata,
     Record,
@@ -214,8 +215,11 @@ class Task(Message):
         description="An agent that is registered with the manager, whose program answers with the model of `agent_id`. "
         "The manager sets it.",
     )
-    kept_apart: Literal[True] | None = Field(
-        None, exclude_if=absent, description="It teaches nothing, and no experiment counts it."
+    kept_apart: KeptApart = Field(
+        None,
+        exclude_if=absent,
+        description="It teaches nothing, and no experiment counts it. `research`: it teaches the versions of the "
+        "research agent that answers it.",
     )
     approval: Literal["before-finish", "on-change", "never"] | None = Field(
         None,

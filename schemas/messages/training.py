@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Sha256
+from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Sha256, absent
 
 
 class TrainRequest(Message):
@@ -31,6 +31,11 @@ class TrainRequest(Message):
     )
     hyperparameters: dict[str, JsonValue] = Field(default_factory=dict)
     seed: int = Field(0, ge=0)
+    research_agent: AgentId | None = Field(
+        None,
+        exclude_if=absent,
+        description="Learn from the tasks of this registered agent alone. The version answers only its tasks.",
+    )
 
 
 class AdapterTrained(Message):

@@ -6,7 +6,17 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import AgentId, Identifier, LogEpoch, Record, Sha256, StopStrings, Timestamp, absent
+from schemas.messages.base import (
+    AgentId,
+    Identifier,
+    KeptApart,
+    LogEpoch,
+    Record,
+    Sha256,
+    StopStrings,
+    Timestamp,
+    absent,
+)
 from schemas.messages.task import Task
 
 
@@ -111,10 +121,11 @@ class Work(Task):
     owner: str | None = Field(
         None, max_length=133, exclude_if=absent, description="Subject of the API token that it was submitted with."
     )
-    kept_apart: Literal[True] | None = Field(
+    kept_apart: KeptApart = Field(
         None,
         exclude_if=absent,
-        description="It teaches nothing: its asker says so, or its agent does not learn from its tenant.",
+        description="It teaches nothing: its asker says so, or its agent does not learn from its tenant; `research`: "
+        "nothing but the versions of the research agent that answers it.",
     )
     shared_learning: Literal[True] | None = Field(
         None, exclude_if=absent, description="It teaches an agent that learns from the tasks of all tenants."

@@ -15,6 +15,7 @@ from schemas.messages.base import (
     Record,
     Sha256,
     Timestamp,
+    absent,
 )
 from schemas.messages.work import BASE_VERSION
 
@@ -69,6 +70,9 @@ class AdapterCard(Message):
     metrics: dict[str, JsonValue] = Field(default_factory=dict, description="Of the training, as reported at its end.")
     held_out_at: Timestamp | None = Field(
         None, description="Inputs that were registered for evaluation before then were left out of the data."
+    )
+    research_agent: AgentId | None = Field(
+        None, exclude_if=absent, description="The registered agent whose tasks taught it, and alone get its answers."
     )
     created: Timestamp
 

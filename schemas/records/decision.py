@@ -102,13 +102,14 @@ class OfProgram(Record):
 
 
 class Register(OfVersion):
-    """A published folder becomes known: trained."""
+    """A published folder becomes known: trained, or a research agent's own."""
 
     kind: Literal["register"] = "register"
     sha256: Sha256
     folder: str = Field(description="Relative to the folder of the adapters.")
     parent: AdapterVersion
     base: BaseModelIdentity
+    research_agent: AgentId | None = Field(None, exclude_if=absent, description="The only agent that it answers for.")
 
 
 class Validate(OfVersion):

@@ -9,6 +9,7 @@ from pydantic import Field
 from schemas.messages.base import (
     AgentId,
     Identifier,
+    KeptApart,
     LogEpoch,
     Message,
     Metadata,
@@ -127,10 +128,11 @@ class Interaction(Message):
     registered_agent: AgentId | None = Field(
         None, exclude_if=absent, description="The agent, registered with the manager, whose program answered."
     )
-    kept_apart: Literal[True] | None = Field(
+    kept_apart: KeptApart = Field(
         None,
         exclude_if=absent,
-        description="It teaches nothing: its asker says so, or its agent does not learn from its tenant.",
+        description="It teaches nothing: its asker says so, or its agent does not learn from its tenant; `research`: "
+        "nothing but the versions of the research agent that answered it.",
     )
     shared_learning: Literal[True] | None = Field(
         None, exclude_if=absent, description="It teaches an agent that learns from the tasks of all tenants."

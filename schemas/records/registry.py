@@ -32,6 +32,7 @@ class EntryState(Sentences):
     """Each value carries a sentence for people. A program that nobody tried or chose is in none of them."""
 
     TRAINED = "trained", "Published and registered; the gate has not judged it yet."
+    RESEARCH = "research", "It answers the tasks of the research agent that it was trained for, and is no candidate."
     VALIDATED = "validated", "It loads on every replica, and its shadow replay proved no harm."
     ASKED = "asked", "An operator asked for its experiment, which waits for its turn and for what runners say of it."
     CANARY = "canary", "It answers a share of live traffic in a running experiment."
@@ -84,6 +85,7 @@ class AdapterEntry(Record):
     replayed: ReplayRecord | None = Field(
         None, exclude_if=absent, description="Of its shadow replay, for its experiment; absent: there was none."
     )
+    research_agent: AgentId | None = Field(None, exclude_if=absent, description="The only agent that it answers for.")
 
     @property
     def name(self) -> str:

@@ -100,6 +100,8 @@ def record(
     if deadline is not None:
         fields["deadline"] = datetime.now(UTC) + timedelta(seconds=deadline)
     asked = task_of(task, text if text is not None else shlex.join(command), fields)
+    if asked.constraints and asked.constraints.tools:
+        raise UsageError("constraints.tools: a program that is recorded has none of the tools of Ratchet to be held to")
     if name is not None and unfit_name(name):
         raise UsageError(f"--name {name!r} can't be a program's name: 1 to 200 characters, none of them a control")
     if unfit := unfit_argument(tuple(command), asked.input):

@@ -66,7 +66,7 @@ class Registration(NamedTuple):
 
     @property
     def route(self) -> Route:
-        return Route(self.model, self.adapter_version, self.kind.is_kept_apart)
+        return Route(self.model, self.adapter_version, self.kind.kept_apart)
 
     @property
     def is_served(self) -> bool:
@@ -291,10 +291,13 @@ def forget_old(connection: Connection, now: float, keep_s: float) -> None:
     connection.execute(delete(agents).where(old))
 
 
-def metrics(connection: Connection, name: str, tenant: str | None, now: float) -> AgentMetrics:
-    """Return an agent's figures, of one tenant's jobs where one is named."""
+def metrics(connection: Connection, name: str, tenant: str | None, owner: str | None, now: float) -> AgentMetrics:
+    """Return an agent's figures: of one `tenant`'s jobs, and of those of one `owner`, where these are named."""
     its = (jobs.c.agent_id == name) & (true() if tenant is None else jobs.c.tenant == tenant)
     used = (usage.c.agent_id == name) & (true() if tenant is None else usage.c.tenant == tenant)
+    if owner is not None:
+        its &= jobs.c.owner == owner
+        used &= usage.c.job_id.in_(select(jobs.c.job_id).where(jobs.c.owner == owner))
     names = ("waiting", "released", "ok", "failed", "expired", "cancelled", "reserved")
     sums = [func.coalesce(func.sum(jobs.c[one]), 0).label(one) for one in names]
     counted = connection.execute(select(*sums).where(its)).one()

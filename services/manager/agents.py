@@ -58,9 +58,10 @@ class Agents:
         return await self._look(name, caller, lambda connection: agent_store.get(connection, name, time.time()))
 
     async def metrics(self, name: str, caller: Caller) -> AgentMetrics:
-        """Return its figures: to who is bound to a tenant, those of the tenant's own jobs."""
+        """Return its figures: to who is bound to a tenant, those of the tenant's jobs; to a submitter, of its own."""
         tenant = tenant_of(caller, self._settings) if caller.is_bound else None
-        return await self._look(name, caller, lambda c: agent_store.metrics(c, name, tenant, time.time()))
+        owner = caller.owner if caller.own_only else None
+        return await self._look(name, caller, lambda c: agent_store.metrics(c, name, tenant, owner, time.time()))
 
     async def change(self, name: str, wanted: AgentChange, caller: Caller) -> RegisteredAgent:
         return await self._change(

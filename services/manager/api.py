@@ -70,7 +70,7 @@ def agents_router(agents: Agents) -> APIRouter:
     @router.get("/agents/{name}/metrics", responses=problems(404, 422, 503))
     @operation(VIEWER, OWN_TASKS, OPERATOR, title="Show an agent's figures", tool="get_agent_metrics")
     async def get_agent_metrics(name: TheAgent, caller: CallerOf) -> AgentMetrics:
-        """Show an agent's tasks by state, its mean score, and what it took and cost."""
+        """Show an agent's tasks by state, its mean score, and what it took and cost. A submitter is shown its own."""
         return await agents.metrics(name, caller)
 
     @router.patch("/agents/{name}", responses=problems(404, 409, 422, 503))

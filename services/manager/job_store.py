@@ -49,6 +49,8 @@ OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 NO_ANSWER = (TaskState.FAILED, TaskState.EXPIRED, TaskState.CANCELLED)
 
 # Statements of the calls that come most often. SQLAlchemy takes as long to put one together as SQLite to answer it.
+_NEW_JOB = insert(jobs)
+_NEW_TASKS = insert(tasks)
 _JOB = select(jobs).where(jobs.c.job_id == bindparam("key"))
 _LOCKED_JOB = _JOB.with_for_update()
 _OWNER = select(jobs.c.owner).where(jobs.c.job_id == bindparam("key"))
@@ -95,29 +97,28 @@ def submit(
         check_budget(new, micros(asked.budget), terms, prices)
     check_quota(connection, tenant, len(new), now)
     state, reason = _state_of_new(more=asked.more, needs_approval=needs_approval)
-    connection.execute(
-        insert(jobs).values(
-            **dict.fromkeys(COUNTS, 0),
-            tasks=len(new),
-            waiting=len(new),
-            job_id=job_id,
-            tenant=tenant,
-            owner=owner,
-            agent_id=agent_id,
-            kind=asked.kind,
-            state=state,
-            reason=reason,
-            asked=said,
-            priority=asked.priority,
-            samples=asked.samples,
-            budget=None if asked.budget is None else micros(asked.budget),
-            created_at=now,
-            changed_at=now,
-            served_at=now,
-            deadline=deadline,
-            awaits_approval=needs_approval,
-        )
-    )
+    values: dict[str, Any] = {
+        **dict.fromkeys(COUNTS, 0),
+        "tasks": len(new),
+        "waiting": len(new),
+        "job_id": job_id,
+        "tenant": tenant,
+        "owner": owner,
+        "agent_id": agent_id,
+        "kind": asked.kind,
+        "state": state,
+        "reason": reason,
+        "asked": said,
+        "priority": asked.priority,
+        "samples": asked.samples,
+        "budget": None if asked.budget is None else micros(asked.budget),
+        "created_at": now,
+        "changed_at": now,
+        "served_at": now,
+        "deadline": deadline,
+        "awaits_approval": needs_approval,
+    }
+    connection.execute(_NEW_JOB, values)
     _insert_tasks(connection, job_id, new)
     return _job(_must_find(connection, job_id)), True
 
@@ -186,7 +187,7 @@ def get(connection: Connection, job_id: str, now: float) -> JobDetail:
     counted = connection.execute(_FAILURES, {"key": job_id}) if row.failed or row.expired else ()
     seconds = 0.0 if not left else RATE_S * left / ended if ended and row.state != JobState.PAUSED else None
     return JobDetail(
-        **_job(row).model_dump(),
+        **_fields(row),
         score=_score(row),
         failures={reason or "no reason was given": count for reason, count in counted},
         ended_last_minute=ended,
@@ -314,7 +315,7 @@ def _insert_tasks(connection: Connection, job_id: str, new: Sequence[NewTask]) -
         for one in new
     ]
     if rows:
-        connection.execute(insert(tasks), rows)
+        connection.execute(_NEW_TASKS, rows)
 
 
 def _state_of_new(*, more: bool, needs_approval: bool) -> tuple[JobState, str]:
@@ -377,19 +378,22 @@ def _score(row: Row[Any]) -> Interval | None:
 
 
 def _job(row: Row[Any]) -> Job:
+    return Job(**_fields(row))
+
+
+def _fields(row: Row[Any]) -> dict[str, Any]:
     def moment(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
 
     deadline = row.changed_at + LOADING_S if row.state == JobState.LOADING else row.deadline
     same = ("job_id", "agent_id", "tenant", "reason", "priority", "samples", "tasks", "waiting", "released", "ok")
-    return Job(
-        budget=None if row.budget is None else units(row.budget),
-        reserved=units(row.reserved),
-        spent=units(row.spent),
-        **{name: getattr(row, name) for name in (*same, "failed", "expired", "cancelled")},
-        kind=JobKind[row.kind.upper()],
-        state=state_of(row),
-        created_at=moment(row.created_at),
-        changed_at=moment(row.changed_at),
-        deadline=moment(deadline),
-    )
+    return {name: getattr(row, name) for name in (*same, "failed", "expired", "cancelled")} | {
+        "budget": None if row.budget is None else units(row.budget),
+        "reserved": units(row.reserved),
+        "spent": units(row.spent),
+        "kind": JobKind[row.kind.upper()],
+        "state": state_of(row),
+        "created_at": moment(row.created_at),
+        "changed_at": moment(row.changed_at),
+        "deadline": moment(deadline),
+    }

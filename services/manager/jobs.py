@@ -15,6 +15,7 @@ from ratchet.logs.tenants import DEFAULT, AgentTenants, own_id
 from ratchet.service.errors import NotFound
 from ratchet.service.prices import AgentPrices, Prices, micros
 from ratchet.service.settings import pairs
+from schemas.api.agents import AgentKind
 from schemas.api.jobs import (
     Job,
     JobDetail,
@@ -176,8 +177,8 @@ def check_training(caller: Caller, registered: Registration | None) -> None:
     """Raises Problem for who may not start a training, and for an agent that teaches nothing."""
     if caller.role is not Role.OPERATOR:
         raise Problem(403, "Not allowed", "a training changes what others are answered by: ask an operator", "role")
-    if registered is not None and registered.kind.is_kept_apart:
-        why = f"agent {registered.name!r} is for {registered.kind}: its tasks teach nothing"
+    if registered is not None and registered.kind is AgentKind.EVALUATION:
+        why = f"agent {registered.name!r} is for evaluation: its tasks teach nothing"
         raise Problem(422, "Not a job", why, "bad-job")
 
 

@@ -12,14 +12,25 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, func, insert, select, union_all, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, union_all, update
 
 from ratchet.service.prices import AgentPrices, cost
 from schemas.messages.result import Result, TaskUsage
 from services.manager.tables import jobs, quotas, transfers, usage
 
 AVAILABLE, RESERVED, SPENT = "available", "reserved", "spent"
+LIMITS = ("open_tasks", "tasks_at_once", "tokens_a_day", "budget")
 NOTHING = TaskUsage(prompt_tokens=0, sampled_tokens=0)
+
+
+_QUOTAS = select(quotas).where(quotas.c.tenant.in_(bindparam("tenants", expanding=True)))
+_USED = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
+_USE = (
+    update(usage)
+    .where(*(column == bindparam(f"its_{column.name}") for column in usage.primary_key))
+    .values({name: usage.c[name] + bindparam(f"more_{name}") for name in _USED})
+)
+_USE_FIRST = insert(usage)
 
 
 class Charge(NamedTuple):
@@ -37,9 +48,11 @@ class Quota(NamedTuple):
 
     weight: int = 1
     open_tasks: int | None = None
+    tasks_at_once: int | None = None
     tokens_a_day: int | None = None
     budget: int | None = None
     is_open: int = 0
+    released: int = 0
     tokens_today: int = 0
     reserved: int = 0
     spent: int = 0
@@ -58,6 +71,11 @@ class Quota(NamedTuple):
             "budget": (self.reserved + self.spent, self.budget),
         }
         return {name: used / most if most else 1.0 for name, (used, most) in limits.items() if most is not None}
+
+    @property
+    def room(self) -> int | None:
+        """Tasks that may still be released."""
+        return None if self.tasks_at_once is None else max(0, self.tasks_at_once - self.released)
 
     @property
     def has_tokens(self) -> bool:
@@ -92,8 +110,9 @@ def settle(connection: Connection, job: Row[Any], charges: Iterable[Charge], now
     _transfer(connection, job, now, ((one, RESERVED, SPENT, one.spent) for one in charges))
     _transfer(connection, job, now, ((one, RESERVED, AVAILABLE, one.reserved - one.spent) for one in charges))
     reserved, spent = sum(one.reserved for one in charges), sum(one.spent for one in charges)
-    values = {"reserved": jobs.c.reserved - reserved, "spent": jobs.c.spent + spent}
-    connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
+    if reserved or spent:
+        values = {"reserved": jobs.c.reserved - reserved, "spent": jobs.c.spent + spent}
+        connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
     _use(connection, job, charges, now)
 
 
@@ -113,12 +132,12 @@ def rebuilt(connection: Connection) -> dict[str, tuple[int, int]]:
 def quotas_of(connection: Connection, now: float, tenant: str | None = None) -> dict[str, Quota]:
     """Return the quota of each tenant that has one or has jobs, or of this `tenant`."""
     found: dict[str, Quota] = defaultdict(Quota)
-    limits = ("weight", "open_tasks", "tokens_a_day", "budget")
     for row in connection.execute(_of(quotas, tenant, select(quotas))):
-        found[row.tenant] = Quota(**{name: row._mapping[name] for name in limits})
-    sums = select(jobs.c.tenant, func.sum(jobs.c.waiting + jobs.c.released), func.sum(jobs.c.reserved))
-    for name, is_open, reserved in connection.execute(_of(jobs, tenant, sums).group_by(jobs.c.tenant)):
-        found[name] = found[name]._replace(is_open=int(is_open or 0), reserved=int(reserved or 0))
+        found[row.tenant] = Quota(row.weight, *(row._mapping[name] for name in LIMITS))
+    columns = {"is_open": jobs.c.waiting + jobs.c.released, "released": jobs.c.released, "reserved": jobs.c.reserved}
+    sums = select(jobs.c.tenant, *(func.sum(column).label(name) for name, column in columns.items()))
+    for row in connection.execute(_of(jobs, tenant, sums).group_by(jobs.c.tenant)):
+        found[row.tenant] = found[row.tenant]._replace(**{name: int(row._mapping[name] or 0) for name in columns})
     tokens = func.sum(usage.c.prompt_tokens + usage.c.sampled_tokens)
     spent = select(usage.c.tenant, func.sum(usage.c.spent))
     for name, amount in connection.execute(_of(usage, tenant, spent).group_by(usage.c.tenant)):
@@ -132,8 +151,8 @@ def quotas_of(connection: Connection, now: float, tenant: str | None = None) -> 
 def limits_of(connection: Connection, now: float, tenants: Iterable[str]) -> dict[str, Quota]:
     """Return the quota of each of these tenants. What a tenant uses is summed up where a limit of its needs it."""
     found = {tenant: Quota() for tenant in tenants}
-    for row in connection.execute(select(quotas).where(quotas.c.tenant.in_(list(found)))):
-        is_limited = any(limit is not None for limit in (row.open_tasks, row.tokens_a_day, row.budget))
+    for row in connection.execute(_QUOTAS, {"tenants": list(found)}):
+        is_limited = any(row._mapping[name] is not None for name in LIMITS)
         found[row.tenant] = quotas_of(connection, now, row.tenant)[row.tenant] if is_limited else Quota(row.weight)
     return found
 
@@ -191,6 +210,6 @@ def _use(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: 
         "sampled_tokens": sum(one.usage.sampled_tokens for one in used),
         "spent": sum(one.spent for one in used),
     }
-    here = update(usage).where(*(usage.c[name] == value for name, value in key.items()))
-    if not connection.execute(here.values({name: usage.c[name] + amount for name, amount in added.items()})).rowcount:
-        connection.execute(insert(usage).values(key | added))
+    of_day = {f"its_{name}": value for name, value in key.items()} | {f"more_{name}": n for name, n in added.items()}
+    if not connection.execute(_USE, of_day).rowcount:
+        connection.execute(_USE_FIRST, key | added)

@@ -47,7 +47,7 @@ def check_quota(connection: Connection, tenant: str, new: int, now: float) -> No
 
 def set_quota(connection: Connection, tenant: str, given: TenantQuota, now: float) -> TenantUse:
     budget = None if given.budget is None else micros(given.budget)
-    values = {**given.model_dump(include={"weight", "open_tasks", "tokens_a_day"}), "budget": budget}
+    values = {**given.model_dump(include={"weight", "open_tasks", "tasks_at_once", "tokens_a_day"}), "budget": budget}
     if not connection.execute(update(quotas).where(quotas.c.tenant == tenant).values(values)).rowcount:
         connection.execute(insert(quotas).values(tenant=tenant, **values))
     return tenant_use(connection, tenant, now)
@@ -57,7 +57,8 @@ def tenant_use(connection: Connection, tenant: str, now: float) -> TenantUse:
     quota = quotas_of(connection, now, tenant).get(tenant, Quota())
     amounts = {"reserved": units(quota.reserved), "spent": units(quota.spent)}
     budget = None if quota.budget is None else units(quota.budget)
-    same = {name: getattr(quota, name) for name in ("weight", "open_tasks", "tokens_a_day", "is_open", "tokens_today")}
+    names = ("weight", "open_tasks", "tasks_at_once", "tokens_a_day", "is_open", "tokens_today")
+    same = {name: getattr(quota, name) for name in names}
     return TenantUse(tenant=tenant, tokens_reset_at=next_day(now), budget=budget, **same, **amounts)
 
 

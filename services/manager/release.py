@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
+from sqlalchemy import Connection, Double, Row, and_, bindparam, case, func, select, update
 
 from ratchet.service.prices import AgentPrices, most_cost, units
 from schemas.api.jobs import JobKind, JobState, TaskState
@@ -23,6 +23,84 @@ from services.manager.tables import jobs, tasks
 
 GRACE_S = 300.0
 """Seconds after its deadline for which the answer to a released task is waited for: the fleet says that it expired."""
+
+
+_LANE = case((jobs.c.kind == JobKind.TRAINING, jobs.c.agent_id + f"/{JobKind.TRAINING}"), else_=jobs.c.agent_id)
+_RELEASED = (
+    select(jobs.c.agent_id, jobs.c.kind, func.sum(jobs.c.released))
+    .where(jobs.c.released > 0)
+    .group_by(jobs.c.agent_id, jobs.c.kind)
+)
+_RANK = jobs.c.priority + (bindparam("now", type_=Double) - jobs.c.served_at) / bindparam("ageing_s", type_=Double)
+_IN_TURN = (_RANK.desc(), jobs.c.served_at, jobs.c.job_id)
+_IN_LINE = (
+    select(
+        jobs.c.job_id,
+        func.row_number().over(partition_by=(_LANE, jobs.c.tenant), order_by=_IN_TURN).label("n"),
+    )
+    .where(jobs.c.state.in_((JobState.QUEUED, JobState.RUNNING)), jobs.c.waiting > 0)
+    .where(_LANE.not_in(bindparam("full", expanding=True)))
+    .subquery()
+)
+_NEXT_JOBS = (
+    select(jobs)
+    .where(jobs.c.job_id.in_(select(_IN_LINE.c.job_id).where(_IN_LINE.c.n <= bindparam("most"))))
+    .with_for_update()
+)
+"""The jobs that may have a turn now: of each tenant, for each window with room, as many as the window could take."""
+_OF_JOB = tasks.c.job_id == bindparam("job")
+_OF_TASK = _OF_JOB & (tasks.c.n == bindparam("number"))
+_WAITING_TASKS = (
+    select(tasks.c.n, tasks.c.attempt, tasks.c.body)
+    .where(_OF_JOB, tasks.c.state == TaskState.WAITING)
+    .order_by(tasks.c.n)
+    .limit(bindparam("most"))
+)
+_MARK_RELEASED = (
+    update(tasks)
+    .where(_OF_TASK)
+    .values(state=TaskState.RELEASED, reserved=bindparam("most"), prices=bindparam("at_prices"))
+)
+_COUNT_RELEASED = (
+    update(jobs)
+    .where(jobs.c.job_id == bindparam("job"))
+    .values(
+        waiting=jobs.c.waiting - bindparam("count"),
+        released=jobs.c.released + bindparam("count"),
+        served_at=bindparam("now"),
+        state=JobState.RUNNING,
+        changed_at=bindparam("since"),
+        reason=JobState.RUNNING.sentence,
+    )
+)
+_OPEN_TASKS = select(tasks.c.n, tasks.c.attempt, tasks.c.reserved, tasks.c.prices).where(
+    _OF_JOB, tasks.c.n.in_(bindparam("numbers", expanding=True)), tasks.c.state == TaskState.RELEASED
+)
+_END_TASK = (
+    update(tasks)
+    .where(_OF_TASK)
+    .values(
+        state=bindparam("to"),
+        reason=bindparam("why"),
+        result=bindparam("answer"),
+        place=bindparam("turn"),
+        ended_at=bindparam("now"),
+    )
+)
+
+ENDS = ("ok", "failed", "expired", "cancelled")
+ADDED = (*ENDS, "released", "places", "scored", "score_sum", "score_squares")
+_ADD = (
+    update(jobs)
+    .where(jobs.c.job_id == bindparam("job"))
+    .values({name: jobs.c[name] + bindparam(f"more_{name}") for name in ADDED})
+)
+_JOB = select(jobs).where(jobs.c.job_id == bindparam("job"))
+_CLOSE = (
+    update(jobs)
+    .where(jobs.c.job_id == bindparam("job"))
+    .values(state=JobState.DONE, reason=bindparam("why"), changed_at=bindparam("now"))
+)
 
 
 @dataclass(slots=True)
@@ -54,18 +132,17 @@ def release(
 
     `orders`: by agent, the turns so far. `prices`: of the agents that have some.
     """
-    there = connection.execute(
-        select(jobs).where(jobs.c.state.in_((JobState.QUEUED, JobState.RUNNING)), jobs.c.waiting > 0).with_for_update()
-    ).all()
+    in_fleet = Counter[str]()
+    for agent_id, kind, count in connection.execute(_RELEASED):
+        in_fleet[_lane(agent_id, kind)] += count
+    full = [lane for lane, count in in_fleet.items() if count >= window]
+    there = connection.execute(_NEXT_JOBS, {"full": full, "now": now, "ageing_s": ageing_s, "most": window}).all()
     if not there:
         return []
-    sums = select(jobs.c.agent_id, jobs.c.kind, func.sum(jobs.c.released)).where(jobs.c.released > 0)
-    in_fleet = Counter[str]()
-    for agent_id, kind, count in connection.execute(sums.group_by(jobs.c.agent_id, jobs.c.kind)):
-        in_fleet[_lane(agent_id, kind)] += count
     quotas, registered = limits_of(connection, now, {job.tenant for job in there}), registrations(connection, now)
     purses = {tenant: Purse(f"tenant {tenant!r}", quota.left, quota.reserved) for tenant, quota in quotas.items()}
     of_agents = {one.name: Purse(f"agent {one.name!r}", one.left, one.reserved) for one in registered.values()}
+    room = {tenant: quota.room for tenant, quota in quotas.items()}
     by_lane: dict[str, list[Row[Any]]] = defaultdict(list)
     for job in there:
         agent = registered.get(job.agent_id)
@@ -73,6 +150,9 @@ def release(
             explain_wait(connection, job, no_tokens(job.tenant, quotas[job.tenant], now))
         elif agent is not None and not agent.is_served and job.kind != JobKind.TRAINING:
             explain_wait(connection, job, f"agent {agent.name!r} is {agent.state}: {agent.reason}")
+        elif room[job.tenant] == 0:
+            at_once = f"{quotas[job.tenant].tasks_at_once:,} tasks in the fleet, as many as it may have at a time"
+            explain_wait(connection, job, f"the tenant {job.tenant!r} has {at_once}")
         else:
             by_lane[_lane(job.agent_id, job.kind)].append(job)
     weights = {tenant: float(quota.weight) for tenant, quota in quotas.items()}
@@ -88,9 +168,14 @@ def release(
         agent = registered.get(agent_id)
         its_prices = prices.get(agent_id) or (prices.get(agent.model) if agent else None)
         for job_id, count in order.choose(waiting, window - in_fleet[lane], weights, now):
-            its_purses = [purses[rows[job_id].tenant], *([of_agents[agent_id]] if agent else [])]
+            tenant = rows[job_id].tenant
+            its_purses = [purses[tenant], *([of_agents[agent_id]] if agent else [])]
             route = agent.route if agent else None
-            found += _release(connection, rows[job_id], count, its_prices, its_purses, route, now)
+            left = room[tenant]
+            most = count if left is None else min(count, left)
+            new = _release(connection, rows[job_id], most, its_prices, its_purses, route, now)
+            room[tenant] = None if left is None else left - len(new)
+            found += new
     return found
 
 
@@ -108,12 +193,7 @@ def _release(
     route: Route | None,
     now: float,
 ) -> list[Task | TrainRequest]:
-    rows = connection.execute(
-        select(tasks.c.n, tasks.c.attempt, tasks.c.body)
-        .where(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.WAITING)
-        .order_by(tasks.c.n)
-        .limit(count)
-    ).all()
+    rows = connection.execute(_WAITING_TASKS, {"job": job.job_id, "most": count}).all()
     new = [(row, task_to_release(row.body, job.kind, _task_id(job, row), job.deadline, prices, route)) for row in rows]
     if prices is not None:
         new = new[: _affordable(connection, job, new, prices, purses, now)]
@@ -122,15 +202,8 @@ def _release(
     charges = [Charge(row.n, row.attempt, _most(task, prices)) for row, task in new if prices is not None]
     reserve(connection, job, charges, now)
     _mark_released(connection, job, [row.n for row, _ in new], charges, prices)
-    changed: dict[str, Any] = {
-        "waiting": jobs.c.waiting - len(new),
-        "released": jobs.c.released + len(new),
-        "served_at": now,
-        "reason": JobState.RUNNING.sentence,
-    }
-    if job.state == JobState.QUEUED:
-        changed |= {"state": JobState.RUNNING, "changed_at": now}
-    connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(changed))
+    since = now if job.state == JobState.QUEUED else job.changed_at
+    connection.execute(_COUNT_RELEASED, {"job": job.job_id, "count": len(new), "now": now, "since": since})
     return [task for _, task in new]
 
 
@@ -191,16 +264,8 @@ def _mark_released(
 ) -> None:
     """Note with each task what is reserved for it, and at which prices."""
     reserved = {charge.n: charge.reserved for charge in charges}
-    connection.execute(
-        update(tasks)
-        .where(tasks.c.job_id == job.job_id, tasks.c.n == bindparam("number"))
-        .values(
-            state=TaskState.RELEASED,
-            prices=None if prices is None else prices.model_dump_json(),
-            reserved=bindparam("most"),
-        ),
-        [{"number": n, "most": reserved.get(n)} for n in numbers],
-    )
+    same = {"job": job.job_id, "at_prices": None if prices is None else prices.model_dump_json()}
+    connection.execute(_MARK_RELEASED, [same | {"number": n, "most": reserved.get(n)} for n in numbers])
 
 
 def _task_id(job: Any, row: Any) -> str:
@@ -251,19 +316,16 @@ def _store(
 ) -> Counter[str]:
     numbers = [n for n, _, _ in results]
     open_ones = {
-        (row.n, row.attempt): row
-        for row in connection.execute(
-            select(tasks.c.n, tasks.c.attempt, tasks.c.reserved, tasks.c.prices).where(
-                tasks.c.job_id == job.job_id, tasks.c.n.in_(numbers), tasks.c.state == TaskState.RELEASED
-            )
-        )
+        (row.n, row.attempt): row for row in connection.execute(_OPEN_TASKS, {"job": job.job_id, "numbers": numbers})
     }
     new = {(n, attempt): result for n, attempt, result in results if (n, attempt) in open_ones}
     if not new:
         return Counter()
     rows = [
         {
+            "job": job.job_id,
             "number": n,
+            "now": now,
             "to": result.status,
             "why": result.reason,
             "answer": result.encode().decode(),
@@ -271,18 +333,7 @@ def _store(
         }
         for turn, ((n, _), result) in enumerate(new.items(), start=1)
     ]
-    connection.execute(
-        update(tasks)
-        .where(tasks.c.job_id == job.job_id, tasks.c.n == bindparam("number"))
-        .values(
-            state=bindparam("to"),
-            reason=bindparam("why"),
-            result=bindparam("answer"),
-            place=bindparam("turn"),
-            ended_at=now,
-        ),
-        rows,
-    )
+    connection.execute(_END_TASK, rows)
     counts = Counter[str](result.status for result in new.values())
     is_run = job.kind == JobKind.TRAINING
     charges = [charge_of(open_ones[key], result, is_run=is_run) for key, result in new.items()]
@@ -294,23 +345,17 @@ def _store(
 
 def _count(connection: Connection, job: Row[Any], counts: Mapping[str, int], scores: Sequence[float]) -> None:
     ended = sum(counts.values())
-    values: dict[str, Any] = {"released": jobs.c.released - ended, "places": job.places + ended}
-    values |= {state: jobs.c[state] + count for state, count in counts.items()}
-    if scores:
-        sums = {"scored": len(scores), "score_sum": sum(scores), "score_squares": sum(one * one for one in scores)}
-        values |= {name: jobs.c[name] + value for name, value in sums.items()}
-    connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
+    moved: dict[str, float] = {**dict.fromkeys(ENDS, 0), **counts, "released": -ended, "places": ended}
+    moved |= {"scored": len(scores), "score_sum": sum(scores), "score_squares": sum(one * one for one in scores)}
+    connection.execute(_ADD, {"job": job.job_id, **{f"more_{name}": amount for name, amount in moved.items()}})
 
 
 def _close_if_done(connection: Connection, job_id: str, now: float) -> None:
-    job = connection.execute(select(jobs).where(jobs.c.job_id == job_id)).one()
+    job = connection.execute(_JOB, {"job": job_id}).one()
     if job.state in OPEN and not job.waiting and not job.released:
-        bad = ", ".join(
-            f"{getattr(job, name):,} {name}" for name in ("failed", "expired", "cancelled") if job._mapping[name]
-        )
+        bad = ", ".join(f"{getattr(job, name):,} {name}" for name in ENDS[1:] if job._mapping[name])
         reason = f"all {job.tasks:,} tasks have ended: {job.ok:,} ok{f', {bad}' if bad else ''}"
-        values = {"state": JobState.DONE, "reason": reason, "changed_at": now}
-        connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(values))
+        connection.execute(_CLOSE, {"job": job_id, "why": reason, "now": now})
 
 
 def expire(connection: Connection, now: float, keep_s: float) -> int:

@@ -15,7 +15,7 @@ from ratchet.http.problem import Problem
 from ratchet.logs.tenants import own_id
 from ratchet.service.prices import AgentPrices, with_limits
 from schemas.api.jobs import JobKind
-from schemas.messages.base import Metadata, explain
+from schemas.messages.base import KeptApart, Metadata, explain
 from schemas.messages.task import Task
 from schemas.messages.training import TrainRequest
 
@@ -109,11 +109,11 @@ def refusal(n: int, fault: str) -> Problem:
 
 
 class Route(NamedTuple):
-    """The way of a registered agent's tasks to the fleet: by whose model, by which version, and whether apart."""
+    """The way of a registered agent's tasks to the fleet: by whose model, by which version, and how apart."""
 
     model: str
     adapter_version: str | None
-    is_kept_apart: bool
+    kept_apart: KeptApart
 
 
 def read_body(body: str, kind: str, prices: AgentPrices | None) -> Task | TrainRequest:
@@ -133,12 +133,19 @@ def task_to_release(
     """
     task = read_body(body, kind, prices)
     if isinstance(task, TrainRequest):
-        model = task.agent_id if route is None else route.model
-        return task.model_copy(update={"request_id": task_id, "agent_id": model})
+        return task.model_copy(update={"request_id": task_id} | ({} if route is None else _of_route(task, route)))
     if route is not None:
         version = route.adapter_version or task.adapter_version
         by_program = {"agent_id": route.model, "registered_agent": task.agent_id, "adapter_version": version}
-        task = task.model_copy(update=by_program | ({"kept_apart": True} if route.is_kept_apart else {}))
+        task = task.model_copy(update=by_program | {"kept_apart": task.kept_apart or route.kept_apart})
     until = datetime.fromtimestamp(deadline, UTC)
     wanted = {"task_id": task_id, "deadline": min(task.deadline or until, until), "needs_usage": True}
     return task.model_copy(update=wanted)
+
+
+def _of_route(run: TrainRequest, route: Route) -> dict[str, Any]:
+    """Return what a training run of a registered agent has of it: of a research agent, where it starts, too."""
+    if route.kept_apart is None:
+        return {"agent_id": route.model}
+    parent = run.parent_version or route.adapter_version
+    return {"agent_id": route.model, "research_agent": run.agent_id, "parent_version": parent}

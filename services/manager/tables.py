@@ -83,6 +83,7 @@ quotas = Table(
     Column("tenant", String(100), primary_key=True),
     Column("weight", Integer, nullable=False),
     Column("open_tasks", BigInteger),
+    Column("tasks_at_once", BigInteger),
     Column("tokens_a_day", BigInteger),
     Column("budget", BigInteger),
 )

@@ -22,7 +22,7 @@ from schemas.records.audit import AuditedTask
 from schemas.records.decision import RunningExperiment
 from schemas.records.evidence import ExperimentDecision
 from schemas.records.interaction import Interaction
-from schemas.records.registry import AgentAdapters
+from schemas.records.registry import AgentAdapters, EntryState
 
 LONGEST_ID = 200
 Trial = tuple[RunningExperiment, Experiment]
@@ -109,7 +109,12 @@ class Arms:
         return self.adapters.in_traffic | {BASE_VERSION}
 
     def offers(self, task: Task) -> bool:
-        return task.adapter_version is None or task.adapter_version in self.offered
+        if task.adapter_version is None or task.adapter_version in self.offered:
+            return True
+        entry = self.adapters.versions.get(task.adapter_version)
+        if entry is None or entry.state is not EntryState.RESEARCH:
+            return False
+        return task.registered_agent == entry.research_agent
 
     def check(self, task: Task) -> None:
         """Raises Reject for a version that is not offered, and for one of a role that is not there."""

@@ -162,7 +162,7 @@ class PromptRow(msgspec.Struct):
     program: str | None = None
     task_type: str | None = None
     session_id: str | None = None
-    kept_apart: bool = False
+    kept_apart: bool | str = False
     input: msgspec.Raw = msgspec.Raw()
 
 

@@ -115,7 +115,7 @@ def admit(
     """
     agent_id = policy.agent_for(task)
     teaches = policy.tenants.teaches(tenant_of(task.task_id), agent_id)
-    kept_apart = bool(task.kept_apart or task.profile) or not teaches
+    kept_apart = task.kept_apart or bool(task.profile) or not teaches
     fields = task.__dict__ | {
         "agent_id": agent_id,
         "deadline": task.deadline or now + policy.deadline,

@@ -30,6 +30,7 @@ class Reason(Sentences):
     REPLAY = "replay", "Its prompt is kept for the shadow replay of candidates: no training sees it."
     NO_SAMPLE = "no_sample", "The task ended without an answer."
     OTHER_TENANT = "other_tenant", "Of a tenant that its agent does not learn from, or kept apart by its asker."
+    NOT_RESEARCH = "not_research", "Not of the research agent, and of its tenant, that the version is trained for."
     CANCELLED = "cancelled", "Its task was cancelled."
     FIRST_PASSING = "first_passing", "Asked for the first that passes: which answers were made depends on their scores."
     DUPLICATE = "duplicate", "The same task and sample were logged before."
@@ -86,6 +87,8 @@ class DataPolicy:
     """The sources of demonstrations that teach."""
     replay_share: float = 0.0
     """The share of the prompts that are kept for the shadow replay (ratchet/adapters/taught_logs.py)."""
+    research: tuple[str, str] | None = None
+    """The registered agent whose tasks alone teach, and the tenant whose tasks they are."""
 
 
 @dataclass(frozen=True, slots=True)

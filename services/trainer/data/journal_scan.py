@@ -26,6 +26,7 @@ from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.seals import NO_SEALS, SealBook, is_tombstone
 from ratchet.logs.segments import read_start_offsets
+from ratchet.logs.tenants import tenant_of
 from ratchet.logs.trajectories import TrajectoryUnreadable, segments_at
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange
@@ -198,7 +199,10 @@ class JournalScan:
             return Reason.OTHER_AGENT
         if is_own(logged.arm.experiment_id):
             return Reason.VALIDATION
-        if logged.kept_apart:
+        if self._policy.research is not None:
+            if logged.kept_apart != "research" or self._policy.research != _researcher_of(logged):
+                return Reason.NOT_RESEARCH
+        elif logged.kept_apart:
             return Reason.OTHER_TENANT
         if logged.status == "cancelled":
             return Reason.CANCELLED
@@ -311,6 +315,10 @@ def _answer_of_big(logged: SelectionRow) -> str | None:
     """Return the big model's answer, where it scored no less than the small model's best."""
     big = logged.cascade.big if logged.cascade else None
     return big.response if big is not None and big.teaches else None
+
+
+def _researcher_of(logged: SelectionRow) -> tuple[str | None, str]:
+    return logged.registered_agent, tenant_of(logged.task_id)
 
 
 def _role_of(logged: SelectionRow, agent_id: str) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from ratchet.logs.tenants import tenant_of
 from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import TrainingRefused
 from schemas.messages.base import BaseModelIdentity
@@ -65,7 +66,8 @@ def make_choices(request: TrainRequest, agent: AgentAdapters, base: BaseModelIde
         max_age_s=knobs.max_age_s,
         max_groups=knobs.max_groups,
         sources=knobs.taught_by,
-        replay_share=knobs.replay_share,
+        replay_share=0.0 if request.research_agent else knobs.replay_share,  # it is no candidate, so it has no replay
+        research=(request.research_agent, tenant_of(request.request_id)) if request.research_agent else None,
     )
     limits = Limits(
         min_groups=knobs.min_groups,

@@ -206,5 +206,6 @@ def _card(finished: Finished) -> AdapterCard:
         hyperparameters=finished.report["hyperparameters"],
         metrics=finished.metrics,
         held_out_at=finished.held_out_at,
+        research_agent=request.research_agent,
         created=finished.at,
     )

@@ -300,6 +300,16 @@ def test_retention_keeps_the_newest_that_were_tried_and_what_is_in_use(keep: int
     assert to_archive(agent, keep) == archived
 
 
+def test_each_research_agent_has_the_newest_of_its_own_and_no_other_move_than_to_the_archive() -> None:
+    own = [register(f"v1.0.{n}").model_copy(update={"research_agent": "lab" if n % 2 else "den"}) for n in range(1, 6)]
+    agent = after(*own, register("v1.0.6"), RejectVersion(version="v1.0.6"))
+    assert states(agent)["v1.0.1"] == "research"
+    assert agent.versions["v1.0.1"].research_agent == "lab"
+    assert sorted(to_archive(agent, 1)) == ["v1.0.1", "v1.0.2", "v1.0.3"]
+    assert "it can't become validated" in refused(agent, Validate(version="v1.0.1"))
+    assert "it can't become canary" in refused(agent, StartExperiment(experiment=experiment("v1.0.1")))
+
+
 VERSIONS = st.sampled_from(["v1.0.0", "v1.0.1", "v1.0.2", "v1.0.3"])
 EXPERIMENTS = st.builds(
     RunningExperiment,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -217,9 +217,13 @@ def test_programs_that_crashed_have_no_vote_and_those_that_answer_without_a_mode
     cut = Row(5, "", score=0.0, select="majority", sample_status="limit", usage=ONE)
     right = Row(6, "4", score=1.0, select="majority", sample_status="finished", usage=NONE)
     half = Row(7, "5", score=0.0, select="majority", sample_status="limit", usage=ONE)
+    others = Row(8, "", score=0.0, select="majority", **GONE, foreign=(FOREIGN,))
 
     group = [*crashed, traced, empty, cut, right, half]
     assert (choose_answer(group).sample, votes(group, right), votes(group, half), votes(group, traced)) == (6, 1, 1, 0)
+    assert votes([traced, others], others) == 0
+    foreign = replace(others, response="6")
+    assert votes([traced, foreign], foreign) == 1  # another provider's model was called
     assert choose_answer(crashed) is crashed[0] and votes(crashed, crashed[0]) == 0
 
 

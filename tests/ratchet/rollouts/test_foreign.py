@@ -137,10 +137,12 @@ async def test_a_client_of_any_dialect_is_answered_also_in_a_stream(provider: Pr
     body: dict[str, Any] = {"model": "reviewer", "stream": True}
     asked = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
     body |= {"input": "Hi"} if path == "responses" else asked
-    async with played(provider, FakeProvider()) as (http, _):
+    async with played(provider, fake := FakeProvider(cut())) as (http, _):
         reply = await http.post(path, json=body)
 
     assert reply.status_code == 200 and "Fine." in reply.text
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert len(fake.bodies) == 2 and "stream" not in fake.bodies[0]  # the first was cut, and nothing of it is served
 
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -64,11 +64,11 @@ async def test_a_job_of_an_agent_waits_until_a_runner_is_ready_for_it(tmp_path: 
         ({"kind": "simulation"}, None, None),
         ({"kind": "simulation", "adapter_version": "v1.0.2"}, "v1.0.2", None),
         ({"kind": "evaluation"}, None, True),
-        ({"kind": "research", "adapter_version": "v1.0.1"}, "v1.0.1", True),
+        ({"kind": "research", "adapter_version": "v1.0.1"}, "v1.0.1", "research"),
     ],
 )
 async def test_a_kind_is_a_rule_for_its_tasks(
-    tmp_path: Path, rules: dict[str, Any], version: str | None, apart: bool | None
+    tmp_path: Path, rules: dict[str, Any], version: str | None, apart: bool | str | None
 ) -> None:
     async with managed(tmp_path) as here:
         await register(here, **rules)

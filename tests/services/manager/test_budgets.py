@@ -190,6 +190,31 @@ async def test_a_quota_bounds_open_tasks(tmp_path: Path) -> None:
         assert "has 2 open tasks and may have 3; these are 2 more" in refused["detail"]
 
 
+async def test_a_quota_bounds_what_the_fleet_has_at_a_time(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        await here.api.put("/v1/tenants/default/quota", json={"tasks_at_once": 3})
+        for name in "xy":
+            await here.submit(4, job_id=name)
+        await here.released(3)
+        await settled()
+        assert len(here.fleet.submitted) == 3
+
+        async def says_so() -> bool:
+            reasons = [(await here.get(f"/v1/jobs/{name}"))["reason"] for name in "xy"]
+            return any("has 3 tasks in the fleet, as many as it may have at a time" in reason for reason in reasons)
+
+        await until(says_so)
+
+        # and as they end, others follow
+        for number in range(8):
+            await until(lambda: here.fleet.open, "a task")
+            assert len(here.fleet.open) <= 3
+            here.fleet.answer(next(iter(here.fleet.open)))
+            assert len(here.fleet.submitted) <= number + 4
+        for name in "xy":
+            await here.wait_for(name, state="done", ok=4)
+
+
 async def test_a_quota_bounds_tokens_a_day(tmp_path: Path) -> None:
     async with managed(tmp_path, manager_window=1) as here:
         # given a tenant that has used its tokens

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from ratchet.http.access.matrix import AccessRule
 from ratchet.http.access.roles import Role
 from schemas.messages.task import Task
 from services.manager.submission import parse_task_id
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
+from tests.ratchet.http.real_services import rules_of
 from tests.services.manager.managed import Managed, managed
-from tests.services.manager.test_agents import register
+from tests.services.manager.test_agents import REPORT, register
 
 TENANTS: dict[str, Any] = {"tenants": ("acme", "globex"), "agent_tenants": "coder=globex"}
 
@@ -63,6 +65,26 @@ async def test_a_submitter_of_a_tenant_is_shown_what_its_own_jobs_used(tmp_path:
             as_one_of(house, mint, role, name, "acme")
             found[name] = sorted(one["key"] for one in (await house.get("/v1/usage?by=job"))["items"])
         assert found == {"bob": ["bob"], "eve": [], "op": ["ann", "bob"]}
+
+
+async def test_a_submitter_of_a_tenant_is_shown_an_agents_figures_of_its_own_jobs(tmp_path: Path, mint: Mint) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        as_one_of(house, mint, Role.OPERATOR, "op", "acme")
+        await register(house)
+        as_one_of(house, mint, Role.RUNNER, "r-1", None)
+        await house.post("/v1/runner-reports", json={"runner": "r-1", "agents": [REPORT]})
+        as_one_of(house, mint, Role.SUBMITTER, "ann", "acme")
+        await house.submit(1, job_id="j", agent_id="bot")
+        await house.released(1)
+        house.fleet.answer("tenant:acme/j/0", score=1.0, usage={"prompt_tokens": 2, "sampled_tokens": 3})
+        await house.wait_for("j", state="done")
+
+        found = {}
+        for role, name in ((Role.SUBMITTER, "ann"), (Role.SUBMITTER, "bob"), (Role.OPERATOR, "op")):
+            as_one_of(house, mint, role, name, "acme")
+            figures = await house.get("/v1/agents/bot/metrics")
+            found[name] = (figures["ok"], figures["mean_score"], figures["prompt_tokens"], figures["sampled_tokens"])
+        assert found == {"ann": (1, 1.0, 2, 3), "bob": (0, None, 0, 0), "op": (1, 1.0, 2, 3)}
 
 
 async def test_one_id_in_two_tenants_is_two_jobs_and_each_is_answered_by_its_own_ids(
@@ -124,6 +146,50 @@ async def test_a_job_for_an_agent_of_another_tenant_is_a_404(tmp_path: Path, min
         assert (await house.get("/v1/agents/for-all/metrics"))["released"] == 2
         as_one_of(house, mint, Role.SUBMITTER, "bob", "globex")
         assert (await house.get("/v1/agents/for-all/metrics"))["released"] == 0
+
+
+IDS = {"{job_id}": "mine", "{name}": "bot", "{tenant}": "globex"}
+BODIES: dict[str, Any] = {
+    "POST /v1/jobs/{job_id}/tasks": {"first": 1, "tasks": ["x"]},
+    "PATCH /v1/agents/{name}": {"kind": "simulation"},
+    "PUT /v1/tenants/{tenant}/quota": {"weight": 2},
+}
+WITH_AN_ID = [row for row in rules_of("manager") if row.operation.roles is not None and "{" in row.path]
+
+
+async def test_every_row_with_an_id_tells_a_foreign_caller_nothing_and_its_own_what_it_asks(
+    tmp_path: Path, mint: Mint
+) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        # given a job and an agent of Ann of globex
+        as_one_of(house, mint, Role.SUBMITTER, "ann", "globex")
+        await register(house)
+        await house.post("/v1/jobs", json={"job_id": "mine", "tasks": ["x"], "more": True})
+
+        async def status(row: AccessRule, role: Role, name: str, tenant: str | None, job: str = "mine") -> int:
+            as_one_of(house, mint, role, name, tenant)
+            ids = IDS | {"{job_id}": job}
+            path = "/".join(ids.get(part, part) for part in row.path.split("/"))
+            answer = await house.api.request(row.method, path, json=BODIES.get(row.route))
+            return answer.status_code
+
+        # then each route × role of another tenant, and each submitter that is not Ann, meets nothing
+        assert len(WITH_AN_ID) == 13
+        for row in WITH_AN_ID:
+            allowed = row.operation.roles or frozenset()
+            for role in Role:
+                nothing = 404 if role in allowed and row.operation.reach == "own" else 403
+                for job in ("mine", "tenant:globex/mine"):
+                    assert await status(row, role, "ann", "acme", job) == nothing, (row.route, role)
+            if Role.SUBMITTER in allowed:
+                assert await status(row, Role.SUBMITTER, "bob", "globex") == 404, row.route
+
+        # and who may see it, does
+        for row in sorted(WITH_AN_ID, key=lambda one: one.method == "DELETE"):
+            for role in row.operation.roles or ():
+                bound = "globex" if row.operation.reach == "own" else None
+                found = await status(row, role, "ann", bound)
+                assert found in (200, 409), (row.route, role, found)
 
 
 async def test_who_is_called_as_a_tenant_does_not_use_up_that_tenants_quota(tmp_path: Path, mint: Mint) -> None:

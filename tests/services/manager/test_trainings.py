@@ -12,7 +12,7 @@ from schemas.messages.training import AdapterTrained
 from schemas.records.registry import AdapterEntry, EntryState
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.manager.managed import Managed, managed
-from tests.services.manager.test_agents import PROGRAM
+from tests.services.manager.test_agents import PROGRAM, REPORT
 from tests.waiting import until
 
 SUM = "a" * 64
@@ -175,6 +175,23 @@ async def test_a_training_is_asked_for_by_operators_and_of_agents_that_teach(tmp
         await here.post("/v1/jobs", headers=operator, json=job_of(job_id="t", agent_id="sim"))
         await until(lambda: "t/0" in here.fleet.runs, "the request")
         assert here.fleet.runs["t/0"].agent_id == "small"
+
+
+async def test_a_research_agents_training_learns_from_its_tasks_and_starts_where_it_is_pinned(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        await here.post("/v1/agents", status=201, json=agent("lab", kind="research", adapter_version="v1.0.4"))
+        runs = [{"hyperparameters": {"learning_rate": 0.01}}, {"parent_version": "v1.0.0"}]
+        await here.post("/v1/jobs", json=job_of(job_id="t", agent_id="lab", tasks=runs))
+        await until(lambda: len(here.fleet.runs) == 2, "the requests")
+        found = [(one.agent_id, one.research_agent, one.parent_version) for one in here.fleet.runs.values()]
+        assert found == [("small", "lab", "v1.0.4"), ("small", "lab", "v1.0.0")]
+
+        # and an evaluation of it teaches not even these versions
+        await here.post("/v1/runner-reports", json={"runner": "r", "agents": [REPORT | {"name": "lab"}]})
+        await here.submit(1, job_id="e", agent_id="lab", kind="evaluation")
+        await here.submit(1, job_id="j", agent_id="lab")
+        await here.released(2)
+        assert [here.fleet.open[one].kept_apart for one in ("e/0", "j/0")] == [True, "research"]
 
 
 def agent(name: str, **rules: Any) -> dict[str, Any]:

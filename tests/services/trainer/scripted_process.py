@@ -1,8 +1,8 @@
 """A training process without a model: speaks the protocol of `services.trainer.train --serve`, by a script.
 
 `python scripted_process.py SCRIPT LEDGER`: each run it is given takes the next word of the script (the last one again
-and again): `train` (succeed), `die` (kill -9 itself), `further` (leave a checkpoint, then die), `hang`, `busy`. What it
-does goes to the ledger, a line each.
+and again): `train` (succeed), `publish` (wait for the file `go` beside the script, then publish an adapter), `die`
+(kill -9 itself), `further` (leave a checkpoint, then die), `hang`, `busy`. What it does goes to the ledger.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ import json
 import os
 import signal
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.publish import publish_adapter
 from ratchet.runs.store import RunFolder
+from schemas.messages.base import BaseModelIdentity
 from schemas.messages.training import AdapterTrained
+from schemas.records.adapter_card import AdapterCard
 
 
 def main() -> None:
@@ -48,13 +54,25 @@ def play(word: str, folder: RunFolder) -> None:
         json.dumps({"stage": "training", "step": 1, "steps": 2, "loss": 0.5, "counts": {"groups": 3}}) + "\n"
     )
     request = folder.request
+    version, sha256 = publish(folder) if word == "publish" else ("v1.0.1", "0" * 64)
     folder.outcome = AdapterTrained(
         request_id=request.request_id,
         agent_id=request.agent_id,
         status="trained",
-        adapter_version="v1.0.1",
-        adapter_sha256="0" * 64,
+        adapter_version=version,
+        adapter_sha256=sha256,
     )
+
+
+def publish(folder: RunFolder) -> tuple[str, str]:
+    while not Path(sys.argv[1]).with_name("go").exists():
+        time.sleep(0.05)  # real time: another process says so
+    request = folder.request
+    base = BaseModelIdentity(name="small", revision="5" * 64)
+    card = AdapterCard(run_id=request.request_id, base=base, algorithm="grpo", created=datetime.now(UTC))
+    files = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}
+    found = publish_adapter(files, card, folder.path.parents[2], request.agent_id)
+    return found.name, adapter_sha256(found)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTERS, TRAINING, fleet_topology
@@ -20,6 +21,7 @@ from ratchet.service.errors import BusError, Reject
 from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer.run.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
+from services.trainer.train import register
 from services.trainer.worker import FIGURES, TrainerWorker
 from tests.waiting import settled, until
 
@@ -146,6 +148,31 @@ async def test_each_of_many_runs_is_done_and_told_once(tmp_path: Path) -> None:
         await settled()
     assert sorted(one.request_id for one in house.outcomes) == sorted(wanted)
     assert sorted(house.ledger) == sorted(f"train {request_id}" for request_id in wanted)
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.long)])
+async def test_of_many_runs_under_way_at_once_each_adapter_is_registered_once(tmp_path: Path, count: int) -> None:
+    # given a run of each of many agents, all of them under way
+    agents = tuple(f"a{number}" for number in range(count))
+    house = await several(tmp_path, agents, count)
+    house.script("publish")
+    async with house.running() as worker:
+        for agent_id in agents:
+            await worker.handle(delivery(TrainRequest(request_id=f"{agent_id}-1", agent_id=agent_id)))
+        await until(lambda: len(house.ledger) == count, timeout_s=600)
+        assert not house.outcomes
+
+        # when they end, and each end is heard of twice
+        (tmp_path / "go").touch()
+        await until(lambda: len(house.outcomes) == count, timeout_s=600)
+    for outcome in (*house.outcomes, *house.outcomes):
+        register(house.settings, outcome)
+
+    # then each agent has the one version that its run published
+    registry = RegistryStore(house.settings.adapters_dir)
+    registered = {name: sorted(one.versions) for name, one in registry.read().agents.items()}
+    assert registered == {agent_id: ["v1.0.0", "v1.0.1"] for agent_id in agents}
+    assert registry.read().revision == count
 
 
 async def test_a_run_whose_process_dies_is_taken_up_again(house: House) -> None:

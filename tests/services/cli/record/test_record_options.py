@@ -69,3 +69,12 @@ def test_what_makes_no_sense_is_told_before_anything_is_asked(typed: list[str], 
     ran = typer.testing.CliRunner().invoke(app, ["record", *typed])
 
     assert (ran.exit_code, said in ran.output) == (2, True), ran.output
+
+
+def test_a_task_that_constrains_tools_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "task.json"
+    file.write_text('{"input": "x", "constraints": {"tools": ["code_run"], "calls": 8}}')
+
+    ran = typer.testing.CliRunner().invoke(app, ["record", "--task", str(file), "--", "true"])
+
+    assert (ran.exit_code, "constraints.tools" in ran.output) == (2, True), ran.output

@@ -113,6 +113,20 @@ def test_other_versions_are_refused_with_those_there_are(version: str) -> None:
         arms().check(task)
 
 
+def test_a_research_version_answers_the_tasks_of_its_agent_alone() -> None:
+    found = arms()
+    entry = AdapterEntry(version="v1.0.4", state=EntryState.RESEARCH, folder="writer/v1.0.4", research_agent="lab")
+    versions = found.adapters.versions | {"v1.0.4": entry}
+    found.follow(found.adapters.model_copy(update={"versions": versions}), None)
+    task = Task(task_id="t1", input="x", adapter_version="v1.0.4", registered_agent="lab")
+
+    found.check(task)
+    assert found.arm_for(task, 7).adapter_version == "v1.0.4"
+    for other in (None, "bot"):
+        with pytest.raises(Reject, match=r"does not answer with v1\.0\.4 now"):
+            found.check(task.model_copy(update={"registered_agent": other}))
+
+
 def trial(kind: str, treatment: str, control: str, share: float) -> tuple[RunningExperiment, Experiment]:
     fields = {"experiment_id": kind, "kind": kind, "treatment": treatment, "control": control, "share": share}
     step = {"share": share, "candidate_units": 0, "open_candidates": 5000}

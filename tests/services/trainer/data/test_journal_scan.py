@@ -378,6 +378,29 @@ def test_a_task_of_a_tenant_that_its_agent_does_not_learn_from_teaches_nothing(t
     assert not found.demonstrations.taught
 
 
+def test_a_research_agents_version_learns_from_its_tasks_of_its_tenant_alone(tmp_path: Path) -> None:
+    # given groups of the agent, of it in another tenant, of another agent, of an evaluation of it, and of users
+    of_lab = {"registered_agent": "lab", "kept_apart": "research"}
+    lines = [
+        *group("tenant:acme/mine", (0.0, 1.0), **of_lab),
+        *group("tenant:globex/t", (0.0, 1.0), **of_lab),
+        *group("tenant:acme/other", (0.0, 1.0), **of_lab | {"registered_agent": "other"}),
+        *group("tenant:acme/measured", (0.0, 1.0), **of_lab | {"kept_apart": True}),
+        *GOOD,
+    ]
+    logs = write_log(tmp_path, lines)
+
+    # then each policy keeps the one group that is its own, and counts the others
+    for research, first, reason in (
+        (("lab", "acme"), 0, "not_research"),
+        (("lab", "globex"), 2, "not_research"),
+        (None, 8, "other_tenant"),
+    ):
+        found = selected(logs, replace(POLICY, research=research))
+        assert [one.positions[0] for one in found.groups] == [sum(map(len, lines[:first]))]
+        assert found.counts[f"lines.{reason}"] == 8
+
+
 def test_a_task_that_was_cancelled_teaches_nothing_its_reference_neither(tmp_path: Path) -> None:
     late = [
         line(

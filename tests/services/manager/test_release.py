@@ -1,0 +1,67 @@
+"""Which of many jobs are read for a release: those that may have a turn now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.pool import StaticPool
+
+from ratchet.http.access.roles import LOCAL
+from schemas.api.jobs import JobSubmission
+from schemas.messages.result import Result
+from services.manager import job_store
+from services.manager.order import FairOrder
+from services.manager.release import release, store
+from services.manager.tables import METADATA
+
+NOW = 1_000_000.0
+AGEING_S = 30.0
+WINDOW = 4
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    with create_engine("sqlite://", poolclass=StaticPool).connect() as opened:
+        METADATA.create_all(opened)
+        yield opened
+
+
+def submit(connection: Connection, job_id: str, *, agent: str = "small", tenant: str = "a", **given: object) -> None:
+    at = float(given.pop("at", NOW))  # type: ignore[arg-type]
+    asked = JobSubmission.model_validate({"job_id": job_id, "tasks": ["x"], "samples": 1, **given})
+    job_store.submit(connection, asked, agent, tenant, LOCAL, None, at, at + 86_400)
+
+
+def released(connection: Connection, orders: dict[str, FairOrder], now: float = NOW) -> list[str]:
+    found = release(connection, orders, AGEING_S, WINDOW, {}, now)
+    return [one.task_id for one in found]  # type: ignore[union-attr]
+
+
+def test_of_many_jobs_the_highest_priorities_and_the_longest_waits_go_first(connection: Connection) -> None:
+    # given a hundred jobs, three of a higher priority, and one of the lowest that waits for ten steps
+    for number in range(100):
+        submit(connection, f"low-{number}", priority=2)
+    for number in range(3):
+        submit(connection, f"high-{number}", priority=9)
+    submit(connection, "old", priority=1, at=NOW - 10 * AGEING_S)
+
+    assert sorted(released(connection, {})) == ["high-0/0", "high-1/0", "high-2/0", "old/0"]
+
+
+def test_a_window_that_is_full_holds_up_no_other_and_each_tenant_has_its_share(connection: Connection) -> None:
+    # given two tenants with more jobs than a window takes, and a job of another agent
+    orders: dict[str, FairOrder] = {}
+    for number in range(20):
+        submit(connection, f"a-{number}")
+    submit(connection, "b", tenant="b")
+    first = released(connection, orders)
+    assert len(first) == WINDOW
+    assert "b/0" in first
+
+    # then while it is full only the other agent's job goes out, and what ends makes room
+    submit(connection, "other", agent="coder")
+    assert released(connection, orders) == ["other/0"]
+    store(connection, [Result(task_id=first[0], response="a")], NOW)
+    assert len(released(connection, orders)) == 1
