@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.decision import anchors, margins, served, shadow
+from bench.decision import margins, served, shadow
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import Lifetime, Watched, lifetimes, watched
 from bench.decision.simulate import Outcome, simulate, wilson
@@ -118,7 +118,6 @@ WEEKS = tuple(
 )
 """The effect changes with time, so the null holds of no single unit: the minimum age alone helps."""
 Results = dict[str, dict[str, Outcome]]
-Judges = dict[str, anchors.Watched]
 Figures = Mapping[str, object]
 """Of a part; dataclasses by their names."""
 Bars = dict[str, bool]
@@ -187,21 +186,12 @@ def simulate_lives(runs: int, seed: int) -> tuple[Figures, Bars]:
     return chains | watches, life_bars(chains, watches)
 
 
-def simulate_anchors(runs: int, seed: int) -> tuple[Figures, Bars]:
-    """What the anchors find of a drifting scorer."""
-    print(f"\ntwin of the anchors equals product on {anchors.assert_twin_equals_product()} rounds")
-    judges = {judge.name: anchors.watch(judge, runs, seed) for judge in anchors.JUDGES}
-    by_anchors(judges)
-    return judges, anchor_bars(judges)
-
-
 PARTS: dict[str, Callable[[int, int], tuple[Figures, Bars]]] = {
     "worlds": simulate_worlds,
     "served": served.report,
     "margins": margins.report,
     "errors": simulate_errors,
     "lives": simulate_lives,
-    "anchors": simulate_anchors,
     "replay": shadow.report,
 }
 
@@ -228,29 +218,6 @@ def lives(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> None:
     print("\nA primary under watch: demoted; tasks since its promotion until then (median, 90 %)")
     for name, one in watches.items():
         print(f"{name:42}{one.demoted:9.1%}" + (f"; {one.tasks[0]:.0f}, {one.tasks[1]:.0f}" if one.tasks else ""))
-
-
-def by_anchors(judges: Judges) -> None:
-    print("The scorer, by its anchors (hourly checks, a week): false alarms; found within 1 / 3 / 24 checks;")
-    print("wrongly called back; checks until the pause ends once it is back (99 %); rounds of a check")
-    for name, one in judges.items():
-        found = " / ".join(f"{share:.1%}" for share in one.found_in)
-        back = "–" if one.back_in is None else f"{one.back_in:.0f}"
-        print(f"{name:46}{one.false_alarms:8.2%}{found:>26}{one.wrongly_back:8.1%}{back:>5}{one.rounds:7.2f}")
-    print()
-
-
-def anchor_bars(judges: Judges) -> Bars:
-    false = max(one.false_alarms for name, one in judges.items() if name.startswith("a week of noise 0.1"))
-    found = min(judges[f"{sign}0.10, noise 0.1"].found_in[1] for sign in "+−")
-    polarised = judges["polarised: twice as far from 0.5"].found_in[1]
-    back = judges["+0.10, back after a day"].back_in or math.inf
-    return {
-        f"false alarms in a week at noise 0.1: {false:.2%}, at most 1 %": false <= 0.01,
-        f"a drift of 0.10 found within 3 checks in {found:.1%}, at least 95 %": found >= 0.95,
-        f"a scorer that polarises found within 3 checks in {polarised:.1%}, at least 95 %": polarised >= 0.95,
-        f"the pause ends {back:.0f} checks after the scorer is back (99 %), at most 6": back <= 6,
-    }
 
 
 def cell(one: Outcome) -> str:

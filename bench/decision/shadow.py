@@ -1,5 +1,6 @@
-"""The shadow replay, simulated: prompts until a gain is proved, wrong refusals, live units after it, chains of longer
-candidates. For many runs at once in numpy, asserted equal to the product pair by pair.
+"""The shadow replay, simulated: wrong refusals, and live units after it.
+
+For many runs at once in numpy, asserted equal to the product pair by pair.
 
 A pair is one prompt: both answers have the noise of a live unit, of which the prompt's length and task type are shared.
 """
@@ -17,17 +18,15 @@ from bench.decision.streams import LEVELS, NOISE, Floats, Scenario, streams
 from bench.decision.twin import PROMOTE, Twin, Wealth
 from ratchet.experiments.e_process import LARGEST
 from ratchet.experiments.effect import LARGEST_SIZE
-from ratchet.experiments.lifetime import after_replay, measured_since_base
+from ratchet.experiments.lifetime import after_replay
 from ratchet.experiments.shadow import ENOUGH, HARM_WEIGHTS, LEAST_MEASURED, Pair, ShadowReplay, ShadowRule
 from ratchet.experiments.unit import Outcome
-from schemas.records.evidence import Change, ExperimentPlan, Limits, ReplayedEvidence, ReplayRecord
+from schemas.records.evidence import Change, ExperimentPlan, Limits, ReplayedEvidence
 from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.experiment_transitions import shadow_rule
 from services.orchestrator.settings import OrchestratorSettings
 
 PROMPTS = OrchestratorSettings().replay_prompts
-LONG = 1000
-"""Prompts of the runs that only ask how many it takes."""
 CHUNK = 500
 USUAL_LATENCY_S = 1.0
 FIRST_AT = 1 / POLICY.canary.alpha
@@ -38,7 +37,6 @@ AGAIN_NOISE = 0.15
 """Standard deviation of second verdicts on served answers within a type."""
 LIVE_RUNS = 500
 """Runs of a row that only says how many live units it takes."""
-STEPS, STEP = 12, 1.06
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,6 @@ class ReplayTwin:
         self._types = [Shares(runs, 0.0, rule.type_tolerance) for _ in LEVELS]
         self.prompts = 0
         self.refused_at, self.proved_at = np.full(runs, np.inf), np.full(runs, np.inf)
-        self.gained_at = np.full(runs, np.inf)
         self._at_end = np.ones((5, runs))
         """Kept, and the gain, as they stood when the asking ended."""
 
@@ -190,7 +187,6 @@ class ReplayTwin:
             self._since_base.observe(of, index, 1, 2)
         self.prompts += 1
         self._note(self.refused_at, self.harm >= 1 / self._rule.alpha)
-        self._note(self.gained_at, self.gain >= 1 / self._rule.alpha)
         goes_on = np.isinf(np.minimum(self.refused_at, self.proved_at)) | (self.refused_at == self.prompts)
         self._at_end[:, goes_on] = np.concatenate([self.kept, self.gain[None]])[:, goes_on]
         least = self.kept.min(axis=0)
@@ -255,10 +251,9 @@ def rule_of(nth: int = 1) -> ShadowRule:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Shares of the runs; prompts until a gain was proved (median, 90 %), or until a refusal."""
+    """The share of the runs that were refused, and the median of the prompts until then."""
 
     refused: float
-    gained: tuple[float, float]
     refused_after: float | None
 
 
@@ -268,8 +263,7 @@ def replays(world: World, runs: int, seed: int) -> Replayed:
     refused_at = np.concatenate([twin.refused_at for twin in twins])
     over_at = np.concatenate([twin.proved_at for twin in twins])
     refused = refused_at[refused_at < over_at]
-    gained = np.minimum(np.concatenate([twin.gained_at for twin in twins]), world.prompts)
-    return Replayed(len(refused) / runs, quantiles(gained), float(np.median(refused)) if len(refused) else None)
+    return Replayed(len(refused) / runs, float(np.median(refused)) if len(refused) else None)
 
 
 def _replay(world: World, runs: int, rng: np.random.Generator, nth: int = 1) -> ReplayTwin:
@@ -325,58 +319,6 @@ class How:
 
 WAYS = (How(False, False), How(True, False), How(False, True), How(True, True))
 """The last is the default."""
-
-
-@dataclass(frozen=True)
-class Chains:
-    """Fleets whose every candidate is × 1.06 as long as its primary: shares by promotions, and the longest ends."""
-
-    promotions: tuple[float, ...]
-    beyond: float
-    """Share of the fleets that end beyond the limit of v1.0.0's length."""
-    longest: float
-
-
-def chains(fleets: int, seed: int, *, replay: bool) -> Chains:
-    """Twelve candidates in a row, each +0.05. Without a replay estimates are multiplied from promotion to promotion."""
-    rng = np.random.default_rng(seed)
-    parts = [_chain(min(CHUNK, fleets - at), rng, replay=replay) for at in range(0, fleets, CHUNK)]
-    promoted = np.concatenate(parts)
-    lengths = STEP**promoted
-    assert POLICY.canary.limits is not None
-    counts = np.bincount(promoted, minlength=STEPS + 1) / fleets
-    return Chains(
-        tuple(map(float, counts)), float((lengths > POLICY.canary.limits.length).mean()), float(lengths.max())
-    )
-
-
-def _chain(fleets: int, rng: np.random.Generator, *, replay: bool) -> NDArray[np.int64]:
-    carried, promoted = [Change()] * fleets, np.zeros(fleets, dtype=np.int64)
-    scenario = Scenario("chain", effect=0.05, longer=STEP, units=1000)
-    for nth in range(1, STEPS + 1):
-        replayed: list[ReplayedEvidence | None] = [None] * fleets
-        since_base, refused = carried, np.zeros(fleets, dtype=bool)
-        for count in np.unique(promoted) if replay else ():
-            of_these = np.flatnonzero(promoted == count)
-            world = World("", effect=0.05, longer=STEP ** (count + 1), primary_longer=STEP**count, has_base=count > 0)
-            twin = _replay(world, len(of_these), rng, nth)
-            refused[of_these] = twin.refused_at < twin.proved_at
-            for fleet, found in zip(of_these, twin.replayed, strict=True):
-                replayed[fleet] = found
-            for fleet, change in zip(of_these, twin.since_base or (), strict=bool(twin.since_base)):
-                record = ReplayRecord(against="v1.0.1", evidence=ReplayedEvidence(prompts=0), since_base=change)
-                since_base[fleet] = measured_since_base(carried[fleet], record)
-        plans = [
-            after_replay(plan_for(scenario, nth=nth, since_base=change), found, FIRST_AT)
-            for change, found in zip(since_base, replayed, strict=True)
-        ]
-        live = _live(plans, scenario, rng)
-        for fleet in np.flatnonzero((live.verdict == PROMOTE) & ~refused):
-            promoted[fleet] += 1
-            score, success, _, length, latency, answered, _ = map(float, live.effects_at_verdict[:, fleet])
-            change = Change(score=score, success=success, refused=-answered, length=length, latency=latency)
-            carried[fleet] = since_base[fleet].and_then(change)
-    return promoted
 
 
 def assert_twin_equals_product(runs: int = 3) -> int:
@@ -447,13 +389,9 @@ def report(runs: int, seed: int) -> tuple[dict[str, object], dict[str, bool]]:
     print(f"\ntwin of the replay equals product on {assert_twin_equals_product()} pairs")
     equal = {one.name: replays(one, runs, seed) for one in EQUAL}
     worse = {one.name: replays(one, runs, seed) for one in WORSE}
-    gains = {f"{gain:+.2f}": replays(World("", effect=gain, prompts=LONG), runs, seed).gained for gain in GAINS}
     print(f"Shadow replay of {PROMPTS} prompts: refused; prompts until then (median)")
     for name, one in {**equal, **worse}.items():
         print(f"{name:46}{one.refused:8.1%}" + (f"{one.refused_after:6.0f}" if one.refused_after else ""))
-    print("Prompts until a gain is proved (median, 90 %)")
-    for name, (median, most) in gains.items():
-        print(f"{name:46}{median:6.0f}{most:6.0f}")
     print("Live units until promoted (median, 90 %)" + "".join(f"{how!s:>30}" for how in WAYS))
     live = dict[str, tuple[float, float] | None]()
     for gain in GAINS:
@@ -462,22 +400,13 @@ def report(runs: int, seed: int) -> tuple[dict[str, object], dict[str, bool]]:
             live |= {f"{gain:+.2f}, candidate {nth}, {how}": cell for how, cell in cells.items()}
             shown = "".join(f"{'–' if one is None else f'{one[0]:.0f}, {one[1]:.0f}':>30}" for one in cells.values())
             print(f"{gain:+.2f}, candidate {nth:<27}{shown}", flush=True)
-    lives = {replay: chains(runs, seed, replay=replay) for replay in (False, True)}
-    print(f"{STEPS} candidates in a row, each × {STEP}: promotions, share that ends beyond the limit, the longest")
-    for replay, life in lives.items():
-        promoted = "".join(f"{share:7.1%}" for share in life.promotions if share)
-        print(f"{'with' if replay else 'without'} a replay: {promoted}; {life.beyond:.1%}; × {life.longest:.2f}")
     refused = max(one.refused for one in equal.values())
     units = {gain: (live[f"{gain:+.2f}, candidate 1, {WAYS[-1]}"] or (np.inf,))[0] for gain in (0.05, 0.3)}
     return {
         "replays": equal | worse,
-        "prompts until a gain is proved": gains,
         "live units": live,
-        "chains": {"with a replay" if replay else "without": life for replay, life in lives.items()},
     }, {
         f"+0.30 promoted after {units[0.3]:.0f} live units, at most 80": units[0.3] <= 80,
         f"+0.05 promoted after {units[0.05]:.0f} live units, at most 250": units[0.05] <= 250,
         f"equal candidates refused by the replay {refused:.1%}, at most 5 %": refused <= 0.05,
-        f"+0.05 proved after {gains['+0.05'][0]:.0f} prompts, at most 120": gains["+0.05"][0] <= 120,
-        f"chains that end beyond the limit {lives[True].beyond:.1%}, at most 5 %": lives[True].beyond <= 0.05,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,10 +48,6 @@ class MortalBroker:
     @property
     def port(self) -> int:
         return self._broker.port
-
-    async def kill_and_start_again(self) -> None:
-        await asyncio.to_thread(self.kill)
-        await asyncio.to_thread(self.start)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pika
 import pytest
 
 from tests.acceptance.fleet import Fleet
@@ -24,13 +23,6 @@ def ratchet(fleet: Fleet, tmp_path: Path) -> Ratchet:
         "RATCHET_AGENTS": ",".join(fleet.agents),
     }
     return ForkedRatchet(tmp_path, environment)
-
-
-def test_submit_waits_and_prints_the_answer(ratchet: Ratchet) -> None:
-    ran = Ratchet(ratchet.folder, ratchet.environment)("submit", "hello", "--reference", "hello")
-
-    assert (ran.code, ran.out) == (0, "hello\n")
-    assert "score 1.000" in ran.err
 
 
 def test_a_task_from_stdin_and_the_whole_result_as_json(ratchet: Ratchet) -> None:
@@ -81,36 +73,3 @@ def test_the_tail_of_the_log_shows_what_was_answered(ratchet: Ratchet) -> None:
 
     assert [row["input"] for row in rows] == ["to be seen in the tail"] * 8
     assert "to be seen in the tail → to be seen in the tail" in ratchet("log", "tail", "-n", "1").out
-
-
-def test_a_healthy_fleet_exits_with_zero(ratchet: Ratchet) -> None:
-    ran = ratchet("status", "--json")
-
-    assert ran.json["faults"] == []
-    assert (ran.code, ran.json["healthy"]) == (0, True)
-
-
-def test_watch_lists_the_queues_once(ratchet: Ratchet) -> None:
-    figures = ratchet("watch", "--once", "--json", "--interval", "0.2").json
-
-    assert {"tasks", "rewards", "dead-letters"} <= {queue["name"] for queue in figures["queues"]}
-
-
-def test_dead_letters_are_listed_shown_and_sent_back(ratchet: Ratchet, fleet: Fleet) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(fleet.amqp_url))
-    connection.channel().basic_publish("", f"{fleet.namespace}tasks", b"not JSON at all")
-    connection.close()
-
-    def mine() -> list[str]:
-        letters = ratchet("dead-letters", "list", "--json").json
-        return [letter["id"] for letter in letters if letter["beginning"] == "not JSON at all"]
-
-    found = wait_until(mine, "its dead letter")
-    shown = ratchet("dead-letters", "show", found[0], "--json").json
-    assert shown["body"] == "not JSON at all"
-    assert "not JSON" in shown["reason"]
-
-    ran = ratchet("dead-letters", "requeue", found[0])
-
-    assert ran.out == "1 sent back\n"
-    assert ratchet("dead-letters", "requeue", "no-such-letter").code == 1

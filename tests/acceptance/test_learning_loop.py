@@ -14,14 +14,13 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.records import experiments
 from schemas.messages.training import AdapterTrained
 from schemas.records.decision import Decision, Promote
-from schemas.records.evidence import Evidence
 from schemas.records.registry import AgentAdapters
 from services.cli.experiment.replay_check import check
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.ledger import Ledger
 from tests.acceptance.loops import DECIDES_SOON
 from tests.acceptance.scoring import scored
-from tests.acceptance.traffic import MOST_OPEN, Traffic, traffic
+from tests.acceptance.traffic import Traffic, traffic
 from tests.ratchet.adapters.making_adapters import published
 
 pytestmark = pytest.mark.broker
@@ -127,23 +126,3 @@ async def test_a_kill_at_any_step_of_a_promotion_leaves_one_primary_and_loses_no
     records = experiments(house.decisions)
     assert [record.outcome for record in records] == ["promoted"] * 4
     assert [check(record, house.fleet.logs).difference for record in records] == [None] * 4
-
-
-@pytest.mark.timeout(300)
-async def test_a_bad_adapter_is_rolled_back_by_itself_after_few_of_its_answers(open_house: Opener) -> None:
-    house = await open_house({"v1.0.0": 0.7, "v1.0.1": 0.1})
-    bad = await house.train(seed=1)
-
-    await house.users.until(house.is_(bad, "rolled_back"))
-    await house.users.rest()
-    given = list(house.users.answered.values())
-    await house.users.until(lambda: len(house.users.answered) >= len(given) + 50)
-    await house.users.rest()
-
-    assert house.adapters.primary == "v1.0.0"
-    (stopped,) = [decision for decision in house.decisions if decision.move.kind == "roll_back"]
-    judged = Evidence.model_validate(stopped.evidence["evidence"]).candidate.units
-    assert 0 < judged <= 20, "of its answers; what else it gave was asked before that"
-    assert judged <= given.count(bad) <= judged + MOST_OPEN // 5
-    assert bad not in list(house.users.answered.values())[len(given) :]
-    assert house.complaints() == []

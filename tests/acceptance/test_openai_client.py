@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,25 +72,6 @@ def test_a_question_is_answered_scored_logged_and_seen_like_any_task(door: Door)
     assert {line["session_id"] for line in lines} == {"session-1"}
 
 
-def test_a_tool_call_passes_to_the_caller_and_the_conversation_goes_on(door: Door) -> None:
-    called = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'
-    tools: Any = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
-    turns: Any = [*user(called)]  # the agent says what it hears last
-
-    first = door.client().chat.completions.create(model="small", messages=turns, tools=tools)
-    call = first.choices[0].message.tool_calls[0]  # type: ignore[index]
-    turns += [first.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "3"}]
-    second = door.client().chat.completions.create(model="small", messages=turns, tools=tools)
-
-    assert call.type == "function"
-    assert json.loads(call.function.arguments) == {"a": 1, "b": 2}
-    assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("3", "stop")
-    ids = [answer.id.removeprefix("chatcmpl-") for answer in (first, second)]
-    sessions = {line["task_id"]: line["session_id"] for line in door.log("assignments") if line["task_id"] in ids}
-    assert len(sessions) == 2
-    assert len(set(sessions.values())) == 1
-
-
 async def test_the_asynchronous_client_streams(door: Door) -> None:
     client = openai.AsyncOpenAI(base_url=f"{door.url}/v1", api_key=door.token(), max_retries=0)
     turns: list[ChatCompletionMessageParam] = [
@@ -129,21 +109,6 @@ def test_every_error_is_the_clients_own_exception(door: Door) -> None:
         flood = door.client(token=door.token(name="flood"))
         for _ in range(1000):
             flood.models.list()
-
-
-def test_a_request_tried_again_runs_once(door: Door) -> None:
-    text = f"once {uuid.uuid4().hex}"
-
-    answer = door.client(max_retries=20, timeout=ANSWER_S / 2).chat.completions.create(
-        model="small", messages=user(text)
-    )
-
-    assert answer.choices[0].message.content == text
-    assert [line["input"] for line in door.log("assignments")].count(text) == 1
-
-
-def test_models_are_the_agents(door: Door) -> None:
-    assert [model.id for model in door.client().models.list()] == ["small", "small@v1.0.0"]
 
 
 async def test_feedback_comes_by_the_api_the_queue_and_the_command_line_and_outlives_a_kill(

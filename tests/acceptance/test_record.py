@@ -164,23 +164,6 @@ def test_the_kill_of_a_program_fails_its_run_and_no_other(recording: Recording) 
     assert whole["usage"]["overruled"] == {"temperature": [0.2]}
 
 
-def test_the_kill_of_the_agent_in_the_middle_costs_time_and_nothing_else(recording: Recording) -> None:
-    file = recording.folder / "begun"
-    program = ("--samples", "2", "--task-id", "killed-2", "--", sys.executable, "-c", LOOPING, str(file), "6")
-    process = recording.begin("--input", "x", "--reference", "done", *program)
-    begun(file, 2)
-    agent = recording.fleet[AGENT]
-    agent.kill()
-    agent.start()
-
-    assert ended(process)[:2] == (0, "done\n")
-    lines = recording.lines("killed-2")
-    assert [(line["sample_status"], line["score"]) for line in lines] == [("finished", 1.0)] * 2
-    for line in lines:
-        assert_whole(line, 6)
-    agent.wait_until_ready()
-
-
 def test_the_kill_of_ratchet_record_ends_its_programs_and_their_keys_and_the_same_again_goes_on(
     recording: Recording,
 ) -> None:
@@ -205,21 +188,3 @@ def test_the_kill_of_ratchet_record_ends_its_programs_and_their_keys_and_the_sam
     assert not {key for _, _, key in begun(file, 4)} & set(
         (recording.fleet.logs / "assignments.jsonl").read_text().split()
     )
-
-
-def test_one_that_nobody_comes_back_for_ends_at_its_deadline_with_a_reason(recording: Recording) -> None:
-    file = recording.folder / "begun"
-    for deadline_s in (10, 20, 40, 80):  # where the machine is busy its program does not begin within a short one
-        task_id = f"killed-4-{deadline_s}"
-        program = ("--task-id", task_id, "--", sys.executable, "-c", LOOPING, str(file), "99")
-        process = recording.begin("--input", "x", "--deadline", str(deadline_s), *program)
-        wait_until(lambda: file.exists() or recording.lines(task_id), "the program has begun", PATIENCE_S)  # noqa: B023
-        process.kill()
-        ended(process)
-        if file.exists():
-            break
-
-    begun(file, 1)
-    (line,) = wait_until(lambda: recording.lines(task_id), "the task is closed", PATIENCE_S)
-    assert (line["status"], line["sample"]) == ("expired", None)
-    assert line["reason"]

@@ -10,7 +10,7 @@ from bench.decision.samples import World, run
 from bench.decision.served import NULLS, assert_served_twin_equals_product, found_in
 from bench.decision.shadow import World as ReplayWorld
 from bench.decision.shadow import assert_twin_equals_product as assert_replay_twin_equals_product
-from bench.decision.shadow import chains, replays
+from bench.decision.shadow import replays
 from bench.decision.simulate import simulate
 from bench.decision.streams import Scenario
 from tests.quick import rounds
@@ -66,12 +66,6 @@ def test_the_twin_of_the_replay_is_the_product_pair_by_pair() -> None:
 def test_a_replay_refuses_what_is_far_worse_and_hardly_ever_an_equal_one() -> None:
     assert replays(ReplayWorld("equal"), runs=200, seed=1).refused <= 0.05
     assert replays(ReplayWorld("worse", effect=-0.2), runs=50, seed=1).refused == 1.0
-
-
-def test_limits_measured_beside_v1_0_0_end_a_chain_of_longer_candidates() -> None:
-    fleets = rounds(40, quick=10)
-
-    assert chains(fleets, seed=1, replay=True).beyond <= 0.05
 
 
 def test_the_twin_of_second_verdicts_decides_as_the_product_does() -> None:

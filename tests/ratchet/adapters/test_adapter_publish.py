@@ -134,14 +134,14 @@ main(Path(sys.argv[1]), int(sys.argv[2]), random.Random(7))
 """
 
 
-def test_a_save_killed_120_times_never_leaves_a_visible_half_adapter(tmp_path: Path) -> None:
-    # when a process that saves without end is killed 120 times, at any moment (the script checks after each)
-    kills = rounds(120, quick=30)
+def test_a_save_killed_again_and_again_never_leaves_a_visible_half_adapter(tmp_path: Path) -> None:
+    # when a process that saves without end is killed 40 times, at any moment (the script checks after each)
+    kills = rounds(40, quick=30)
     script = [sys.executable, "-c", KILLED_SAVES, str(tmp_path), str(kills)]
     ended = subprocess.run(script, capture_output=True, text=True, timeout=200, check=False)
     # then all was whole, though many a kill came in the middle of a save
     assert ended.returncode == 0, ended.stderr
-    assert int(ended.stdout) >= rounds(20, quick=1)
+    assert int(ended.stdout) >= rounds(5, quick=1)
 
 
 @pytest.mark.parametrize("step", ["adapter-copied", "adapter-manifest", "adapter-renamed"])

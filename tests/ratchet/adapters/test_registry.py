@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from ratchet.service.errors import NotAllowed, RegistryConflict, RegistryError
 from ratchet.service.failpoint import REGISTRY_STEPS
 from schemas.records.decision import DecisionDraft, Freeze, Promote, RollBack, Unfreeze
 from schemas.records.registry import EntryState, Registry
-from tests.quick import rounds
 from tests.ratchet.adapters.making_decisions import decided, draft, register, to_canary, to_primary
 
 
@@ -91,35 +89,6 @@ def test_update_may_decide_to_do_nothing(tmp_path: Path) -> None:
     assert not store.path.exists()
 
 
-FOUR_WRITERS = """
-import sys
-from pathlib import Path
-from ratchet.adapters.registry import RegistryStore
-from tests.ratchet.adapters.making_decisions import draft, register
-store = RegistryStore(Path(sys.argv[1]))
-for _ in range(25):
-    store.update(lambda registry: draft(register(f"v1.0.{registry.revision + 1}"), who="trainer", writer=sys.argv[2]))
-"""
-
-
-def test_four_writing_processes_lose_no_update(tmp_path: Path) -> None:
-    # when four processes make 25 decisions each, each depending on what the registry says
-    script = [sys.executable, "-c", FOUR_WRITERS, str(tmp_path)]
-    writers = [subprocess.Popen([*script, str(n)]) for n in range(4)]
-    seen = [0]
-    while any(writer.poll() is None for writer in writers):
-        seen.append(RegistryStore(tmp_path).read().revision)
-        time.sleep(0.001)  # real time: a reader that leaves the writers their turn
-    assert [writer.wait() for writer in writers] == [0] * 4
-    # then all 100 are there, in one chain, and a reader meanwhile never went back
-    registry = RegistryStore(tmp_path).open()
-    assert registry.revision == 100
-    assert len(registry.agent("small").versions) == 101
-    assert seen == sorted(seen)
-    written_by = [entry.decision.evidence["writer"] for entry in RegistryStore(tmp_path).ledger.read()]
-    assert {name: written_by.count(name) for name in set(written_by)} == dict.fromkeys("0123", 25)
-
-
 PROMOTION = """
 import sys
 from pathlib import Path
@@ -144,57 +113,6 @@ def test_a_promotion_killed_at_each_step_leaves_exactly_one_primary(tmp_path: Pa
     registry = store.open()
     assert (primaries(registry), registry.agent("small").previous) == (["v1.0.1"], "v1.0.0")
     assert store.read() == store.replay()
-
-
-TURNS_KILLED = """
-import os, random, signal, sys, time
-from pathlib import Path
-from schemas.records.decision import Promote, RollBack
-from ratchet.adapters.registry import RegistryStore
-from tests.ratchet.adapters.making_decisions import decided, draft, to_canary
-from tests.ratchet.adapters.test_registry import primaries
-
-def turn_until_killed(store):
-    '''An operator who changes his mind without end.'''
-    while True:
-        agent = store.read().agent("small")
-        move = RollBack(version="v1.0.1") if agent.primary == "v1.0.1" else Promote(version="v1.0.1")
-        store.update(lambda registry: draft(move, who="operator:ann"))
-
-def main(store, kills, chance):
-    decided(store, *to_canary("v1.0.1"))
-    behind, revision = 0, 0
-    for kill in range(kills):
-        child = os.fork()
-        if child == 0:
-            turn_until_killed(store)
-        end, patient = time.monotonic() + chance.uniform(0.0, 0.05), kill % 2  # until it has decided, on any machine
-        while time.monotonic() < end or patient and store.read().revision <= revision:
-            assert len(primaries(store.read())) == 1
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        seen = store.read()
-        assert len(primaries(seen)) == 1
-        opened = store.open()
-        assert opened.revision >= max(seen.revision, revision) and len(primaries(opened)) == 1
-        behind += opened.revision > seen.revision
-        revision = opened.revision
-    print(behind, revision)
-
-main(RegistryStore(Path(sys.argv[1])), int(sys.argv[2]), random.Random(11))
-"""
-
-
-def test_promotions_and_roll_backs_killed_at_any_moment(tmp_path: Path) -> None:
-    # when a process that promotes and rolls back without end is killed 100 times (the script looks all the while)
-    kills = rounds(100, quick=30)
-    script = [sys.executable, "-c", TURNS_KILLED, str(tmp_path), str(kills)]
-    ended = subprocess.run(script, capture_output=True, text=True, timeout=200, check=False)
-    # then there was exactly one primary at any time, and no decision was lost, though some kills came between the steps
-    assert ended.returncode == 0, ended.stderr
-    behind, revision = map(int, ended.stdout.split())
-    assert behind >= kills // 100
-    assert revision >= 0.4 * kills
 
 
 def test_four_writers_killed_at_any_moment_lose_no_write_that_returned(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.replay import plan_of, replay_experiment
 from ratchet.files.folder_lock import lock_folder
 from schemas import Result, Task, TrainRequest
-from schemas.messages.reward import ScorerIdentity
 from schemas.messages.task import AnswerFormat
 from schemas.records.adapter_card import DataRange, DataWindow
 from schemas.records.decision import DecisionDraft, Freeze, Promote, Unfreeze, Validate
@@ -59,21 +58,6 @@ async def test_a_better_adapter_is_promoted_by_live_traffic_and_watched_from_the
         assert house.adapters.previous == "v1.0.0"
 
 
-async def test_without_a_watch_a_promotion_is_final_at_once(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK) as house:
-        version = await house.trained()
-        await house.reach(version, "canary")
-
-        await house.traffic(stop_when=lambda: house.adapters.primary == version)
-        await until(lambda: house.orchestrator._promoters[AGENT].arms.adapters.primary == version)
-        so_far = house.submitted
-        await house.traffic(stop_when=lambda: house.submitted > so_far)
-
-        assert house.state(version) == "stable"
-        assert kinds(house) == ["register", "validate", "start_experiment", "promote"]
-        assert {line.adapter_version for line in house.logged()[-8:]} == {version}
-
-
 async def test_what_an_operator_promotes_is_watched_beside_the_version_before_it(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.1}, **QUICK | {"watch_share": 0.05}) as house:
         version = await house.trained()
@@ -97,27 +81,6 @@ async def test_a_worse_adapter_is_rolled_back_after_few_of_its_answers(tmp_path:
         answers = {line.task_id for line in house.logged() if line.adapter_version == version}
         assert house.adapters.primary == "v1.0.0"
         assert len(answers) <= 40
-
-
-async def test_the_propensity_is_logged_with_each_task_and_a_session_keeps_its_arm(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **QUICK) as house:
-        version = await house.trained()
-        await house.reach(version, "canary")
-        await house.traffic(stop_when=lambda: house.submitted >= 100)
-        for number in range(40):
-            await house.submit(Task(task_id=f"s-{number}", input="x", session_id=f"user-{number % 4}"))
-        await until(lambda: len(house.bus.deliveries_published("results")) >= 140)
-
-        lines = [line for line in house.logged() if line.arm.experiment_id and line.sample == 0]
-
-        assert {line.arm.is_candidate for line in lines} == {True, False}
-        assert all(0 < line.arm.propensity < 1 for line in lines)
-        arms_by_session: dict[str, set[bool]] = {}
-        for line in lines:
-            if line.session_id:
-                arms_by_session.setdefault(line.session_id, set()).add(line.arm.is_candidate)
-        assert arms_by_session
-        assert all(len(arms) == 1 for arms in arms_by_session.values())
 
 
 async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path: Path) -> None:
@@ -189,17 +152,6 @@ async def test_frozen_nothing_is_promoted_until_the_operator_lifts_it(tmp_path: 
         assert house.adapters.primary == "v1.0.0"
         house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Unfreeze()}))
         await until(lambda: house.adapters.primary == version)
-
-
-async def test_an_adapter_no_replica_can_load_never_sees_traffic(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.5}, **QUICK) as house:
-        house.refuses["v1.0.1"] = "shapes do not match"
-        version = await house.trained()
-
-        await house.reach(version, "rejected")
-
-        (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
-        assert "replica-1 can't load it: shapes do not match" in why
 
 
 async def test_an_adapter_changed_after_it_was_registered_never_sees_traffic(tmp_path: Path) -> None:
@@ -588,22 +540,6 @@ async def test_while_the_scorer_has_drifted_no_training_is_asked_for(tmp_path: P
 
 def read(anchors: Path) -> list[dict[str, list[float]]]:
     return [json.loads(line) for line in anchors.read_text().splitlines()]
-
-
-async def test_a_scorer_of_another_name_renews_the_anchors(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.6}, anchor_every_s=0.3) as house:
-        house.noise = 0.0
-        anchors = tmp_path / "adapters" / AGENT / "anchors.jsonl"
-        await house.traffic(stop_when=anchors.exists)
-        house.quality = {"v1.0.0": 0.1}
-        house.scorer = ScorerIdentity(id="verifier:exact", revision="2")
-
-        def all_by_the_other() -> bool:
-            return anchors.read_text().count("verifier:exact@2") == 16
-
-        await until(all_by_the_other)
-
-        assert [json.loads(line)["score"] for line in anchors.read_text().splitlines()] == [0.1] * 16
 
 
 async def test_the_running_experiment_is_on_the_metrics_and_gone_after_it(tmp_path: Path) -> None:

@@ -73,20 +73,6 @@ async def test_a_worse_program_is_rolled_back_and_the_next_one_has_less_to_get_w
         assert replays(house) == [True]
 
 
-async def test_a_program_that_gets_worse_once_it_was_promoted_is_rolled_back_by_its_watch(tmp_path: Path) -> None:
-    async with program_house(tmp_path, {"old": 0.5, "new": 0.9}, watch_share=0.2) as house:
-        await house.chosen("old")
-        house.try_program("new", "it thinks twice")
-        await house.becomes("new", "canary")
-        await house.traffic(stop_when=lambda: house.adapters.watch is not None)
-        house.means["new"] = 0.1
-
-        await house.traffic(stop_when=lambda: house.programs.primary == "old")
-
-        assert (house.standing("new"), house.standing("old")) == ("rolled_back", "stable")
-        assert replays(house) == [True, True]
-
-
 async def test_an_operator_calls_an_experiment_off_and_a_restart_goes_on_with_the_next(tmp_path: Path) -> None:
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
         await house.chosen("old")

@@ -34,9 +34,13 @@ def logs(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def settings(base_model: Path, logs: Path, tmp_path: Path) -> TrainerSettings:
+    return settings_of(base_model, logs, tmp_path / "adapters")
+
+
+def settings_of(base_model: Path, logs: Path, adapters: Path) -> TrainerSettings:
     return TrainerSettings.read(
         logs_dir=logs,
-        adapters_dir=tmp_path / "adapters",
+        adapters_dir=adapters,
         trainer_model=str(base_model),
         trainer_device="cpu",
         trainer_hyperparameters={"epochs": 2, "batch": 24, "lora_rank": 4, "learning_rate": 0.003},

@@ -2,7 +2,7 @@
 
 `python -m tests.services.trainer.spread_runs JOB CONFIG STEP…`: the processes have the environment that `accelerate
 launch` would give them, and are forks of this one: torch is imported once. Prints how each attempt ended, a word each.
-Leaves out the launcher: tests/services/trainer/run/test_several_processes.py starts that.
+Leaves out the launcher, which the run over two machines starts (tests/services/trainer/run/test_disturbed_runs.py).
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_a_file_is_read_and_what_is_neither_file_nor_suite_is_refused(tmp_path: 
     assert [one.task.input for one in named_set(str(tmp_path / "coding")).tasks] == ["sort: ba"]
 
 
-@pytest.mark.parametrize("language", COMMANDS)
+@pytest.mark.parametrize("language", ["python", "javascript"])
 def test_a_solution_earns_1_and_nothing_and_each_cheat_0(language: str) -> None:
     if not any(Path(folder, TOOLS[language]).exists() for folder in ("/usr/bin", "/usr/local/bin")):
         pytest.skip(f"no {TOOLS[language]} here for {language}: sh infra/setup-toolchains.sh")

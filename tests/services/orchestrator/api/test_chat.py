@@ -244,33 +244,6 @@ async def test_what_had_no_effect_is_told_with_the_answer(tmp_path: Path) -> Non
         assert (answer.ratchet["overruled"], "overruled" in plain.ratchet) == (wished, False)
 
 
-async def test_harmless_parameters_are_taken(tmp_path: Path) -> None:
-    async with chatting(tmp_path) as chat:
-        answer = await chat.ask(
-            "x",
-            store=True,
-            service_tier="auto",
-            frequency_penalty=0,
-            presence_penalty=0.0,
-            logit_bias={},
-            logprobs=False,
-            response_format={"type": "text"},
-            max_completion_tokens=5,
-            n=1,
-            stop=[],
-            tools=[],
-            tool_choice="none",
-            top_logprobs=0,
-            parallel_tool_calls=True,
-            functions=[],
-            function_call="none",
-            verbosity="medium",
-            seed=None,
-        )
-
-        assert answer.choices[0].message.content == "the best one"
-
-
 async def test_a_turn_may_have_a_name_and_an_answer_of_the_assistant_no_content(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         turns = [

@@ -278,15 +278,6 @@ async def test_a_cursor_that_no_page_gave_is_refused(tmp_path: Path) -> None:
             assert (await api.get("/v1/tasks", params={"cursor": cursor})).status_code == 422
 
 
-async def test_a_task_from_the_queue_and_one_from_the_api_are_the_same_task(tmp_path: Path) -> None:
-    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
-        await fleet.submit(Task(task_id="t1", input="x"))
-        await fleet.results()
-        answer = await api.post("/v1/tasks", json={"task_id": "t1", "input": "x"})
-
-        assert (answer.status_code, len(fleet.assigned())) == (200, 1)
-
-
 async def test_the_history_says_how_often_answering_and_scoring_were_tried(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet, api_of(fleet) as api:
         await api.post("/v1/tasks", json={"task_id": "t1", "input": "x"})

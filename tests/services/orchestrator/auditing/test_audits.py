@@ -90,14 +90,6 @@ async def test_what_only_the_judge_likes_is_rolled_back_by_the_auditor(tmp_path:
         assert again.model_dump(mode="json") == decision.evidence
 
 
-async def test_what_both_like_is_promoted(tmp_path: Path) -> None:
-    quality = {"v1.0.0": 0.4, "v1.0.1": 0.8}
-    async with audited_house(tmp_path, quality, quality) as fleet:
-        version = await fleet.trained()
-        await fleet.reach(version, "canary")
-        await fleet.traffic(stop_when=lambda: fleet.adapters.primary == version)
-
-
 async def test_the_auditor_is_told_neither_the_arm_nor_the_score_and_teaches_nothing(tmp_path: Path) -> None:
     async with audited_house(tmp_path, {"v1.0.0": 0.4}, {"v1.0.0": 0.9}) as fleet:
         await fleet.submit(Task(task_id="one", input="x", reference="y"))
@@ -140,14 +132,6 @@ async def test_an_auditor_that_is_away_is_given_up_and_what_it_says_later_is_not
         (line,) = audits(tmp_path)
         assert (line.scores, line.auditor) == ((), None)
         assert str(line.reason).startswith("given up")
-
-
-async def test_a_share_of_the_tasks_is_audited(tmp_path: Path) -> None:
-    async with audited_house(tmp_path, {"v1.0.0": 0.4}, {"v1.0.0": 0.4}, audit_share=0.3) as fleet:
-        await fleet.traffic(stop_when=lambda: fleet.submitted >= 200)
-        await until(lambda: len(audits(tmp_path)) == len(fleet.audited) >= 35)
-
-        assert 35 <= len(fleet.audited) <= 85
 
 
 async def test_an_experiment_asks_again_for_audits_that_a_kill_left_out(tmp_path: Path) -> None:
@@ -211,17 +195,6 @@ async def test_a_promotion_by_second_verdicts_is_replayed_bit_for_bit(tmp_path: 
         assert again.model_dump(mode="json") == decision.evidence
         assert again.evidence.served_units == again.evidence.units
         assert "no loss in what users are served" in decision.reason
-
-
-async def test_a_canary_of_single_answers_asks_for_no_second_verdict(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, QUALITY, **WITHOUT_AUDITOR) as fleet:
-        fleet.answers = 1
-        version = await fleet.trained()
-        await fleet.reach(version, "canary")
-        await fleet.traffic(stop_when=lambda: fleet.adapters.primary == version)
-
-        assert fleet.asked_again == []
-        assert audits(tmp_path) == []
 
 
 async def test_a_second_verdict_that_never_comes_is_given_up_and_one_that_comes_later_is_dropped(

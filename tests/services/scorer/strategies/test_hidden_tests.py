@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -22,12 +22,12 @@ from services.scorer.strategies.strategy import Answer, ScoringRequest
 
 FUNCTIONS = [
     {"function": "add", "arguments": [2, 3], "expected": 5},
-    {"function": "add", "arguments": [-7, 7], "expected": 0},
+    {"function": "add", "arguments": [-7, 24], "expected": 17},
     {"function": "add", "arguments": [40, 2], "expected": 42, "name": "the answer"},
 ]
 COMMANDS = [
     {"command": ["./program"], "stdin": "2 3", "expected": 5},
-    {"command": ["./program"], "stdin": "-7 7", "expected": 0},
+    {"command": ["./program"], "stdin": "-7 24", "expected": 17},
     {"command": ["./program"], "stdin": "40 2", "expected_text": "42"},
 ]
 ORACLES = {
@@ -68,34 +68,20 @@ def need(language: str) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("language", "kind"), LANGUAGES)
-async def test_the_oracle_earns_one_and_nothing_earns_nothing(tests: HiddenTests, language: str, kind: str) -> None:
-    need(language)
-    asked = criteria(language, kind)
-    functions = ["add"] if kind == "functions" else []
-    nothing = list(no_ops(language, functions).values())
-
-    answers = tuple(map(Answer, [ORACLES[language, kind], *nothing]))
-    oracle, *others = await tests.score(ScoringRequest("t", "add", answers, criteria=asked))
-
-    assert (oracle.score, oracle.reason) == (1.0, "3 of 3 cases")
-    assert [other.score for other in others] == [0.0] * len(nothing)
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("language", "kind"), LANGUAGES)
-async def test_no_cheat_is_paid(tests: HiddenTests, language: str, kind: str) -> None:
+async def test_the_oracle_earns_one_and_nothing_and_no_cheat_earns_anything(
+    tests: HiddenTests, language: str, kind: str
+) -> None:
     """Hidden values that a constant can't hit: true, 0, 1 and null are not among them."""
     need(language)
-    cases = [
-        {**case, "expected": 17} if kind == "functions" else {**case, "stdin": "8 9", "expected": 17}
-        for case in (FUNCTIONS if kind == "functions" else COMMANDS[:2])
-    ]
-    tried = cheats(language, ["add"] if kind == "functions" else [])
+    functions = ["add"] if kind == "functions" else []
+    others = no_ops(language, functions) | cheats(language, functions)
 
-    answers = tuple(map(Answer, tried.values()))
-    scores = await tests.score(ScoringRequest("t", "add", answers, criteria=criteria(language, kind, cases)))
+    answers = tuple(map(Answer, [ORACLES[language, kind], *others.values()]))
+    asked = criteria(language, kind)
+    oracle, *scores = await tests.score(ScoringRequest("t", "add", answers, criteria=asked))
 
-    assert {what: score.score for what, score in zip(tried, scores, strict=True) if score.score != 0.0} == {}
+    assert (oracle.score, oracle.reason) == (1.0, "3 of 3 cases")
+    assert {what: score.score for what, score in zip(others, scores, strict=True) if score.score != 0.0} == {}
 
 
 def test_there_are_twelve_cheats_in_each_language() -> None:
@@ -107,7 +93,7 @@ def test_there_are_twelve_cheats_in_each_language() -> None:
 
 
 async def test_a_share_of_the_cases_is_that_share_of_the_score(tests: HiddenTests) -> None:
-    one = await scored(tests, "def add(a, b): return 5 if a == 2 else 0", criteria("python", "functions"))
+    one = await scored(tests, "def add(a, b): return {2: 5, -7: 17}.get(a, 0)", criteria("python", "functions"))
 
     assert one.score == pytest.approx(2 / 3)
     assert one.reason == "2 of 3 cases; the answer: wrong value"
@@ -142,9 +128,9 @@ async def test_a_program_in_several_files_and_the_tasks_own_beside_it(tests: Hid
     assert (await scored(tests, answer, asked)).score == 1.0
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+async def test_a_function_of_javascript_may_be_written_in_many_ways(tests: HiddenTests) -> None:
+    need("javascript")
+    ways = (
         "module.exports = { add: (a, b) => a + b };",
         "export function add(a, b) { return a + b; }",
         "const add = (a, b) => a + b;",
@@ -156,23 +142,25 @@ async def test_a_program_in_several_files_and_the_tasks_own_beside_it(tests: Hid
         "#!/usr/bin/env node\nconst add = (a, b) => a + b;",
         "function add(a, b) { process.stdout.write('adding\\n'); return a + b; }",
         "setInterval(() => {}, 1000);\nfunction add(a, b) { return a + b; }",
-    ],
-)
-async def test_a_function_of_javascript_may_be_written_in_many_ways(tests: HiddenTests, text: str) -> None:
-    need("javascript")
-    assert (await scored(tests, text, criteria("javascript", "functions"))).score == 1.0
+    )
+
+    assert await worthless(tests, ways, criteria("javascript", "functions")) == []
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+async def test_a_function_of_go_may_have_any_signature(tests: HiddenTests) -> None:
+    need("go")
+    ways = (
         "func add(a ...int) int { return a[0] + a[1] }",
         "package main\n\nfunc add(a, b float64) float64 { return a + b }",
-    ],
-)
-async def test_a_function_of_go_may_have_any_signature(tests: HiddenTests, other: str) -> None:
-    need("go")
-    assert (await scored(tests, other, criteria("go", "functions"))).score == 1.0
+    )
+
+    assert await worthless(tests, ways, criteria("go", "functions")) == []
+
+
+async def worthless(strategy: HiddenTests, texts: Sequence[str], asked: str) -> list[str]:
+    """Those of the answers that do not earn 1."""
+    scores = await strategy.score(ScoringRequest("t", "add", tuple(map(Answer, texts)), criteria=asked))
+    return [text for text, one in zip(texts, scores, strict=True) if one.score != 1.0]
 
 
 async def test_what_does_not_build_is_worth_nothing_and_says_so(tests: HiddenTests) -> None:

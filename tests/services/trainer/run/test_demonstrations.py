@@ -97,11 +97,7 @@ def test_references_at_full_marks_teach_where_no_group_does(shown: TrainerSettin
     steps = json.loads((folder(shown, outcome) / "training_report.json").read_text())["steps"]
     assert steps[-1]["demonstration_loss"] < steps[0]["demonstration_loss"] - 1
     assert "gap" not in steps[0], "nothing is held against log-probabilities that nobody logged"
-
-
-def test_the_card_names_the_prompts_that_were_taught(shown: TrainerSettings) -> None:
-    outcome = train(shown, hyperparameters=KNOBS)
-
+    # and the card names the prompts that were taught
     assert outcome.adapter_version is not None
     taught = taught_inputs(shown.adapters_dir, "small", outcome.adapter_version)
     of_log = [f"name {number}" for number in range(32)]
@@ -136,9 +132,8 @@ def test_a_correction_teaches_in_place_of_a_reference(shown: TrainerSettings) ->
     assert counts["demonstrations.correction"] >= 8 and "demonstrations.failed" not in counts
 
 
-@pytest.mark.parametrize("sources", [[], ["correction"]])
-def test_without_demonstrations_a_log_teaches_as_before(settings: TrainerSettings, sources: list[str]) -> None:
-    one = train(settings, "one", hyperparameters={"demonstrations": sources})
+def test_without_demonstrations_a_log_teaches_as_before(settings: TrainerSettings) -> None:
+    one = train(settings, "one", hyperparameters={"demonstrations": ["correction"]})
     same = train(settings, "same")
 
     assert one.status == "trained"
@@ -147,13 +142,12 @@ def test_without_demonstrations_a_log_teaches_as_before(settings: TrainerSetting
 
 def test_too_few_demonstrations_take_nothing_from_the_groups(settings: TrainerSettings, base_model: Path) -> None:
     """`logs` is shared: the lines go to a copy."""
-    before = train(settings)
     lines = (settings.logs_dir / "agent_interactions.jsonl").read_bytes()
     logs = write_log(settings.adapters_dir.parent / "few", [lines, *lines_of(base_model, 1), *lines_of(base_model, 2)])
 
     after = train(settings.model_copy(update={"logs_dir": logs}), "run-2")
 
-    assert before.counts["groups"] == after.counts["groups"]
+    assert after.counts["groups"] == 12
     assert not any(name.startswith("demonstrations") for name in after.counts)
 
 

@@ -121,7 +121,7 @@ class PowerCutError(Exception):
 def test_a_run_that_was_cut_short_ends_with_the_bytes_of_one_that_was_not(settings: TrainerSettings) -> None:
     settings = settings.model_copy(update={"trainer_checkpoint_every_s": 0.0})
     jobs = RunStore(settings.adapters_dir)
-    knobs = {"epochs": 2, "batch": 4, "micro_batch_tokens": 40}
+    knobs = {"epochs": 1, "batch": 12, "micro_batch_tokens": 120}
     whole, cut = (
         jobs.record(TrainRequest(request_id=name, agent_id="small", algorithm="kto", hyperparameters=knobs))
         for name in ("whole", "cut")

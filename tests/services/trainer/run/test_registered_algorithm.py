@@ -46,31 +46,3 @@ def test_it_is_registered_and_trains_an_adapter_fit_for_traffic(settings: Traine
     assert steps[0]["loss"] == pytest.approx(1.0, abs=1e-3)  # the policy is still its own reference
     assert steps[-1]["loss"] < steps[0]["loss"]
     assert {(said["step"], said["steps"]) for said in told if said["stage"] == "training"} >= {(0, 6), (6, 6)}
-
-
-def test_its_run_that_was_cut_short_goes_on_from_its_checkpoint(settings: TrainerSettings, hinge_pairs: str) -> None:
-    settings = settings.model_copy(update={"trainer_checkpoint_every_s": 0.0})
-    jobs = RunStore(settings.adapters_dir)
-    knobs = {"epochs": 2, "batch": 4}
-    whole, cut = (
-        jobs.record(TrainRequest(request_id=name, agent_id="small", algorithm=hinge_pairs, hyperparameters=knobs))
-        for name in ("whole", "cut")
-    )
-
-    class PowerCutError(Exception):
-        """In the middle of the run."""
-
-    def cut_at_step_four(said: object) -> None:
-        if isinstance(said, dict) and said.get("step") == 4:
-            raise PowerCutError
-
-    expected = do_run(settings, whole, lambda said: None)
-    with pytest.raises(PowerCutError):
-        do_run(settings, cut, cut_at_step_four)
-    told: list[object] = []
-    outcome = do_run(settings, cut, told.append)
-
-    assert outcome is not None and expected is not None
-    assert outcome.adapter_sha256 == expected.adapter_sha256
-    begun = [said["step"] for said in told if isinstance(said, dict) and said["stage"] == "training"]
-    assert begun[0] == 3

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from ratchet.runs.store import RunStore
 from ratchet.service.errors import SettingsError
 from schemas.messages.training import AdapterTrained, TrainRequest
 from services.trainer.settings import TrainerSettings
+from services.trainer.train import do_run
 
+REQUEST = TrainRequest(request_id="run-1", agent_id="small", hyperparameters={"beta": 0.01})
 FIGURES = {"loss", "reward", "kl", "entropy", "gap", "effective_share"}
 
 
@@ -23,9 +26,7 @@ def train_in_a_process(
     settings: TrainerSettings, report_to: str, **environment: str
 ) -> tuple[AdapterTrained, list[str]]:
     """As the service does it: a process of its own. How it ended, and of what it warned."""
-    job = RunStore(settings.adapters_dir).record(
-        TrainRequest(request_id="run-1", agent_id="small", hyperparameters={"beta": 0.01})
-    )
+    job = RunStore(settings.adapters_dir).record(REQUEST)
     given = {
         "RATCHET_LOGS_DIR": str(settings.logs_dir),
         "RATCHET_ADAPTERS_DIR": str(settings.adapters_dir),
@@ -92,16 +93,17 @@ def test_each_step_is_in_trackio_and_in_tensorboard(settings: TrainerSettings, t
     assert {f"train/{name}" for name in FIGURES} <= curves.keys()
 
 
-def test_a_tracker_that_fails_ends_no_training(settings: TrainerSettings, tmp_path: Path) -> None:
+def test_a_tracker_that_fails_ends_no_training(
+    settings: TrainerSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a-file").write_text("no folder can be made below it")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "a-file" / "boards"))
+    job, said = RunStore(settings.adapters_dir).record(REQUEST), list[Mapping[str, Any]]()
 
-    outcome, warnings = train_in_a_process(
-        settings, "trackio,tensorboard", TRACKIO_DIR=str(tmp_path / "a-file" / "trackio"),
-        TENSORBOARD_LOGGING_DIR=str(tmp_path / "a-file" / "boards"),
-    )  # fmt: skip
+    outcome = do_run(settings.model_copy(update={"trainer_report_to": ("tensorboard",)}), job, said.append)
 
-    assert outcome.status == "trained", outcome.reason
-    assert any("tensorboard gets nothing" in warning for warning in warnings)
+    assert outcome is not None and outcome.status == "trained", outcome
+    assert any("tensorboard gets nothing" in event.get("warning", "") for event in said)
 
 
 @pytest.mark.parametrize(

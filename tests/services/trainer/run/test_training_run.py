@@ -61,8 +61,12 @@ def changed_log(logs: Path, target: Path, change: Callable[[dict[str, Any], rand
 def test_a_trained_adapter_is_fit_for_traffic_and_says_what_it_is_made_of(
     settings: TrainerSettings, base_model: Path
 ) -> None:
-    outcome = train(settings, seed=3)
+    job = RunStore(settings.adapters_dir).record(TrainRequest.model_validate(ASKED))
+    seen: list[RunProgressRecord | None] = []
 
+    outcome = do_run(settings, job, lambda said: seen.append(read_progress(job.progress)))
+
+    assert outcome is not None
     assert (outcome.status, outcome.adapter_version, outcome.parent_version) == ("trained", "v1.0.1", "v1.0.0")
     card = check_adapter(folder(settings, outcome), AdapterLimits(max_rank=4))
     assert (card.run_id, card.parent, card.algorithm) == ("run-1", "v1.0.0", "grpo")
@@ -71,6 +75,37 @@ def test_a_trained_adapter_is_fit_for_traffic_and_says_what_it_is_made_of(
     assert card.hyperparameters["batch"] == 24
     assert outcome.adapter_sha256 == adapter_sha256(folder(settings, outcome))
     assert all(path.stat().st_mode & 0o777 == 0o444 for path in folder(settings, outcome).iterdir())
+
+    # and how it stands was on disk while it went, and after
+    first, last = seen[0], read_progress(job.progress)
+    assert first is not None and last is not None
+    assert first.progress.stage == "reading"
+    assert (last.progress.step, last.progress.steps, last.progress.seconds_left) == (6, 6, 0.0)
+    assert last.counts == outcome.counts
+    assert last.curves == training_report(folder(settings, outcome), "v1.0.1").curves
+
+    # and its report tells each step
+    report = json.loads((folder(settings, outcome) / "training_report.json").read_text())
+    steps = report["steps"]
+    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+    assert len(steps) == report["plan"]["steps"] == outcome.metrics["steps"] == 6
+    assert steps[0]["gap"] == pytest.approx(0, abs=1e-4) and steps[-1]["gap"] > 0.001
+    assert steps[0]["effective_share"] == pytest.approx(1, abs=1e-3)
+    assert {"loss", "reward", "clip_fraction", "mean_weight", "gradient_norm", "entropy"} <= steps[-1].keys()
+    assert steps[0]["good_log_ratio"] == pytest.approx(0, abs=1e-4)
+    assert steps[-1]["good_log_ratio"] > 0 and steps[-1]["divergence"] > 0
+    assert report["plan"]["micro_batches"] >= 6 and 0.8 < report["plan"]["fill"] <= 1
+    assert report["parent_match"]["gap"] == pytest.approx(0, abs=1e-4)
+    assert report["data"]["counts"] == outcome.counts
+
+    # and it is not run again, and registered once
+    assert train(settings) == outcome
+    assert not (settings.adapters_dir / "small" / "v1.0.2").exists()
+    register(settings, outcome)
+    register(settings, outcome)
+    registry = RegistryStore(settings.adapters_dir).read()
+    assert registry.revision == 1
+    assert registry.agent("small").versions["v1.0.1"].state == "trained"
 
 
 def test_the_prompts_that_are_kept_for_the_replay_teach_nothing_and_the_card_says_their_share(
@@ -86,21 +121,6 @@ def test_the_prompts_that_are_kept_for_the_replay_teach_nothing_and_the_card_say
     assert check_adapter(folder(settings, outcome), AdapterLimits()).hyperparameters["replay_share"] == 0.3
 
 
-def test_how_it_stands_is_on_disk_while_it_goes_and_after(settings: TrainerSettings) -> None:
-    asked = {"hyperparameters": {"epochs": 2, "batch": 24}}
-    job = RunStore(settings.adapters_dir).record(TrainRequest.model_validate(ASKED | asked))
-    seen: list[RunProgressRecord | None] = []
-
-    outcome = do_run(settings, job, lambda said: seen.append(read_progress(job.progress)))
-
-    first, last = seen[0], read_progress(job.progress)
-    assert outcome is not None and first is not None and last is not None
-    assert first.progress.stage == "reading"
-    assert (last.progress.step, last.progress.steps, last.progress.seconds_left) == (6, 6, 0.0)
-    assert last.counts == outcome.counts
-    assert last.curves == training_report(folder(settings, outcome), "v1.0.1").curves
-
-
 def test_a_run_keeps_how_right_it_was_about_its_time(settings: TrainerSettings) -> None:
     outcome = train(settings, hyperparameters={"epochs": 4, "batch": 24})
 
@@ -110,47 +130,12 @@ def test_a_run_keeps_how_right_it_was_about_its_time(settings: TrainerSettings) 
     assert told > 0 and 0 < took < outcome.metrics["seconds"]  # type: ignore[operator]
 
 
-def test_the_report_tells_each_step(settings: TrainerSettings) -> None:
-    outcome = train(settings, hyperparameters={"epochs": 2, "batch": 24})
-
-    report = json.loads((folder(settings, outcome) / "training_report.json").read_text())
-    steps = report["steps"]
-    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
-    assert len(steps) == report["plan"]["steps"] == outcome.metrics["steps"] == 6
-    first, last = steps[0], steps[-1]
-    assert first["gap"] == pytest.approx(0, abs=1e-4)
-    assert first["effective_share"] == pytest.approx(1, abs=1e-3)
-    assert last["gap"] > 0.001
-    assert {"loss", "reward", "clip_fraction", "mean_weight", "gradient_norm", "entropy"} <= last.keys()
-    assert first["good_log_ratio"] == pytest.approx(0, abs=1e-4)
-    assert last["good_log_ratio"] > 0 and last["divergence"] > 0
-    assert report["plan"]["micro_batches"] >= 6 and 0.8 < report["plan"]["fill"] <= 1
-    assert report["parent_match"]["gap"] == pytest.approx(0, abs=1e-4)
-    assert report["data"]["counts"] == outcome.counts
-
-
 def test_equal_seeds_give_equal_bytes_and_others_others(settings: TrainerSettings) -> None:
     one, same, other = (train(settings, f"run-{number}", seed=seed) for number, seed in enumerate((5, 5, 6)))
 
     assert one.adapter_sha256 == same.adapter_sha256
     assert one.adapter_sha256 != other.adapter_sha256
     assert [outcome.adapter_version for outcome in (one, same, other)] == ["v1.0.1", "v1.0.2", "v1.0.3"]
-
-
-def test_training_makes_good_answers_likelier(settings: TrainerSettings) -> None:
-    outcome = train(settings, hyperparameters={"epochs": 4, "learning_rate": 0.01})
-
-    report = json.loads((folder(settings, outcome) / "training_report.json").read_text())
-    losses = [step["loss"] for step in report["steps"]]
-    assert sum(losses[-3:]) < sum(losses[:3]) - 0.06  # a pass is three steps
-
-
-def test_a_run_that_ended_is_not_run_again(settings: TrainerSettings) -> None:
-    first = train(settings)
-    again = train(settings)
-
-    assert again == first
-    assert not (settings.adapters_dir / "small" / "v1.0.2").exists()
 
 
 @pytest.mark.parametrize("knobs", [{}, {"beta": 0.1}, {"beta": 0.1, "kl_to": "base", "loss": "gspo"}], ids=str)
@@ -235,15 +220,6 @@ def test_a_run_whose_policy_runs_away_ends_with_a_reason_and_publishes_nothing(s
     assert progress is not None and progress.curves["divergence"]
 
 
-def test_the_best_of_each_group_can_be_learned_too(settings: TrainerSettings) -> None:
-    outcome = train(settings, algorithm="best-of-group-sft", hyperparameters={"epochs": 3, "batch": 6})
-
-    report = json.loads((folder(settings, outcome) / "training_report.json").read_text())
-    assert outcome.status == "trained"
-    assert report["steps"][-1]["loss"] < report["steps"][0]["loss"]
-    assert report["hyperparameters"]["batch"] == 6
-
-
 def test_a_dry_run_trains_nothing(settings: TrainerSettings) -> None:
     outcome = train(settings, dry=True)
 
@@ -265,10 +241,6 @@ def test_a_dry_run_trains_nothing(settings: TrainerSettings) -> None:
         ({"hyperparameters": {"learning_rat": 1}}, "learning_rat: Extra inputs are not permitted"),
         ({"hyperparameters": {"lora_rank": 500}}, "lora_rank is 500, and the engines take 64 at most"),
         ({"parent_version": "v1.0.8"}, "there is no version v1.0.8 in the registry"),
-        (
-            {"hyperparameters": {"learning_rate": 1e30}},
-            "stopped at step .*, and nothing was published: the loss became",
-        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -356,17 +328,6 @@ def test_another_models_adapter_is_no_parent(
     # then
     assert outcome.status == "refused"
     assert outcome.reason is not None and "was trained on model@" in outcome.reason
-
-
-def test_an_operators_adapter_is_registered_once(settings: TrainerSettings) -> None:
-    outcome = train(settings)
-
-    register(settings, outcome)
-    register(settings, outcome)
-
-    registry = RegistryStore(settings.adapters_dir).read()
-    assert registry.revision == 1
-    assert registry.agent("small").versions["v1.0.1"].state == "trained"
 
 
 def test_a_run_taken_up_again_reads_what_it_read_before(settings: TrainerSettings, logs: Path, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from ratchet.grammars.grammar import grammar_for
 from ratchet.models.loading import content_sha256, load_language_model
 from ratchet.runs.store import RunStore
 from schemas.messages.response import Sample, Segment
@@ -21,7 +20,7 @@ from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.transformers_engine import TransformersEngine
 from services.trainer.settings import TrainerSettings
 from tests.services.trainer.making_logs import line, write_log
-from tests.services.trainer.run.test_resume import KNOBS, STEPS, killed_at_each_step
+from tests.services.trainer.run.test_disturbed_runs import KNOBS, killed_at
 from tests.services.trainer.run.test_training_run import folder, train
 
 FORM = AnswerFormat(
@@ -33,7 +32,6 @@ FORM = AnswerFormat(
         "additionalProperties": False,
     },
 )
-GRAMMAR = grammar_for(FORM)
 EACH = 6
 
 
@@ -95,8 +93,7 @@ def _as_conversation(row: dict[str, Any]) -> bytes:
     return json.dumps(row | {"segments": [segment.model_dump(mode="json")]}).encode() + b"\n"
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "weighted-sft"])
-@pytest.mark.parametrize("in_segments", [False, True])
+@pytest.mark.parametrize(("algorithm", "in_segments"), [("grpo", False), ("weighted-sft", True)])
 def test_with_the_mask_the_first_step_finds_the_logged_log_probabilities(
     settings: TrainerSettings,
     base_model: Path,
@@ -137,8 +134,8 @@ def test_killed_and_taken_up_again_it_replays_the_same_masks(
     calm, killed = (store.record(TrainRequest(request_id=name, **asked)) for name in ("calm", "often-killed"))
 
     # both in processes of their own: here the engine has set the number of threads
-    assert killed_at_each_step(of_grammar, calm, ()) == ["trained"]
-    assert killed_at_each_step(of_grammar, killed) == ["killed"] * len(STEPS) + ["trained"]
+    assert killed_at(of_grammar, "killed_runs", calm) == ["trained"]
+    assert killed_at(of_grammar, "killed_runs", killed, "checkpointed:2") == ["killed", "trained"]
     assert calm.outcome is not None and killed.outcome is not None
     assert killed.outcome.adapter_sha256 == calm.outcome.adapter_sha256
 
