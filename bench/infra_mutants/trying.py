@@ -67,7 +67,9 @@ class Trial:
                 return Tried(mutant, Verdict.REFUSED, f"{type(error).__name__}: {error}"[:200])
             if differences and (faults := _faults(recording, other)):
                 return Tried(mutant, Verdict.FOUND, faults[0])
-            changed |= dict.fromkeys(_but_for_the_name(mutant, self._good[name], _flat(recording)) if differences else ())
+            changed |= dict.fromkeys(
+                _but_for_the_name(mutant, self._good[name], _flat(recording)) if differences else ()
+            )
         return Tried(mutant, Verdict.SURVIVED if changed else Verdict.SAME, "", tuple(changed))
 
 

@@ -1,4 +1,4 @@
-"""Secrets can be made anew, and the pods that read them are replaced: one stack rendered twice, with other passwords."""
+"""Secrets can be made anew, and the pods that read them are replaced: a stack rendered twice, with other passwords."""
 
 from __future__ import annotations
 
