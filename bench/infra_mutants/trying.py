@@ -138,11 +138,12 @@ def _at_most(seconds: int) -> Iterator[None]:
         raise TimeoutError(f"not rendered within {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    # Again and again: the first may end one of many coroutines, and the others are waited for.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
