@@ -293,16 +293,16 @@ def main() -> None:
             tested += [by_t_test(one, losses) for one in fleets[: len(fleets) // 20]]
             labelled += [by_labels(one, losses) for one in fleets[: len(fleets) // 4]]
             assert by_betting(fleets[0], losses) == by_proof[start], "the twin is not the product"
-        _print_row("betting, fresh judgement", by_proof)
-        _print_row("t-test after each unit", tested)
-        _print_row(f"{LABELLED} labels, then fixed", labelled)
-        _print_row("betting, routing score (trap)", trapped)
+        print_row("betting, fresh judgement", by_proof)
+        print_row("t-test after each unit", tested)
+        print_row(f"{LABELLED} labels, then fixed", labelled)
+        print_row("betting, routing score (trap)", trapped)
         print(flush=True)
         wrong_by_proof = max(wrong_by_proof, sum(one.raised_wrongly for one in by_proof) / len(by_proof))
     sys.exit(wrong_by_proof > ALPHA)
 
 
-def _print_row(name: str, fleets: Sequence[Fleet]) -> None:
+def print_row(name: str, fleets: Sequence[Fleet]) -> None:
     count = max(1, len(fleets))
     reached = [one.reached for one in fleets if one.reached is not None]
     median = f"{int(np.median(reached)):,}" if reached else "never"

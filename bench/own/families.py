@@ -38,15 +38,15 @@ class Family:
     templates: Sequence[str]
     make: Make
 
-    def tasks(self, count: int, seed: int, *, held_out: bool = False) -> list[OwnTask]:
-        """So many different ones; the first of a larger number are those of a smaller one."""
-        examples = random.Random(f"{self.name} examples")
-        shown = [self._task(examples, held_out=False) for _ in range(2)]
+    def tasks(self, count: int, seed: int, *, held_out: bool = False, examples: int = 2) -> list[OwnTask]:
+        """So many different ones, each after example turns; the first of a larger number are those of a smaller one."""
+        of_examples = random.Random(f"{self.name} examples")
+        shown = [self._task(of_examples, held_out=False) for _ in range(examples)]
+        asked = [self.instruction + "\n" + shown[0][0], *(one for one, _ in shown[1:])]
         turns = [
-            ChatMessage(role="user", content=f"{self.instruction}\n{shown[0][0]}"),
-            ChatMessage(role="assistant", content=shown[0][1]),
-            ChatMessage(role="user", content=shown[1][0]),
-            ChatMessage(role="assistant", content=shown[1][1]),
+            ChatMessage(role=role, content=content)
+            for question, (_, answer) in zip(asked, shown, strict=True)
+            for role, content in (("user", question), ("assistant", answer))
         ]
         rng = random.Random(f"{self.name} {seed} {held_out}")
         found: dict[str, str] = {}

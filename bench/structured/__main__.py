@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -88,9 +89,14 @@ def count_invalid(engine: TransformersEngine, asked: list[dict[str, Any]], sampl
 
 def _is_valid(validator: Any, text: str) -> bool:
     try:
-        return bool(validator.is_valid(json.loads(text)))
+        return bool(validator.is_valid(json.loads(text, parse_float=_finite)))
     except ValueError:
         return False
+
+
+def _finite(number: str) -> float:
+    """Return the nearest double. JSON Schema bounds no `number` by itself; Python's JSON makes 1e999 infinite."""
+    return max(-sys.float_info.max, min(sys.float_info.max, float(number)))
 
 
 def without_end(model: LanguageModel) -> LanguageModel:

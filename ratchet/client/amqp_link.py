@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from contextlib import suppress
 
 import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractExchange, AbstractIncomingMessage
@@ -21,20 +22,14 @@ from ratchet.client.fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
 from ratchet.logs.tenants import MARK
 from ratchet.service.errors import FleetError
 from ratchet.service.settings import amqp_parameters
-from schemas.messages.base import DecodeError, Message
 from schemas.messages.feedback import Feedback
-from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.training import TrainRequest
 
 CONNECT_S, CONFIRM_S = 10.0, 30.0
 """After so long without a confirm the connection is given up: a publish can hang in one that looks open."""
-ROUTES: dict[type[Message], tuple[str, str, str]] = {
-    Task: (TASKS, "task_id", "task"),
-    Feedback: (FEEDBACK, "feedback_id", "feedback"),
-    TrainRequest: (TRAINING, "request_id", "train"),
-}
-"""The queue of each message, the field that names it, and the kind of its message id."""
+ROUTES = {Task: (TASKS, "task"), Feedback: (FEEDBACK, "feedback"), TrainRequest: (TRAINING, "request")}
+"""The queue of each message, and what its id is called, without `_id`."""
 logging.getLogger("aiormq").addHandler(logging.NullHandler())  # its errors are raised as ours; logging prints them else
 LOST = (refusals.AMQPError, refusals.ChannelInvalidStateError, OSError, TimeoutError)
 LOGIN_REFUSED = (refusals.AuthenticationError, refusals.ProbableAuthenticationError)
@@ -47,19 +42,18 @@ class AmqpLink:
         self._url, self._namespace, self._fleet = url, namespace, fleet
         self._parameters = amqp_parameters(url)
         self._reply_to: str | None = None
-        self._exchange: AbstractExchange | None = None
         self._ready, self._broken = asyncio.Event(), asyncio.Event()
         self._connecting = asyncio.create_task(self._stay_connected())
 
     async def send(self, message: Sent) -> None:
         """Return once the broker has it. It goes through the fleet's exchange, the only one that a user of the fleet
         needs to be allowed to write to."""
-        queue, field, kind = ROUTES[type(message)]
-        name = str(getattr(message, field))
+        queue, kind = ROUTES[type(message)]
+        name = str(getattr(message, f"{kind}_id"))
         while True:
             await self._ready.wait()
-            if self._fleet.fault or self._exchange is None:
-                raise self._fleet.fault or FleetError("the client is closed")
+            if self._fleet.fault:
+                raise self._fleet.fault
             exchange, broken = self._exchange, self._broken
             sent = aio_pika.Message(
                 message.encode(),
@@ -73,10 +67,9 @@ class AmqpLink:
                 user_id=self._parameters.credentials.username,
             )
             try:
-                await exchange.publish(sent, self._namespace + queue, mandatory=False, timeout=CONFIRM_S)
-                return
-            except refusals.DeliveryError:  # the queue is full
-                pass
+                with suppress(refusals.DeliveryError):  # the queue is full
+                    await exchange.publish(sent, self._namespace + queue, mandatory=False, timeout=CONFIRM_S)
+                    return
             except LOST as error:
                 self._end_if_refused(error)
                 broken.set()
@@ -88,38 +81,27 @@ class AmqpLink:
 
     async def _stay_connected(self) -> None:
         """Connect, again and again, until there is a fault. Closes what it opened when it is cancelled."""
-        loop, given, tls = asyncio.get_running_loop(), self._parameters, self._parameters.ssl_options
+        loop, tls = asyncio.get_running_loop(), self._parameters.ssl_options
         lost_at: float | None = None
         while not self._fleet.fault:
             self._broken = asyncio.Event()
-            connection: AbstractConnection | None = None
+            connecting = aio_pika.connect(self._url, ssl_context=tls.context if tls else None)
             try:
-                async with asyncio.timeout(CONNECT_S):
-                    connection = await aio_pika.connect(
-                        host=given.host,
-                        port=given.port,
-                        login=given.credentials.username,
-                        password=given.credentials.password,
-                        virtualhost=given.virtual_host,
-                        ssl=tls is not None,
-                        ssl_context=tls.context if tls else None,
-                    )
+                async with asyncio.timeout(CONNECT_S) as limit, await connecting as connection:
                     self._exchange = await self._prepare(connection, self._broken)
-                self._ready.set()
-                if lost_at is not None:
-                    self._fleet.send_open_again()
-                await self._broken.wait()
-                self._ready.clear()
-                lost_at = loop.time()
+                    limit.reschedule(None)
+                    self._ready.set()
+                    if lost_at is not None:
+                        self._fleet.send_open_again()
+                    await self._broken.wait()
+                    self._ready.clear()
+                    lost_at = loop.time()
             except LOST as error:
                 self._end_if_refused(error)
                 if lost_at is None or loop.time() - lost_at > PATIENCE_S:
                     hangs, refused = isinstance(error, TimeoutError), isinstance(error, LOGIN_REFUSED)
                     self._fleet.fail(broker_unreachable(self._url, hangs=hangs, refused=refused))
                 await asyncio.sleep(PAUSE_S)
-            finally:
-                if connection is not None:
-                    await asyncio.gather(connection.close(), return_exceptions=True)
         self._ready.set()
 
     async def _prepare(self, connection: AbstractConnection, broken: asyncio.Event) -> AbstractExchange:
@@ -135,16 +117,11 @@ class AmqpLink:
         return await channel.get_exchange(self._namespace + EXCHANGE, ensure=False)
 
     async def _receive(self, message: AbstractIncomingMessage) -> None:
-        try:
-            self._fleet.receive(Result.decode(message.body))
-        except DecodeError as error:
-            self._fleet.fail(FleetError(f"the fleet answered with something that is no result: {error}"))
-            self._broken.set()
+        self._fleet.receive(message.body)
 
     def _end_if_refused(self, error: BaseException) -> None:
-        exchange = self._namespace + EXCHANGE
         if isinstance(error, refusals.ChannelNotFoundEntity):
-            why = f"the broker has no exchange {exchange!r}: the fleet was never up here: ratchet up"
+            why = f"the broker has no exchange {self._namespace + EXCHANGE!r}: the fleet was never up here: ratchet up"
             self._fleet.fail(FleetError(why))
         elif isinstance(error, refusals.ChannelAccessRefused):
             self._fleet.fail(FleetError(f"the broker does not let this user ask tasks: {error}"))

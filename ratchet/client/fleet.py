@@ -7,18 +7,20 @@ Nothing is kept on disk. A task that the fleet has is answered and logged whethe
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, suppress
+from functools import partial
 from itertools import islice
-from threading import Thread
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from anyio.from_thread import start_blocking_portal
 from pydantic import ValidationError
 
-from ratchet.client.shards import ShardedLink
 from ratchet.service.errors import FleetError, RatchetError, TimedOut
-from schemas.messages.base import Message, explain
+from schemas.messages.base import DecodeError, Message, explain
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
@@ -46,7 +48,7 @@ class Progress(NamedTuple):
     failed: int = 0
 
 
-class AsyncFleet:
+class AsyncFleet(AbstractAsyncContextManager["AsyncFleet"]):
     """Make it within a running loop, and use it as a context manager. Its arguments are those of docs/client.md."""
 
     def __init__(
@@ -69,19 +71,14 @@ class AsyncFleet:
         self._arrived: list[Result] = []
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
-        self._link: Any
         if url.startswith("http"):
             from ratchet.client.http_link import HttpLink
 
-            self._link = HttpLink(url, token, self)
+            self._links: dict[str, Any] = {namespace: HttpLink(url, token, self)}
         else:
             from ratchet.client.amqp_link import AmqpLink
 
-            links = {one: AmqpLink(its_url, one, self) for one, its_url in (shards or {}).items()}
-            self._link = ShardedLink(links) if links else AmqpLink(url, namespace, self)
-
-    async def __aenter__(self) -> Self:
-        return self
+            self._links = {one: AmqpLink(at, one, self) for one, at in (shards or {namespace: url}).items()}
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -101,7 +98,7 @@ class AsyncFleet:
         """Submit them, and return how many, once the fleet has all. `results` gives their Results."""
         count = 0
         for some in chunks(tasks):
-            self._send(some)
+            self._send_all(some)
             while self._sending:
                 await self._wait_for_change(f"{len(self._sending)} not confirmed")
             count += len(some)
@@ -117,23 +114,23 @@ class AsyncFleet:
         Tasks with the same id get one Result. Raises BusError, FleetError, TimedOut.
         """
         for step in self.steps(tasks):
-            for result in await step:
+            for result in await step():
                 yield result
 
-    def steps(self, tasks: Iterable[Asked]) -> Iterator[Coroutine[Any, Any, list[Result]]]:
-        """Yield what to await for the next Results, until no task is open. The tasks are read by who iterates."""
+    def steps(self, tasks: Iterable[Asked]) -> Iterator[Callable[[], Coroutine[Any, Any, list[Result]]]]:
+        """Yield what gives the next Results, until no task is open. The tasks are read by who iterates."""
         source, more = iter(tasks), True
         while more or self._open or self._arrived:
-            room = max(0, self._room) if more else 0
-            some = list(islice(source, room))
+            some = list(islice(source, room := max(0, self._room())))
             more = more and len(some) == room
-            yield self._step(some, more)
+            yield partial(self._step, some, more)
 
     async def listen(self, seconds: float) -> list[Result]:
         """Return the Results that came, waiting at most so long for the first. Raises BusError, FleetError."""
         if not self._arrived:
             await self._is_changed_within(seconds)
-        return self._take()
+        came, self._arrived = self._arrived, []
+        return came
 
     async def feedback(self, task_id: str, score: float, **fields: Any) -> str:
         """Say how good an answer was, from 0 to 1. Returns the feedback's id once the fleet has it.
@@ -153,12 +150,15 @@ class AsyncFleet:
         """Disconnect. Open tasks go on; `ratchet result`, or the same `task_id` again, gets their answers."""
         for sending in self._sending.values():
             sending.cancel()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await self._link.close()
+        await asyncio.wait([asyncio.create_task(link.close()) for link in self._links.values()], timeout=CLOSE_S)
 
-    def receive(self, result: Result) -> None:
-        """Take a Result that the link has. A task that is not open has its own already."""
+    def receive(self, body: bytes) -> None:
+        """Take a Result that a link has. A task that is not open has its own already."""
+        try:
+            result = Result.decode(body)
+        except DecodeError as error:
+            self.fail(FleetError(f"the fleet answered with something that is no result: {error}"))
+            return
         if result.task_id in self._open:
             ok, (submitted, answered, failed) = result.status == "ok", self.progress
             self.progress = Progress(submitted, answered + ok, failed + (not ok))
@@ -176,28 +176,30 @@ class AsyncFleet:
             if task.task_id not in self._sending:
                 self._start_sending(task)
 
-    @property
     def _room(self) -> int:
         return min(CONFIRM_WINDOW - len(self._sending), self._most_open - len(self._open))
 
     async def _step(self, tasks: Iterable[Asked], more: bool) -> list[Result]:
         """Submit the tasks, and wait for Results or, with `more` to come, for room."""
-        self._send(tasks)
+        self._send_all(tasks)
         enough = max(1, min(CONFIRM_WINDOW, self._most_open) // 4)
-        while not self._arrived and self._open and not (more and self._room >= enough):
+        while not self._arrived and self._open and not (more and self._room() >= enough):
             await self._wait_for_change(f"{len(self._open)} open, the oldest {next(iter(self._open))}")
         if len(self._open) > CONFIRM_WINDOW:
             await asyncio.sleep(GATHER_S)
-        return self._take()
+        return await self.listen(0.0)
 
     async def _send_one(self, message: Sent) -> None:
         try:
             async with asyncio.timeout(self._stall_s):
-                await self._link.send(message)
+                await self._send(message)
         except TimeoutError:
             raise TimedOut(f"the fleet did not take it within {self._stall_s:g} s: see `ratchet status`") from None
 
-    def _send(self, tasks: Iterable[Asked]) -> None:
+    async def _send(self, message: Sent) -> None:
+        await self._links[fleet_of(message, self._links)].send(message)
+
+    def _send_all(self, tasks: Iterable[Asked]) -> None:
         for task in map(as_task, tasks):
             if task.task_id not in self._open:
                 self.progress = self.progress._replace(submitted=self.progress.submitted + 1)
@@ -206,18 +208,14 @@ class AsyncFleet:
                 self._start_sending(task)
 
     def _start_sending(self, task: Task) -> None:
-        self._sending[task.task_id] = sending = asyncio.create_task(self._link.send(task), name=task.task_id)
-        sending.add_done_callback(self._on_sent)
+        self._sending[task.task_id] = sending = asyncio.create_task(self._send(task), name=task.task_id)
+        sending.add_done_callback(self.on_sent)
 
-    def _on_sent(self, sending: asyncio.Task[None]) -> None:
+    def on_sent(self, sending: asyncio.Task[None]) -> None:
         self._sending.pop(sending.get_name(), None)
         self._changed.set()
         if not sending.cancelled() and (error := sending.exception()):
             self.fail(error if isinstance(error, RatchetError) else FleetError(f"a task can't be sent: {error!r}"))
-
-    def _take(self) -> list[Result]:
-        came, self._arrived = self._arrived, []
-        return came
 
     async def _wait_for_change(self, waiting: str) -> None:
         if not await self._is_changed_within(self._stall_s):
@@ -225,39 +223,28 @@ class AsyncFleet:
 
     async def _is_changed_within(self, seconds: float | None) -> bool:
         """Raises what ended the connection."""
+        is_changed = False
         self._changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                if self.fault is None:
-                    await self._changed.wait()
-                if self.fault is None:
-                    return True  # not whether it is set: another who waits may have cleared it
+                is_changed = self.fault is not None or await self._changed.wait()
         if self.fault is not None:
             raise self.fault
-        return False
+        return is_changed
 
 
-class Fleet:
+class Fleet(AbstractContextManager["Fleet"]):
     """AsyncFleet, its arguments and methods, on a loop in a thread of its own: its connection lives while you work.
 
     Not for several threads at once. It reads tasks in yours.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
-        async def make() -> AsyncFleet:
-            return AsyncFleet(url, **options)
-
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="ratchet-client", daemon=True)
-        self._thread.start()
-        try:
-            self._fleet = self._call(make())
-        except BaseException:
-            self._stop()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
+        with ExitStack() as opened:
+            self._portal = opened.enter_context(start_blocking_portal(name="ratchet-client"))
+            self._fleet = self._portal.call(partial(AsyncFleet, url, **options))
+            opened.callback(self._portal.call, self._fleet.close)
+            self._opened = opened.pop_all()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -271,10 +258,10 @@ class Fleet:
         return self._fleet.open_tasks
 
     def submit(self, asked: Asked, **fields: Any) -> str:
-        return self._call(self._fleet.submit(asked, **fields))
+        return self._call(self._fleet.submit, asked, **fields)
 
     def submit_all(self, tasks: Iterable[Asked]) -> int:
-        return sum(self._call(self._fleet.submit_all(some)) for some in chunks(tasks))
+        return sum(self._call(self._fleet.submit_all, some) for some in chunks(tasks))
 
     def results(self) -> Iterator[Result]:
         return self.batch(())
@@ -284,32 +271,43 @@ class Fleet:
             yield from self._call(step)
 
     def listen(self, seconds: float) -> list[Result]:
-        return self._call(self._fleet.listen(seconds))
+        return self._call(self._fleet.listen, seconds)
 
     def feedback(self, task_id: str, score: float, **fields: Any) -> str:
-        return self._call(self._fleet.feedback(task_id, score, **fields))
+        return self._call(self._fleet.feedback, task_id, score, **fields)
 
     def train(self, request: TrainRequest) -> None:
-        self._call(self._fleet.train(request))
+        self._call(self._fleet.train, request)
 
     def close(self) -> None:
         """Disconnect; a second time does nothing."""
-        if not self._loop.is_closed():
-            self._call(self._fleet.close())
-            self._stop()
+        self._opened.close()
 
-    def _call(self, asked: Coroutine[Any, Any, T]) -> T:
-        waiting = asyncio.run_coroutine_threadsafe(asked, self._loop)
+    def _call(self, method: Callable[..., Coroutine[Any, Any, T]], *given: Any, **fields: Any) -> T:
+        waiting: Future[T] = self._portal.start_task_soon(lambda: method(*given, **fields))
         try:
             return waiting.result()
         except BaseException:  # Ctrl-C too: what it waited for goes to nobody else
             waiting.cancel()
             raise
 
-    def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+
+def shard_of(unit_id: str, namespaces: Collection[str]) -> str:
+    """Return the namespace of the fleet that has this unit: a session's id, or that of a task without a session.
+
+    It is the one at the place that the first 8 bytes of the id's SHA-256 have modulo their count, among all in order.
+    So all tasks of a session are one fleet's, and the units of experiments are in one fleet each (docs/scale.md).
+    """
+    return sorted(namespaces)[int.from_bytes(hashlib.sha256(unit_id.encode()).digest()[:8], "big") % len(namespaces)]
+
+
+def fleet_of(message: Sent, namespaces: Collection[str]) -> str:
+    """Return the namespace that a message goes to. Raises FleetError for what belongs to one fleet of several."""
+    if len(namespaces) == 1:
+        return next(iter(namespaces))
+    if not isinstance(message, Task):
+        raise FleetError(f"{message.TYPE} goes to the fleet that has the task: make a client of its `namespace`")
+    return shard_of(message.session_id or message.task_id, namespaces)
 
 
 def chunks(tasks: Iterable[Asked]) -> Iterator[list[Asked]]:

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 
 from ratchet.client.fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
-from ratchet.service.errors import BusError, FleetError, RatchetError
-from schemas.messages.base import DecodeError
+from ratchet.service.errors import BusError, FleetError
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.task import Task
@@ -18,8 +17,6 @@ from schemas.messages.task import Task
 WAIT_S, TIMEOUT_S = 30, 60.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Never reached through the proxy that the environment may name."""
-BUSY = (408, 429)
-"""Besides 5xx: the status codes after which the same request may succeed."""
 
 
 class HttpLink:
@@ -27,7 +24,7 @@ class HttpLink:
 
     def __init__(self, url: str, token: str | None, fleet: AsyncFleet) -> None:
         self._url, self._fleet = url, fleet
-        self._reached = False
+        self._lost_at: float | None = float("-inf")  # as if lost for long: one that was never there is not waited for
         self._waiting: set[asyncio.Task[None]] = set()
         self._client = httpx.AsyncClient(
             base_url=url,
@@ -49,6 +46,7 @@ class HttpLink:
             waiting = asyncio.create_task(self._wait(message))
             self._waiting.add(waiting)
             waiting.add_done_callback(self._waiting.discard)
+            waiting.add_done_callback(self._fleet.on_sent)
 
     async def close(self) -> None:
         for waiting in self._waiting:
@@ -56,41 +54,34 @@ class HttpLink:
         await self._client.aclose()
 
     async def _wait(self, task: Task) -> None:
-        try:
-            while not await self._is_answered(task, WAIT_S):
-                pass
-        except RatchetError as fault:
-            self._fleet.fail(fault)
+        while not await self._is_answered(task, WAIT_S):
+            pass
 
     async def _is_answered(self, task: Task, wait_s: int) -> bool:
         """Tell whether its Result came within the wait. A task that is refused has one that says why."""
         answer = await self._post("/v1/tasks", task.encode(), wait_s=wait_s)
-        try:
-            if answer.is_error:
-                self._fleet.receive(Result(task_id=task.task_id, status="failed", reason=_detail(answer)))
-            elif answer.status_code == httpx.codes.OK:
-                self._fleet.receive(Result.decode(answer.content))
-        except DecodeError as error:
-            raise FleetError(f"{self._url} answered with something that is no result: {error}") from None
-        return answer.is_error or answer.status_code == httpx.codes.OK
+        if answer.is_error:
+            self._fleet.receive(Result(task_id=task.task_id, status="failed", reason=_detail(answer)).encode())
+        elif answer.status_code == httpx.codes.OK:
+            self._fleet.receive(answer.content)
+        return answer.status_code != httpx.codes.ACCEPTED
 
     async def _post(self, path: str, body: bytes, **query: Any) -> httpx.Response:
         """Ask until another try would not change the answer. Raises BusError, FleetError."""
         loop = asyncio.get_running_loop()
-        lost_at: float | None = None
         while True:
             pause_s = PAUSE_S
             try:
                 answer = await self._client.post(path, content=body, params=query)
             except httpx.TransportError as error:
-                lost_at = lost_at or loop.time()
-                if not self._reached or loop.time() - lost_at > PATIENCE_S:
+                self._lost_at = self._lost_at or loop.time()
+                if loop.time() - self._lost_at > PATIENCE_S:
                     raise BusError(f"nobody answers at {self._url} ({error!r}): is the fleet up? ratchet up") from None
             else:
-                self._reached, lost_at = True, None
+                self._lost_at = None
                 if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
                     raise FleetError(f"{self._url} does not let this token do that: {_detail(answer)}")
-                if answer.status_code not in BUSY and not answer.is_server_error:
+                if answer.status_code not in (408, 429) and not answer.is_server_error:  # those may succeed later
                     return answer
                 given = answer.headers.get("Retry-After", "")
                 pause_s = max(pause_s, float(given) if given.isdecimal() else 0.0)

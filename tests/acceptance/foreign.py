@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -50,12 +50,11 @@ class Peer:
         agent: str,
         answer: Callable[[Fields], str | None],
         *,
-        times: int = 1,
         to: str = "responses",
         straight: bool = False,
         reward_first: float | None = None,
     ) -> None:
-        """Be the agent: answer each Work with the draft's four fields, `times` times; never, where the answer is None.
+        """Be the agent: answer each Work with the draft's four fields; never, where the answer is None.
 
         Published to the exchange `ratchet`, or `straight` to the queue. With `reward_first`, be a hasty scorer too,
         that gives this score before there is an answer.
@@ -75,7 +74,7 @@ class Peer:
             if reward_first is not None:
                 early = {"task_id": work["task_id"], "score": reward_first, "scoring_agent_id": "hasty"}
                 await self.publish("rewards", early)
-            for _ in range(times if text is not None else 0):
+            if text is not None:
                 await exchange.publish(aio_pika.Message(json.dumps(response).encode()), self._namespace + to)
 
         await self._consume(f"work.{agent}", respond)
@@ -129,18 +128,6 @@ class Peer:
 
     def results_of(self, task_id: str) -> list[Fields]:
         return self._results.get(task_id, [])
-
-    async def reply_queue(self) -> tuple[str, Callable[[], Awaitable[tuple[Fields, str | None]]]]:
-        """A queue of the user's own, and how to take the next Result from it."""
-        arrived: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
-        queue = await self._channel.declare_queue(exclusive=True)
-        await queue.consume(arrived.put, no_ack=True)
-
-        async def take() -> tuple[Fields, str | None]:
-            message = await asyncio.wait_for(arrived.get(), ANSWER_S)
-            return json.loads(message.body), message.correlation_id
-
-        return queue.name, take
 
     async def depth(self, queue: str) -> int:
         declared = await self._channel.declare_queue(self._namespace + queue, passive=True)

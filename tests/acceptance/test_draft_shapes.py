@@ -1,13 +1,10 @@
-"""The drafted messages work end to end as they stand, with an agent and a scorer of another make; and what a user may
-count on whoever answers: one run per task id, an end at the deadline, urgent tasks first."""
+"""The drafted messages work as they stand, with an agent and a scorer of another make; urgent tasks come first."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import aiormq
@@ -17,7 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.foreign import PREFETCH, peer
-from tests.waiting import settled
 
 pytestmark = pytest.mark.broker
 
@@ -79,18 +75,6 @@ async def test_a_third_party_agent_answers_with_four_fields(foreign_agent_fleet:
     assert (line["input"], line["response"], line["score"], line["sample"]) == ("shout", "SHOUT", 1.0, 0)
 
 
-async def test_an_answer_given_twice_counts_once(foreign_agent_fleet: Fleet) -> None:
-    task_id = fresh("twice")
-    async with peer(foreign_agent_fleet.amqp_url, foreign_agent_fleet.namespace) as foreign:
-        await foreign.answer_work("foreign", lambda work: "again", times=3)
-        await foreign.read_results()
-        await foreign.submit(task_id, "once")
-        await foreign.result(task_id)
-        await foreign.at_rest("responses", "responses.draft", "rewards")
-        assert await foreign.depth("dead-letters") == 0
-    assert len(logged(foreign_agent_fleet, task_id)) == 1
-
-
 async def test_a_third_party_scorer_rewards_with_four_fields(foreign_scorer_fleet: Fleet) -> None:
     task_id = fresh("scored")
     async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
@@ -101,32 +85,6 @@ async def test_a_third_party_scorer_rewards_with_four_fields(foreign_scorer_flee
     assert (result["status"], result["response"], result["score"]) == ("ok", "judge me", 0.25)
     (line,) = logged(foreign_scorer_fleet, task_id)
     assert (line["score"], line["scoring_agent_id"]) == (0.25, "foreign-scorer")
-
-
-async def test_a_group_that_is_rewarded_with_one_score_keeps_all_its_samples(foreign_scorer_fleet: Fleet) -> None:
-    """A draft-shaped Reward has the score of the first sample; the others are logged without one."""
-    task_id = fresh("group")
-    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
-        await foreign.score_responses(lambda response: 1.0)
-        await foreign.read_results()
-        await foreign.submit(task_id, "all of us", samples=3)
-        await foreign.result(task_id)
-    lines = logged(foreign_scorer_fleet, task_id)
-    assert [line["sample"] for line in lines] == [0, 1, 2]
-    assert [line["score"] for line in lines] == [1.0, None, None]
-
-
-async def test_an_agent_and_a_scorer_of_another_make_together(foreign_scorer_fleet: Fleet) -> None:
-    task_id = fresh("both")
-    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
-        await foreign.answer_work("foreign", lambda work: work["input"][::-1])
-        await foreign.score_responses(lambda response: 0.5)
-        await foreign.read_results()
-        await foreign.submit(task_id, "palindrome", agent_id="foreign")
-        result = await foreign.result(task_id)
-    assert (result["response"], result["score"], result["agent_id"]) == ("emordnilap", 0.5, "foreign")
-    (line,) = logged(foreign_scorer_fleet, task_id)
-    assert (line["input"], line["scoring_agent_id"]) == ("palindrome", "foreign-scorer")
 
 
 @pytest.mark.parametrize("straight", [True, False], ids=["to the queue", "through the exchange"])
@@ -189,71 +147,6 @@ async def test_a_draft_shaped_reward_may_score_the_whole_group(foreign_scorer_fl
         (None, "unscorable"),
         (0.75, "ok"),
     ]
-
-
-async def test_a_task_id_seen_again_gets_the_same_result_and_is_not_run_again(foreign_agent_fleet: Fleet) -> None:
-    task_id, runs = fresh("same"), itertools.count(1)
-    async with peer(foreign_agent_fleet.amqp_url, foreign_agent_fleet.namespace) as foreign:
-        await foreign.answer_work("foreign", lambda work: f"run {next(runs)}")
-        first, take_first = await foreign.reply_queue()
-        second, take_second = await foreign.reply_queue()
-        # given a task that is answered
-        await foreign.submit(task_id, "once", reply_to=first)
-        answer, correlation = await take_first()
-        # when it is sent again, even with another input
-        await foreign.submit(task_id, "something else", reply_to=second)
-        # then
-        assert (await take_second())[0] == answer
-    assert (answer["response"], correlation) == ("run 1", f"for {task_id}")
-    assert next(runs) == 2
-    assert len(lines_of(foreign_agent_fleet, "assignments", task_id)) == len(logged(foreign_agent_fleet, task_id)) == 1
-
-
-async def test_everyone_who_asked_while_it_was_open_gets_the_result(foreign_agent_fleet: Fleet) -> None:
-    task_id = fresh("open")
-    async with peer(foreign_agent_fleet.amqp_url, foreign_agent_fleet.namespace) as foreign:
-        first, take_first = await foreign.reply_queue()
-        second, take_second = await foreign.reply_queue()
-        await foreign.submit(task_id, "wait", reply_to=first)
-        await foreign.submit(task_id, "wait", reply_to=second)
-        await foreign.at_rest("tasks")
-        await settled(0.5)
-        await foreign.answer_work("foreign", lambda work: "for both")
-        answers = await asyncio.gather(take_first(), take_second())
-    assert [answer["response"] for answer, _ in answers] == ["for both", "for both"]
-    assert len(logged(foreign_agent_fleet, task_id)) == 1
-
-
-async def test_a_task_nobody_answers_expires_at_its_deadline(foreign_agent_fleet: Fleet) -> None:
-    task_id = fresh("late")
-    deadline = datetime.now(UTC) + timedelta(seconds=2)
-    async with peer(foreign_agent_fleet.amqp_url, foreign_agent_fleet.namespace) as foreign:
-        await foreign.answer_work("foreign", lambda work: None)
-        await foreign.read_results()
-        replies, take = await foreign.reply_queue()
-        await foreign.submit(task_id, "too late", deadline=deadline.isoformat(), reply_to=replies)
-        result, _ = await take()
-        told = datetime.now(UTC)
-        assert (await foreign.result(task_id)) == result
-    assert (result["status"], result.get("response")) == ("expired", None)
-    assert "within" in result["reason"]
-    assert deadline < told < deadline + timedelta(seconds=30)
-    (line,) = logged(foreign_agent_fleet, task_id)
-    assert (line["status"], line["sample"], line["score"]) == ("expired", None, None)
-
-
-async def test_an_answer_after_the_deadline_is_not_sent_to_the_user(foreign_agent_fleet: Fleet) -> None:
-    task_id = fresh("after")
-    deadline = datetime.now(UTC) + timedelta(seconds=1)
-    async with peer(foreign_agent_fleet.amqp_url, foreign_agent_fleet.namespace) as foreign:
-        await foreign.read_results()
-        await foreign.submit(task_id, "slow", deadline=deadline.isoformat())
-        assert (await foreign.result(task_id))["status"] == "expired"
-        await foreign.answer_work("foreign", lambda work: "at last")
-        await foreign.at_rest("work.foreign", "responses", "responses.draft", "rewards")
-        await settled(0.5)
-        assert [result["status"] for result in foreign.results_of(task_id)] == ["expired"]
-        assert await foreign.depth("dead-letters") == 0
 
 
 async def test_an_urgent_task_overtakes_those_that_wait(start_fleet: Callable[..., Fleet]) -> None:

@@ -18,4 +18,5 @@ export VLLM_CPU_KVCACHE_SPACE=1 VLLM_ALLOW_RUNTIME_LORA_UPDATING=True HF_HUB_OFF
 exec .venv-vllm/bin/python -m vllm.entrypoints.openai.api_server \
   --model "$model" --served-model-name base --host 127.0.0.1 --port "$port" \
   --dtype float32 --generation-config vllm --logprobs-mode processed_logprobs \
+  --structured-outputs-config.backend guidance \
   --enable-lora --max-loras 4 --max-lora-rank 16 --max-cpu-loras 8 ${RATCHET_VLLM_ARGUMENTS:-}

@@ -28,7 +28,6 @@ from services.agent.engines.sampling import (
     RowSampler,
     RowSampling,
     RowTensors,
-    advance,
     constrain,
     masks_of,
     rows_not_finite,
@@ -44,7 +43,7 @@ MOST_PADDING = 1.25
 WORTH_WAITING = 32
 """Tokens in common with a prompt that is computed right now, for which another waits until it is."""
 MEANWHILE = ThreadPoolExecutor(1, "masks")
-"""Computes which tokens grammars allow next, while the model computes logits."""
+"""Follows grammars behind the tokens that were drawn, while the model computes the next logits."""
 PREFIX_SHARE = 8
 """One part of so many of the memory is for prefixes."""
 
@@ -319,8 +318,9 @@ class DecodeLoop:
         self._adapters.use([row.group.request.adapter for row in self._rows])
         span = max(row.length for row in self._rows) + 1
         grammars = [row.grammar for row in self._rows]
-        masks = MEANWHILE.submit(masks_of, grammars, self._vocabulary) if any(grammars) else None
-        logits = self._forward(0, self._tokens.last[:, None], self._tokens.length[:, None], span)
+        last = self._tokens.last
+        masks = MEANWHILE.submit(masks_of, grammars, self._vocabulary, last) if any(grammars) else None
+        logits = self._forward(0, last[:, None], self._tokens.length[:, None], span)
         self._tokens.length.add_(1)
         for row in self._rows:
             row.length += 1
@@ -329,13 +329,11 @@ class DecodeLoop:
     def _sample(
         self, rows: Sequence[_Row], tokens: _Tokens, sampler: RowSampler, logits: torch.Tensor, allowed: RowMasks
     ) -> None:
-        grammars = [row.grammar for row in rows]
         masks, faults = allowed
         for place, error in faults.items():
             rows[place].group.fault = error
         logprobs = sampler.logprobs(constrain(logits.float(), masks))
         drawn = sampler.draw(logprobs)
-        advance(grammars, drawn)
         tokens.add(drawn, logprobs, self._ends)
         for row in rows:
             row.made += 1

@@ -96,20 +96,16 @@ def constrain(logits: torch.Tensor, masks: Bits | None) -> torch.Tensor:
     return logits + embedding(octets.int(), OF_OCTETS.to(logits.device)).flatten(1)[:, : logits.shape[-1]]
 
 
-def masks_of(grammars: Sequence[GrammarRow | None], vocabulary: int) -> RowMasks:
-    """Return the masks of all rows, None where no row has a grammar, and the errors of `fill_masks`."""
+def masks_of(grammars: Sequence[GrammarRow | None], vocabulary: int, drawn: torch.Tensor | None = None) -> RowMasks:
+    """Go on behind the tokens that were drawn, if any, and return the masks of all rows, None where no row has a
+    grammar, and the errors of `fill_masks`."""
     if not any(grammars):
         return None, {}
+    for grammar, token in zip(grammars, [] if drawn is None else drawn.tolist(), strict=False):
+        if grammar is not None:
+            grammar.take(token)
     masks = free_masks(len(grammars), vocabulary)
     return masks, fill_masks(grammars, masks)
-
-
-def advance(grammars: Sequence[GrammarRow | None], drawn: torch.Tensor) -> None:
-    """Go on behind the tokens that were drawn."""
-    if any(grammar is not None for grammar in grammars):
-        for grammar, token in zip(grammars, drawn.tolist(), strict=True):
-            if grammar is not None:
-                grammar.take(token)
 
 
 def rows_not_finite(logprobs: torch.Tensor) -> torch.Tensor:
@@ -170,9 +166,8 @@ class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """(rows, vocabulary) logits → log-probabilities to sample from."""
         self._record(input_ids[:, -1])
-        if self._pending is not None:
-            advance(self._grammars, input_ids[:, -1])
-        masks, faults = masks_of(self._grammars, scores.shape[-1])
+        drawn = None if self._pending is None else input_ids[:, -1]
+        masks, faults = masks_of(self._grammars, scores.shape[-1], drawn)
         self.faults |= faults
         logprobs = self._sampler.logprobs(constrain(scores, masks))
         ended = torch.full_like(logprobs[:1], NEVER)

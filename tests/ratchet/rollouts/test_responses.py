@@ -121,6 +121,21 @@ async def test_streamed_it_is_put_together_by_the_client_as_it_was_whole() -> No
         at.assert_recorded()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_is_held_to_a_format_or_a_call(stream: bool) -> None:
+    form = {"format": {"type": "json_schema", "name": "coin", "schema": {"enum": ["heads", "tails"]}}}
+    asked: list[dict[str, Any]] = [{"text": form}, {"tools": [LOOK], "tool_choice": "required"}]
+    async with house('"heads"', CALL) as at:
+        for fields in asked:
+            told = await at.client.responses.create(model="any", input=ASKED, stream=stream, **fields)
+            if stream:
+                assert [event async for event in told][-1].type == "response.completed"
+
+        assert None not in at.engine.grammars
+        held = [grammar for segment in segments_of(at.rollout.conversation) for grammar in segment.grammars]
+        assert [one.text for one in held] == [one.text for one in at.engine.grammars]
+
+
 async def test_one_that_reaches_its_limit_is_incomplete() -> None:
     async with house("A coin.", "A coin.") as at:
         cut = await at.client.responses.create(model="any", input="What is in it?", max_output_tokens=1)

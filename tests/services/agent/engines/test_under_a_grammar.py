@@ -1,4 +1,4 @@
-"""Answers that are held to a form by the engine in this process, in both of its loops."""
+"""Answers that are held to a form by the engine in this process, in both of its loops, and by a real vLLM."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ import torch
 from ratchet.grammars.grammar import grammar_for
 from ratchet.grammars.masks import Grammars
 from ratchet.models.loading import LanguageModel, load_language_model
+from ratchet.models.tokenization import load_tokenizer
 from ratchet.service.errors import EngineError, PromptRefused
 from schemas.messages.task import AnswerFormat
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest
 from services.agent.engines.tokens import TokenRequest
 from services.agent.engines.transformers_engine import TransformersEngine
+from services.agent.engines.vllm_engine import VllmEngine
 from services.agent.engines.whole_batches import WholeBatches
+from tests.services.agent.engines.recorded_vllm import RecordedVllm
 from tests.services.agent.engines.test_decode_loop import loop_of, samples, until_idle
 
 SCHEMA = {
@@ -101,6 +104,23 @@ def test_log_probabilities_are_those_among_the_tokens_that_were_allowed(lm: Lang
     for one in held[:2]:
         assert one.finish_reason == "stop"
         assert one.logprobs == pytest.approx(masked_logprobs(lm, prompt, one.ids, 1.3), abs=1e-4)
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("server", ["real"], indirect=True)
+async def test_so_are_those_of_a_real_vllm(server: RecordedVllm, tiny_model: Path, lm: LanguageModel) -> None:
+    engine = VllmEngine(server.client(), model="base", tokenizer=load_tokenizer(tiny_model), health_period_s=60)
+    await engine.start()
+    (answer,) = await engine.generate([GenerationRequest("hello", HELD, format=FORM)])
+    await engine.stop()
+
+    held = generation_of(answer)
+    assert held.grammar == HELD.grammar
+    for one in held.samples:
+        assert set(json.loads(one.text)) == {"a", "b"}
+    for one in held.samples[:2]:
+        allowed = masked_logprobs(lm, list(held.prompt_ids or ()), tuple(one.completion_ids or ()), 1.3)
+        assert one.logprobs == pytest.approx(allowed, abs=1e-4)
 
 
 def test_an_answer_goes_on_behind_what_was_sampled_of_it(engine: TransformersEngine, lm: LanguageModel) -> None:

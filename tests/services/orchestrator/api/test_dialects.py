@@ -52,6 +52,29 @@ async def test_a_conversation_by_messages_is_a_session_whose_calls_pass_to_the_c
         assert one.session_id == other.session_id is not None
 
 
+FORM = {"type": "json_schema", "schema": PARAMETERS}
+RESPONSES: dict[str, Any] = {"model": "small", "input": "x"}
+TOOLS = [{"type": "function", "name": "weather", "parameters": PARAMETERS}]
+FORMS: list[tuple[str, dict[str, Any], AnswerFormat]] = [
+    ("messages", {"output_config": {"format": FORM}}, AnswerFormat(type="json_schema", json_schema=PARAMETERS)),
+    ("messages", {"tool_choice": {"type": "tool", "name": "weather"}}, AnswerFormat(type="tool_call", tool="weather")),
+    ("responses", {"text": {"format": FORM}}, AnswerFormat(type="json_schema", json_schema=PARAMETERS)),
+    ("responses", {"text": {"format": {"type": "json_object"}}}, AnswerFormat(type="json_object")),
+    ("responses", {"tools": TOOLS, "tool_choice": "required"}, AnswerFormat(type="tool_call")),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_form_of_an_answer_is_the_task_s(tmp_path: Path, stream: bool) -> None:
+    async with chatting(tmp_path) as chat:
+        for route, fields, _ in FORMS:
+            asked = MESSAGES if route == "messages" else RESPONSES
+            reply = await chat.http.post(f"/v1/{route}", json=asked | fields | {"stream": stream})
+            assert reply.status_code == 200, reply.text
+
+        assert [work.format for work in chat.works] == [form for *_, form in FORMS]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_stop_sequence_that_was_found_is_told_as_the_recorder_tells_it(tmp_path: Path, stream: bool) -> None:
     async with chatting(tmp_path) as chat:

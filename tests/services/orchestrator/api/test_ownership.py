@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,9 +16,7 @@ from schemas.messages.task import Task
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.ratchet.http.real_services import rules_of
 from tests.services.orchestrator.api.calling import answering, api_of
-from tests.services.orchestrator.api.chatting import served
 from tests.services.orchestrator.house import House, house
-from tests.waiting import until
 
 TASK: dict[str, Any] = {
     "task_id": "ann/1",
@@ -43,7 +39,7 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 """What names the task, where a path does not."""
 ELSEWHERE = ("/v1/events", "/v1/messages", "/v1/dead-letters")
-"""Events have a test of their own, Anthropic's messages can't name a task, and dead letters need a broker."""
+"""test_socket.py and test_tenants.py have the events. Anthropic's messages name no task; dead letters need a broker."""
 ROWS = [
     row for row in rules_of("orchestrator") if row.operation.roles is not None and not row.path.startswith(ELSEWHERE)
 ]
@@ -138,34 +134,6 @@ async def test_whose_a_task_is_survives_a_restart_that_builds_the_index_again(tm
         ]
 
     assert [[item["task_id"] for item in items] for items in lists] == [["ann/1"], []]
-
-
-async def test_events_tell_a_submitter_of_its_own_tasks_alone(tmp_path: Path) -> None:
-    async with asking(tmp_path) as asked, served(asked.fleet) as address:
-        heard: dict[str, list[str]] = {"ann": [], "bob": [], "vic": []}
-
-        async def listen(client: httpx.AsyncClient, name: str, role: Role) -> None:
-            headers = bearer(asked.mint.good(role, name))
-            async with client.stream("GET", f"{address}/v1/events", headers=headers) as stream:
-                async for line in stream.aiter_lines():
-                    if line.startswith("data: ") and "task_id" in (told := json.loads(line[6:])):
-                        heard[name].append(told["task_id"])
-
-        async with httpx.AsyncClient(timeout=30) as client, asyncio.TaskGroup() as group:
-            listening = [
-                group.create_task(listen(client, name, Role.VIEWER if name == "vic" else Role.SUBMITTER))
-                for name in heard
-            ]
-            hub = asked.fleet.orchestrator._api.hub
-            await until(lambda: hub.clients == len(heard))
-            for name in ("ann", "bob"):
-                sent = TASK | {"task_id": f"{name}/2"}
-                await asked.call("POST", "/v1/tasks?wait_s=30", Role.SUBMITTER, name, json=sent)
-            await until(lambda: all(heard.values()) and len(heard["vic"]) == 2)
-            for task in listening:
-                task.cancel()
-
-    assert heard == {"ann": ["ann/2"], "bob": ["bob/2"], "vic": ["ann/2", "bob/2"]}
 
 
 async def test_an_index_of_the_orchestrator_before_is_used_on_and_its_tasks_are_nobodys(tmp_path: Path) -> None:

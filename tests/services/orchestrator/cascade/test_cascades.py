@@ -73,6 +73,14 @@ async def test_what_only_the_routing_score_likes_is_not_proved(tmp_path: Path) -
         )
 
 
+async def test_the_share_of_a_group_that_says_the_same_may_route(tmp_path: Path) -> None:
+    async with cascade_house(tmp_path, ALIKE, cascade_route_by="agreement") as fleet:
+        await fleet.ask(samples=4)  # four different answers, which score 0.7 or so
+        routed = [line.cascade.score for line in fleet.logged() if line.cascade]
+
+    assert routed == [0.25]
+
+
 async def test_the_share_falls_at_proof_of_harm(tmp_path: Path) -> None:
     async with cascade_house(tmp_path, ALIKE) as fleet:
         await fleet.traffic(most=3_000, until_step=2)

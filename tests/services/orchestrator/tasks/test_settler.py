@@ -17,7 +17,7 @@ from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.settlement import settle
 from services.orchestrator.tasks.task_history import logged_lines
 from tests.services.orchestrator.api.calling import api_of
-from tests.services.orchestrator.house import REPLIES, House, answered, house, scored
+from tests.services.orchestrator.house import House, answered, house, scored
 from tests.waiting import settled, until
 
 
@@ -241,18 +241,6 @@ async def test_a_draft_shaped_reward_in_a_fleet_that_keeps_no_responses_says_wha
         (why,) = await fleet.dead_letters()
         assert "set RATCHET_EXTERNAL_SCORER=true" in why
         assert fleet.bus.outcomes["rewards", "retried"] == 0
-
-
-async def test_a_reply_queue_that_is_gone_costs_nothing_but_the_reply(tmp_path: Path) -> None:
-    async with house(tmp_path) as fleet:
-        await fleet.submit(Task(task_id="t1", input="x"), reply_to="gone")
-        (work,) = await fleet.work()
-
-        await fleet.reward(scored(answered(work, "a"), 1.0))
-        await until(lambda: bool(fleet.bus.deliveries_published("results")))
-
-        assert work.reply_to == "gone" != REPLIES
-        assert len(fleet.logged()) == 1
 
 
 async def test_a_result_that_the_broker_did_not_take_is_sent_when_it_does(tmp_path: Path) -> None:
