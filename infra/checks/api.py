@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infra.checks.cluster import Cluster, Pods
 from ratchet.http.access.key_folder import read_revoked
+
+from infra.checks.cluster import Cluster, Pods
 from ratchet.http.access.keys import private_jwk, public_jwk, public_jwks, read_private_key, read_public_keys
 from ratchet.service.errors import SettingsError
 
