@@ -6,10 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ratchet.http.access.key_folder import read_revoked
-
 from infra.checks.cluster import Cluster, Pods
-from ratchet.http.access.keys import private_jwk, public_jwk, public_jwks, read_private_key, read_public_keys
+from ratchet.http.access.keys import (
+    private_jwk,
+    public_jwk,
+    public_jwks,
+    read_private_key,
+    read_public_keys,
+    read_revoked,
+)
 from ratchet.service.errors import SettingsError
 
 PUBLIC_KEYS, HOST, AUDIT = "RATCHET_API_PUBLIC_KEYS", "RATCHET_HTTP_HOST", "RATCHET_API_AUDIT_DIR"
