@@ -71,7 +71,7 @@ class PrivateBroker(LocalBroker):
                 )
             if time.monotonic() > deadline:
                 raise BusError(f"RabbitMQ not ready after {timeout_s:.0f} s; see {self.folder / 'console.log'}")
-            time.sleep(0.25)
+            time.sleep(0.25)  # real time: the broker starts beside us
 
     def control(self, *arguments: str) -> str:
         """Run `rabbitmqctl` on this node and return what it printed. Raises CalledProcessError."""
