@@ -2,11 +2,12 @@
 
 A cascade of two language models. *Big* is SmolLM2 with 12 example turns before each task, *small* is SmolLM2 with two
 and an adapter that `bench.own` trained (`--families orders`). The small one answers in groups of 4: what most of the
-group says is served, and their share routes. Both answer the same held-out orders, once. Then 500 fleets draw tasks
+group says is served, and their share routes. Both answer the same held-out orders, once. Then 200 fleets draw tasks
 from these at random and raise the share by the product's rule. An audited pair is judged by the share of right fields
-(`verifier:json`); the hidden verifier counts what is exactly right. A token costs the same with either model, and a
-sampled one four times one of a prompt. Answers are kept in bench/out: a second run samples none. Exits 1 if more than
-5 % of the fleets raise the share wrongly, or if at 80 % less is right than δ allows or a right answer costs more.
+(`verifier:json`); the hidden verifier counts what is exactly right. A sampled token costs four times one of a prompt,
+and one of the big model's `--big-price` times one of the small one's. Answers are kept in bench/out: a second run
+samples none. Exits 1 if more than 5 % of the fleets raise the share wrongly, if less is right at any share than δ
+allows, or if a right answer costs more in the end than before.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cascade import ALPHA, PLAN, TARGET, Fleet, Tasks, Twins, print_row
+from bench.cascade import ALPHA, PLAN, Fleet, Tasks, Twins, print_row
 from bench.machine import machine
 from bench.own.families import FAMILIES, OwnTask
 from bench.own.world import TEMPERATURE, answer, scores_of
@@ -31,8 +32,8 @@ from schemas.messages.work import Sampling
 OUT = Path(__file__).parent / "out" / "cascade-of-models"
 FAMILY, EXAMPLES, GROUP, SEED = FAMILIES["orders"], 12, 4, 4
 PRICE_OF_PROMPT, PRICE_OF_SAMPLED = 1.0, 4.0
-"""Of a thousand tokens, with either model."""
-FLEETS, STREAM = 500, 8_000
+"""Of a thousand tokens of the small model."""
+FLEETS, STREAM = 200, 8_000
 
 Row = dict[str, Any]
 """The share of the group that says what is served (`routed`), what that is worth (`score`, `right`), and its `cost`."""
@@ -104,21 +105,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--adapter", type=Path, required=True, help="of the small model")
     parser.add_argument("--tasks", type=int, default=96)
+    parser.add_argument("--big-price", type=float, default=1.0, help="of a token of the big model")
     options = parser.parse_args()
     print(machine())
     big = ask("big", FAMILY.tasks(options.tasks, SEED, held_out=True, examples=EXAMPLES), 1)
+    big = [row | {"cost": row["cost"] * options.big_price} for row in big]
     small = ask("small", FAMILY.tasks(options.tasks, SEED, held_out=True), GROUP, options.adapter)
     for name, rows in (("big", big), ("small", small)):
         right, cost = np.mean(column(rows, "right")), np.mean(column(rows, "cost"))
         print(
             f"{name}: right {right:.3f} of {len(rows)}, cost of a task {cost:.3f}, of a right answer {cost / right:.3f}"
         )
-    before, *_, after, _ = of_steps = print_steps(small, big)
-    assert after is of_steps[TARGET]
+    of_steps = print_steps(small, big)
     fleets = run_fleets(small, big)
     print_row("by proof", fleets)
     wrong = sum(fleet.raised_wrongly for fleet in fleets) / FLEETS
-    sys.exit(wrong > ALPHA or after[0] < before[0] - PLAN.margin or after[1] > before[1])
+    (right_before, cost_before), (_, cost_after) = of_steps[0], of_steps[-1]
+    is_kept = all(right >= right_before - PLAN.margin for right, _ in of_steps)
+    sys.exit(wrong > ALPHA or not is_kept or cost_after > cost_before)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
-from services.cli.fleet import local_broker
-from services.cli.fleet.local_broker import LocalBroker, server_folder
+from services.cli.fleet.local_broker import server_folder
+from tests import private_broker
 from tests.passable import passable_folder
+from tests.private_broker import PrivateBroker
 from tests.quick import (
     MEMORY,
     has_room,
@@ -54,19 +55,19 @@ WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
 """How many processes run tests side by side; 0 in the one that hands out the tests, or runs them alone."""
 NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % max(WORKERS, 1)
 """Of this one. A process that took the place of one that crashed counts on."""
-SHARED_PORTS = local_broker.PORTS[-100:]
+SHARED_PORTS = private_broker.PORTS[-100:]
 """Only for the node that all share."""
 
 
 def _ports_of_this_worker() -> range:
     """Others look for free ones at the same time, and listen on them only later."""
     if not WORKERS:
-        return local_broker.PORTS
-    size = (len(local_broker.PORTS) - len(SHARED_PORTS)) // WORKERS
-    return local_broker.PORTS[NUMBER * size : (NUMBER + 1) * size]
+        return private_broker.PORTS
+    size = (len(private_broker.PORTS) - len(SHARED_PORTS)) // WORKERS
+    return private_broker.PORTS[NUMBER * size : (NUMBER + 1) * size]
 
 
-local_broker.PORTS = _ports_of_this_worker()
+private_broker.PORTS = _ports_of_this_worker()
 BROKER = "broker"
 SHARED = pytest.StashKey[tuple[SharedBroker, subprocess.Popen[bytes]]]()
 
@@ -78,7 +79,7 @@ def pytest_configure_node(node: Any) -> None:
     if os.environ.get("RATCHET_AMQP_URL") or not server_folder() or config.getoption("--quick"):
         return
     if SHARED not in config.stash:
-        local_broker.PORTS = SHARED_PORTS
+        private_broker.PORTS = SHARED_PORTS
         folder = _folder_of_broker(config._tmp_path_factory)  # type: ignore[attr-defined]
         hosts = tuple(f"gw{number}" for number in range(len(node.nodemanager.specs)))
         broker = replace(SharedBroker.on_free_ports(folder), hosts=hosts)
@@ -129,7 +130,7 @@ def amqp_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Conf
 
 
 def _private_node(folder: Path) -> Iterator[str]:
-    broker = LocalBroker.on_free_ports(folder)
+    broker = PrivateBroker.on_free_ports(folder)
     node = broker.start()
     try:
         broker.wait_until_ready(node, 180)

@@ -30,7 +30,7 @@ HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers"
 """schemathesis asks running services, and takes seconds to collect."""
 BROKER_FIXTURE = "amqp_url"
 PROGRAMS = {
-    "LocalBroker", "MeasuredBroker", "run_promtool", "executable", "set_forkserver_preload", "HiddenTests",
+    "PrivateBroker", "MeasuredBroker", "run_promtool", "executable", "set_forkserver_preload", "HiddenTests",
     "missing_programs",
 }  # fmt: skip
 """Names by which tests and fixtures start a broker, Prometheus's tools, Python (`sys.executable`, a fork server), or

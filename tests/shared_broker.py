@@ -8,11 +8,12 @@ from urllib.parse import quote
 
 from ratchet.bus.accounts import EVERYTHING, GUEST, Account
 from services.cli.fleet.credentials import DEFINITIONS, definitions
-from services.cli.fleet.local_broker import USERS, LocalBroker
+from services.cli.fleet.local_broker import USERS
+from tests.private_broker import PrivateBroker
 
 
 @dataclass(frozen=True)
-class SharedBroker(LocalBroker):
+class SharedBroker(PrivateBroker):
     """`hosts`: names of the virtual hosts, in each of which guest may do everything."""
 
     hosts: tuple[str, ...] = ()

@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 
 from bench.api.posting import WARM_UP_S, Posted, Posting
 from bench.pipeline.cpu import cpu_seconds
-from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
+from tests.private_broker import free_port
 
 CLIENTS = (1, 16, 256)
 OURS, BARE = "orchestrator", "bare FastAPI"

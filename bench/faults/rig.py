@@ -27,11 +27,11 @@ from ratchet.bus.claim_store import WAITING
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
 from ratchet.logs.names import START_OFFSETS, task_index
 from schemas.messages.training import AdapterTrained
-from services.cli.fleet.local_broker import free_port
 from services.orchestrator.ledger.ledger import Ledger
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.user import User
+from tests.private_broker import free_port
 from tests.ratchet.adapters.making_adapters import published
 from tests.services.orchestrator.filling_disk import rows
 from tests.services.orchestrator.small_disk import SmallDisk, small_disk

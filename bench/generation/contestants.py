@@ -26,7 +26,7 @@ from services.agent.engines.transformers_engine import TransformersEngine
 from services.agent.engines.vllm_engine import VllmEngine
 from services.agent.engines.whole_batches import WholeBatches
 from services.agent.settings import AgentSettings
-from services.cli.fleet.local_broker import free_port
+from tests.private_broker import free_port
 
 ROOT = Path(__file__).parents[2]
 MODEL = "smollm2"

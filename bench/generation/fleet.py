@@ -23,7 +23,7 @@ from schemas.messages.response import Response, Sample
 from schemas.messages.task import Prompt
 from schemas.messages.work import Arm, Sampling, Work
 from services.agent.settings import AgentSettings
-from services.cli.fleet.local_broker import free_port
+from tests.private_broker import free_port
 
 READY_TIMEOUT_S = 300.0
 

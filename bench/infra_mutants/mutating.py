@@ -18,12 +18,14 @@ NOT_RENDERED = ("check_ports.py", "image_requirements.py", "__init__.py")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`number` finds it again in its file, as long as the file does not change."""
+    """`number` finds it again in its file, as long as the file does not change. `word` is a text that is `other`."""
 
     module: str
     number: int
     line: int
     what: str
+    word: str | None = None
+    other: str | None = None
 
     def __str__(self) -> str:
         return f"infra/{self.module}.py:{self.line} {self.what}"
@@ -33,21 +35,21 @@ def mutants() -> list[Mutant]:
     """All of them, in the order of files and lines."""
     files = sorted(path for path in INFRA.glob("*.py") if path.name not in NOT_RENDERED)
     return [
-        Mutant(path.stem, number, line, what)
+        Mutant(path.stem, number, line, what, *words)
         for path in files
-        for number, (line, what, _) in enumerate(_changes(ast.parse(path.read_text("utf-8"))))
+        for number, (line, what, _, *words) in enumerate(_changes(ast.parse(path.read_text("utf-8"))))
     ]
 
 
 def source_of(mutant: Mutant) -> ast.Module:
     """The module's source with this mistake in it."""
     tree = ast.parse((INFRA / f"{mutant.module}.py").read_text("utf-8"))
-    _, _, change = list(_changes(tree))[mutant.number]
+    change = list(_changes(tree))[mutant.number][2]
     change()
     return ast.fix_missing_locations(tree)
 
 
-Change = tuple[int, str, Callable[[], None]]
+Change = tuple[int, str, Callable[[], None]] | tuple[int, str, Callable[[], None], str, str]
 
 
 def _changes(tree: ast.Module) -> Iterator[Change]:
@@ -55,7 +57,8 @@ def _changes(tree: ast.Module) -> Iterator[Change]:
         match node:
             case ast.Constant(value=value) if isinstance(value, bool | int | float | str):
                 other = _changed(value)
-                yield node.lineno, f"{value!r} is {other!r}", _setter(node, other)
+                change = node.lineno, f"{value!r} is {other!r}", _setter(node, other)
+                yield (*change, value, str(other)) if isinstance(value, str) else change
             case ast.Call(keywords=keywords):
                 for keyword in keywords:
                     if keyword.arg and keyword.arg != "description":

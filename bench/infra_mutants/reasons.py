@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bench.infra_mutants.trying import Tried
+from bench.infra_mutants.trying import RENAMED, Tried
 
 REASONS: tuple[tuple[str, str], ...] = (
     (r"annotations\.ratchet/configuration$", "the hash follows what it is made of"),
@@ -32,6 +32,13 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"^PersistentVolumeClaim/", "a name, by which all who use it know it"),
     (r"(containers|initContainers)\.\d+\.name$", "a name that nothing refers to"),
     (r"(ratchet/leader|spec\.selector\.ratchet/leader)$", "a label and its selector alike, which is checked"),
+    (rf"^{RENAMED}$", "the name of an object, by which all who use it know it"),
+    (r"^urn:\S+\$random:", "a name, or longer than it has to be: the rest is checked"),
+    (r"scaleTargetRef\.(apiVersion|kind)$", "KEDA's own default, and what an HPA names is checked"),
+    (
+        r"^Secret/\S+ stringData\.(jwks|signing-key|definitions)\.json$",
+        "laid out otherwise, or with another random value: what it must hold is checked",
+    ),
     (r"^output ", "a text that a person reads"),
     (r"after(\.\d+)?$", "an order of creation only: Kubernetes tries again until the other is there"),
 )

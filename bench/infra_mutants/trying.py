@@ -21,6 +21,7 @@ from infra.render.recording import RENDERED, Recording, record
 TIME_LIMIT_S = 60
 """A mistake may make the program wait for ever."""
 PACKAGE = "infra"
+RENAMED = "renamed"
 
 
 class Verdict(StrEnum):
@@ -42,7 +43,8 @@ class Tried:
     verdict: Verdict
     said: str
     changed: tuple[str, ...] = ()
-    """Paths in the manifests that a survivor changes, such as `Deployment/judge spec.replicas`."""
+    """Paths in the manifests that a survivor changes, such as `Deployment/judge spec.replicas`; `renamed` for one that
+    changes nothing but the name of an object, for all who use it."""
 
 
 class Trial:
@@ -65,7 +67,9 @@ class Trial:
                 return Tried(mutant, Verdict.REFUSED, f"{type(error).__name__}: {error}"[:200])
             if differences and (faults := _faults(recording, other)):
                 return Tried(mutant, Verdict.FOUND, faults[0])
-            changed |= dict.fromkeys(differences)
+            changed |= dict.fromkeys(
+                _but_for_the_name(mutant, self._good[name], _flat(recording)) if differences else ()
+            )
         return Tried(mutant, Verdict.SURVIVED if changed else Verdict.SAME, "", tuple(changed))
 
 
@@ -134,11 +138,12 @@ def _at_most(seconds: int) -> Iterator[None]:
         raise TimeoutError(f"not rendered within {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    # Again and again: the first may end one of many coroutines, and the others are waited for.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
@@ -163,6 +168,19 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _leaves(item, f"{path}.{index}")
     else:
         yield path.removeprefix(".content."), repr(value)
+
+
+def _but_for_the_name(mutant: Mutant, good: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return the differences that are left if a word in an object's name is read as the other word, wherever it is."""
+    if mutant.word is None or not any(mutant.word in path.partition(" ")[0] for path in good):
+        return _differences(good, other)
+    one, two = (_with_word(flat, mutant) for flat in (good, other))
+    return [RENAMED, *_differences(one, two)]
+
+
+def _with_word(flat: Mapping[str, str], mutant: Mutant) -> dict[str, str]:
+    old, new = str(mutant.word), str(mutant.other)
+    return {path.replace(old, new): value.replace(old, new) for path, value in flat.items()}
 
 
 def _differences(good: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

@@ -24,13 +24,13 @@ from bench.manager.simulated import WEIGHTS
 from ratchet.client import AsyncFleet
 from ratchet.http.access.roles import Role
 from schemas.messages.task import Task
-from services.cli.fleet.local_broker import free_port
 from services.manager.ledger import rebuilt
 from services.manager.tables import jobs as job_table
 from services.manager.tables import tasks as task_table
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.test_manager_faults import manager_of
+from tests.private_broker import free_port
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 
 LATENCY = {"RATCHET_AGENT_ECHO_LATENCY_S": "0.02"}

@@ -22,7 +22,7 @@ from bench.pipeline.contestants import CONTESTANTS, Contestant, running
 from bench.pipeline.hops import Wiring
 from bench.pipeline.load import Measured, Round
 from bench.pipeline.report import Line, line, notes, table, verdicts
-from services.cli.fleet.local_broker import LocalBroker
+from tests.private_broker import PrivateBroker
 
 SIZES = (500, 4096)
 
@@ -57,7 +57,7 @@ def chosen(only: str | None) -> list[Contestant]:
 def private_broker(*, threads_bound: bool = False) -> Iterator[tuple[str, int]]:
     """A node of this run's own; its URL and process id."""
     with tempfile.TemporaryDirectory(prefix="ratchet-bench-broker-") as folder:
-        broker = LocalBroker.on_free_ports(Path(folder), threads_bound=threads_bound)
+        broker = PrivateBroker.on_free_ports(Path(folder), threads_bound=threads_bound)
         node = broker.start()
         try:
             broker.wait_until_ready(node)

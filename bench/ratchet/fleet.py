@@ -20,7 +20,6 @@ from bench.ratchet.judge import Auditor, Judge
 from bench.ratchet.tasks import Problem
 from ratchet.adapters.operator_service import OperatorService
 from ratchet.adapters.registry import RegistryStore
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import FEEDBACK, TASKS, topology_of
 from ratchet.runs.store import RunStore
 from ratchet.runtime.runner import Service
@@ -40,6 +39,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.worker import ScorerWorker
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker
+from tests.memory_bus import MemoryBus
 
 AGENT = "small"
 REPLIES = "users"

@@ -14,7 +14,6 @@ from pathlib import Path
 import uvloop
 
 from bench.recorder.script import MODEL
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
 from ratchet.http.server.application import application
 from ratchet.openai.client import http_client
@@ -22,6 +21,7 @@ from ratchet.runtime.runner import HeaderTimeoutProtocol
 from services.agent.engines.vllm_engine import VllmEngine
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
+from tests.memory_bus import MemoryBus
 from tests.serving import serving
 
 

@@ -23,7 +23,7 @@ import httpx
 from bench.recorder.conversations import Contestant, Route
 from bench.recorder.script import MODEL
 from ratchet.programs.environments import Environments, NotInstalled
-from services.cli.fleet.local_broker import free_port
+from tests.private_broker import free_port
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ROOT / ".venv-bench"

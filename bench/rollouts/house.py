@@ -21,7 +21,6 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from demos.toy.byte_tokenizer import byte_tokenizer
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology, work_queue
 from ratchet.http.server.application import application
@@ -33,6 +32,7 @@ from services.agent.settings import AgentSettings
 from services.runner.settings import RunnerSettings
 from services.runner.worker import RunnerWorker
 from tests.making_work import work
+from tests.memory_bus import MemoryBus
 from tests.services.agent.test_agent_worker import agent
 from tests.serving import serving
 

@@ -44,7 +44,7 @@ def main() -> None:
 
     base = make_base(options.folder / "base")
     seeds = [_seed(base, seed, options.folder) for seed in range(1, options.seeds + 1)]
-    found = {"machine": machine(), "false_promotions": false_promotions(options.fleets), "seeds": seeds}
+    found: dict[str, Any] = {"machine": machine(), "false_promotions": false_promotions(options.fleets), "seeds": seeds}
     options.json.write_text(json.dumps(found, indent=1) + "\n")
     print_tables(found)
     worst = min((step["after"] - step["before"] for one in seeds for step in one["promoted"]), default=0.0)

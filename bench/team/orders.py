@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from statistics import fmean
@@ -78,37 +79,38 @@ def run(world: OrdersWorld, folder: Path) -> Iterator[dict[str, Any]]:
     """Train each role, then try both in that order; yield the figures as they come. A step that is done is kept in the
     folder, and is not done again."""
     folder.mkdir(parents=True, exist_ok=True)
-
-    def keep(name: str, figures: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        path, began = folder / f"{name}.json", time.process_time()
-        if not path.exists():
-            found = figures()
-            replace_file(path, json.dumps(found | {"cpu_seconds": round(time.process_time() - began)}).encode())
-        return dict(json.loads(path.read_text()))
-
     vectors: list[Vector] = [dict.fromkeys(ROLES)]
-    measured = [keep("base", lambda: world.exact_answers(vectors[0]))]
+    measured = [_kept(folder / "base.json", partial(world.exact_answers, vectors[0]))]
     yield means("base", measured[0])
     for number, role in enumerate(ROLES):
-        vector, home = vectors[-1], folder / role
-
-        def learned(role: str = role, number: int = number, vector: Vector = vector, home: Path = home) -> Any:
-            groups = world.rollouts(vector, world.tasks(LEARNED, number), GROUP, number)
-            world.train(vector[role], groups, (role,), home, "mender")
-            return {"role": role, "mixed": sum(len({one.worth() for one in group}) > 1 for group in groups)}
-
-        yield keep(f"{role}-trained", learned)
-        vectors.append(vector | {role: home / "adapter"})
-        measured.append(keep(f"{role}-measured", lambda: world.exact_answers(vectors[-1])))
+        yield _kept(folder / f"{role}-trained.json", partial(train_role, world, vectors[-1], number, folder / role))
+        vectors.append(vectors[-1] | {role: folder / role / "adapter"})
+        measured.append(_kept(folder / f"{role}-measured.json", partial(world.exact_answers, vectors[-1])))
         yield means(f"with the new {role}", measured[-1])
     yield gain(measured[0]["mender"], measured[-1]["mender"]).as_dict()
-    for number, (present, tried) in enumerate(pairwise(vectors)):
+    for number, pair in enumerate(pairwise(vectors)):
+        yield _kept(folder / f"{ROLES[number]}-tried.json", partial(try_role, world, *pair, number))
 
-        def verdict(present: Vector = present, tried: Vector = tried, number: int = number) -> dict[str, Any]:
-            promoted, units = is_promoted(world, present, tried, number)
-            return {"role": ROLES[number], "promoted": promoted, "units": units}
 
-        yield keep(f"{ROLES[number]}-tried", verdict)
+def train_role(world: OrdersWorld, vector: Vector, number: int, home: Path) -> dict[str, Any]:
+    role = ROLES[number]
+    groups = world.rollouts(vector, world.tasks(LEARNED, number), GROUP, number)
+    world.train(vector[role], groups, (role,), home, "mender")
+    return {"role": role, "mixed": sum(len({one.worth() for one in group}) > 1 for group in groups)}
+
+
+def try_role(world: OrdersWorld, present: Vector, candidate: Vector, number: int) -> dict[str, Any]:
+    promoted, units = is_promoted(world, present, candidate, number)
+    return {"role": ROLES[number], "promoted": promoted, "units": units}
+
+
+def _kept(path: Path, step: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a step's figures, with the CPU-seconds that it took; from the file if they are there."""
+    if not path.exists():
+        began = time.process_time()
+        found = dict(step())
+        replace_file(path, json.dumps(found | {"cpu_seconds": round(time.process_time() - began)}).encode())
+    return dict(json.loads(path.read_text()))
 
 
 def means(vector: str, measured: Mapping[str, Any]) -> dict[str, Any]:

@@ -155,10 +155,11 @@ class World:
             engine.load_adapter(role, adapter)
         sampling = Sampling(n=group, max_tokens=self.max_tokens, temperature=self.temperature)
         name = role if adapter else None
-        found = []
+        found, known = [], dict[bytes, array[int]]()
         for answer in engine.generate([GenerationRequest(one, sampling, name) for one in prompts]):
             assert isinstance(answer, Generation), answer
             prompt = array("l", answer.prompt_ids or ())
+            prompt = known.setdefault(prompt.tobytes(), prompt)  # the trainer computes one object once
             found.append([Turn(prompt, sample) for sample in answer.samples])
         return found
 

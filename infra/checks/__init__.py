@@ -28,7 +28,7 @@ from infra.checks import (
     vllm,
 )
 from infra.checks.cluster import Cluster
-from infra.checks.rotation import new_secrets_replace_their_pods
+from infra.checks.rotation import new_secrets_replace_their_pods, random_values_are_long_and_made_anew
 from infra.render.manifests import Manifests
 
 Check = Callable[[Cluster], Iterator[str]]
@@ -59,6 +59,7 @@ CHECKS: tuple[Check, ...] = (
     pods.gpus_are_on_gpu_nodes,
     security.pods_are_restricted,
     security.secrets_stay_secret,
+    random_values_are_long_and_made_anew,
     leases.who_leads_by_a_lease_may_and_nobody_else,
     sandboxes.sandboxes_are_closed_in,
     sandboxes.programs_are_installed_apart,

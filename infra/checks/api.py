@@ -7,11 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.cluster import Cluster, Pods
-from ratchet.http.access.keys import private_jwk, public_jwk, public_jwks, read_private_key, read_public_keys
+from ratchet.http.access.keys import (
+    private_jwk,
+    public_jwk,
+    public_jwks,
+    read_private_key,
+    read_public_keys,
+    read_revoked,
+)
 from ratchet.service.errors import SettingsError
 
 PUBLIC_KEYS, HOST, AUDIT = "RATCHET_API_PUBLIC_KEYS", "RATCHET_HTTP_HOST", "RATCHET_API_AUDIT_DIR"
-JWKS, SIGNING_KEY = "jwks.json", "signing-key.json"
+JWKS, REVOKED, SIGNING_KEY = "jwks.json", "revoked.txt", "signing-key.json"
 
 
 def tokens_are_checked_with_public_keys(cluster: Cluster) -> Iterator[str]:
@@ -38,10 +45,14 @@ def _keys(cluster: Cluster, pods: Pods, box: Mapping[str, Any], folder: str | No
 
 
 def keys_are_what_the_services_read(cluster: Cluster) -> Iterator[str]:
-    """each public key and the signing key have the members that `ratchet token keys` would give them"""
+    """keys have the members that `ratchet token keys` would give them, and the revoked tokens are beside them"""
+    revoked = {one.token_id for one in cluster.settings.api.revoked}
     for secret in cluster.all("Secret"):
-        for name, text in (secret.content.get("stringData") or {}).items():
+        texts = secret.content.get("stringData") or {}
+        for name, text in texts.items():
             try:
+                if name == JWKS and set(read_revoked(texts.get(REVOKED, "").encode())) != revoked:
+                    yield f"{secret}: {REVOKED} has other tokens than those that the stack revokes"
                 if name == JWKS and not _is_as_we_write_them(text):
                     yield f"{secret}: a key of {name} has other members than the services expect"
                 if name == SIGNING_KEY and json.loads(text) != private_jwk(read_private_key(text.encode())):

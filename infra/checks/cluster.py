@@ -105,6 +105,7 @@ class Cluster:
     def __init__(self, manifests: Manifests) -> None:
         self.manifests = list(manifests)
         self.settings = manifests.settings
+        self.random = manifests.random
         self.pods = [
             Pods(manifest, _template(manifest, place), place is WORKER_TEMPLATE)
             for manifest in manifests

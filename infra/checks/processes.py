@@ -61,7 +61,8 @@ def the_fleet_is_whole(cluster: Cluster) -> Iterator[str]:
             yield f"{pods} has the role {pods.labels.get(ROLE)!r}, which is none"
         if pods.labels.get("app.kubernetes.io/instance") != pods.owner.name:
             yield f"{pods} is labelled as instance {pods.labels.get('app.kubernetes.io/instance')!r}"
-    yield from (f"there are no pods of the role {role}" for role in ALWAYS if role not in roles)
+    needed = {*ALWAYS, *(["models"] if cluster.settings.make_small_models else [])}
+    yield from (f"there are no pods of the role {role}" for role in sorted(needed - roles))
     declared = topology(cluster)
     for queue in declared.queues if declared else ():
         for consumer in {one.removesuffix("s") for one in queue.consumers} - {"user", "operator"}:

@@ -1,4 +1,4 @@
-"""A change of configuration replaces the pods that read it: one stack rendered twice, with other passwords."""
+"""Secrets can be made anew, and the pods that read them are replaced: a stack rendered twice, with other passwords."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from infra.checks.cluster import Cluster, Pods
 from infra.render.manifests import Manifests
 
 HASH = "ratchet/configuration"
+COOKIE = "broker-cookie"
+LEAST_LENGTH = 32
+"""Letters of a password, and bytes of a key."""
+
+
+def random_values_are_long_and_made_anew(cluster: Cluster) -> Iterator[str]:
+    """a password has 32 letters that an address can hold, and a rotation that is a setting makes a new one"""
+    rotations = {"RandomPassword": cluster.settings.broker.rotation, "RandomBytes": cluster.settings.api.rotation}
+    for one in cluster.random:
+        kind = one.type.rpartition(":")[2]
+        if one.properties.get("length", 0) < LEAST_LENGTH:
+            yield f"{one.name} has fewer than {LEAST_LENGTH} letters"
+        if kind == "RandomPassword" and one.properties.get("special") is not False:
+            yield f"{one.name} may have letters that end the password in an address"
+        keepers = one.properties.get("keepers")
+        if one.name != COOKIE and keepers != {"rotation": rotations[kind]}:
+            yield f"{one.name} is made anew for {keepers}, and not for another rotation"
 
 
 def new_secrets_replace_their_pods(found: Manifests, with_other_passwords: Manifests) -> Iterator[str]:

@@ -14,12 +14,19 @@ NEVER_NONE = ("orchestrator", "broker", "judge", "agent", "runner", "manager")
 
 
 def one_autoscaler_for_each(cluster: Cluster) -> Iterator[str]:
-    """no Deployment has two autoscalers (HPA and KEDA would fight), and each has its target"""
+    """no Deployment has two autoscalers (HPA and KEDA would fight), and each has its target and says how many"""
     targets = [(scaler, *_target(scaler)) for scaler in cluster.all("ScaledObject", "HorizontalPodAutoscaler")]
     counts = Counter((kind, name) for _, kind, name in targets)
     yield from (f"{kind} {name} has {count} autoscalers" for (kind, name), count in counts.items() if count > 1)
     for scaler, kind, name in targets:
         target = cluster.get(kind, name)
+        spec = scaler.content["spec"]
+        # KEDA takes a Deployment where nothing is said, an HPA looks for it in the core API then.
+        version = spec["scaleTargetRef"].get("apiVersion", "apps/v1" if scaler.kind == "ScaledObject" else None)
+        if version != "apps/v1":
+            yield f"{scaler} looks for {kind} {name} in the API {version}"
+        if not spec.keys() & {"minReplicaCount", "minReplicas"} or not spec.keys() & {"maxReplicaCount", "maxReplicas"}:
+            yield f"{scaler} doesn't say how few or how many replicas there may be"
         if target is None:
             yield f"{scaler} scales {kind} {name}, which is not there"
         elif "replicas" in target.content["spec"]:
@@ -100,7 +107,10 @@ def jobs_end(cluster: Cluster) -> Iterator[str]:
 def cpu_is_compared_with_a_share(cluster: Cluster) -> Iterator[str]:
     """an HPA compares the CPU used with 30 to 90 % of what was asked for"""
     for scaler in cluster.all("HorizontalPodAutoscaler"):
-        for metric in scaler.content["spec"]["metrics"]:
+        metrics = scaler.content["spec"].get("metrics")
+        if not metrics:
+            yield f"{scaler} compares nothing that it names"
+        for metric in metrics or []:
             target = metric.get("resource", {}).get("target", {})
             share = target.get("averageUtilization", 0)
             if (metric["type"], metric.get("resource", {}).get("name"), target.get("type")) != (

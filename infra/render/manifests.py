@@ -41,11 +41,12 @@ class Manifest:
 
 
 class Manifests(list[Manifest]):
-    """A stack's manifests, with the settings it was told."""
+    """A stack's manifests, with the settings it was told, and the random values that it makes."""
 
-    def __init__(self, found: Iterable[Manifest], settings: StackSettings) -> None:
+    def __init__(self, found: Iterable[Manifest], settings: StackSettings, random: Iterable[Resource] = ()) -> None:
         super().__init__(found)
         self.settings = settings
+        self.random = tuple(random)
 
 
 def manifests(recording: Recording) -> Manifests:
@@ -56,7 +57,8 @@ def manifests(recording: Recording) -> Manifests:
         if resource.type.startswith("kubernetes:")
     ]
     in_order = sorted(found, key=lambda manifest: (manifest.kind, manifest.name))
-    return Manifests(in_order, StackSettings.model_validate(recording.configuration["ratchet:fleet"]))
+    random = [resource for resource in recording.resources if resource.type.startswith("random:")]
+    return Manifests(in_order, StackSettings.model_validate(recording.configuration["ratchet:fleet"]), random)
 
 
 def _ordered(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,8 +24,7 @@ from pydantic import Field
 from ratchet.files.append_file import disk_errors
 from ratchet.files.atomic_file import replace_file
 from ratchet.files.hash_chain import canonical
-from ratchet.http.access.key_folder import KeyFolder
-from ratchet.http.access.keys import public_jwks
+from ratchet.http.access.keys import KeyFolder, public_jwks
 from ratchet.service.errors import RegistryError, SettingsError
 from schemas.messages.base import DecodeError, Message, Sha256
 

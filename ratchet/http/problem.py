@@ -146,6 +146,9 @@ def problem_of(error: Exception) -> Problem:
     """The answer to the caller for one of `errors.FAULTS`."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, errors.RatchetError) and error.problem is not None:
+        status, title, slug = error.problem
+        return Problem(status, title, str(error), slug)
     for kind, status, title, slug in _STATUS:
         if isinstance(error, kind):
             retry = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}

@@ -37,11 +37,6 @@ def is_asked_of_big(experiment_id: str | None) -> bool:
     return experiment_id is not None and experiment_id.startswith(VALIDATION) and experiment_id.endswith(EXPERIMENT)
 
 
-def routing_of(lines: Sequence[Interaction]) -> Routing | None:
-    """Return how the task was routed; None where no cascade had a part in it."""
-    return lines[0].cascade
-
-
 def with_routing(lines: Sequence[Interaction], routing: Routing) -> list[Interaction]:
     return [lines[0].model_copy(update={"cascade": routing}), *lines[1:]]
 

@@ -99,15 +99,6 @@ def is_tombstone(line: bytes) -> bool:
     return line.startswith(_BEGINS) and TOMBSTONE.fullmatch(line) is not None
 
 
-def tombstone(line: bytes) -> bytes:
-    """Return what stands in the place of a line that is to be erased, as long as it is. Raises ValueError if it is
-    short."""
-    short = b'%b"%b"}' % (_BEGINS, line_sum(line).hex().encode())
-    if len(line) < len(short):
-        raise ValueError(f"a line of {len(line)} bytes is too short for a tombstone of {len(short)}")
-    return short[:-1] + b" " * (len(line) - len(short)) + b"}"
-
-
 def read_seals(folder: Path, name: str) -> SealBook:
     """Empty where nothing was ever sealed. A torn last line, as after a crash, is passed over. Raises OSError."""
     book, link = SealBook(mark=_read_mark(folder / f"{name}.mark")), Link()

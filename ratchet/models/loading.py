@@ -10,9 +10,8 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import peft
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
@@ -24,6 +23,9 @@ from ratchet.models.known import model_folder
 from ratchet.models.tokenization import load_tokenizer
 from ratchet.service.errors import EngineError
 
+if TYPE_CHECKING:
+    import peft
+
 T = TypeVar("T")
 
 
@@ -32,6 +34,8 @@ def peft_config(checked: LoraConfig, *, trainable: bool) -> peft.LoraConfig:
 
     The weights are to be loaded over it.
     """
+    import peft  # the scorer's image has none: its models have no adapters
+
     return peft.LoraConfig(
         task_type="CAUSAL_LM",
         inference_mode=not trainable,

@@ -38,8 +38,7 @@ from ratchet.openai.tools import (
     read_required_call,
 )
 from ratchet.openai.transport import RequestRefused
-from schemas.api.numbers import JSON_NUMBER
-from schemas.messages.base import LONGEST_STOP, MOST_STOPS, Identifier, Timestamp, absent
+from schemas.messages.base import JSON_NUMBER, LONGEST_STOP, MOST_STOPS, Identifier, Timestamp, absent
 from schemas.messages.response import FinishReason
 from schemas.messages.task import AnswerFormat
 

@@ -131,6 +131,25 @@ class Service(Protocol):
         """Release what `start` took; called when no handler runs any more."""
 
 
+class NoBus:
+    """Stands in for the bus of a service that consumes no queue."""
+
+    async def start(self) -> None:
+        """Nothing is to be connected."""
+
+    async def consume(self, queue: str, handler: Handler, **_: object) -> None:
+        raise ValueError(f"this service has no bus to consume {queue!r} from")
+
+    async def stop(self, grace_s: float) -> bool:
+        return True
+
+    def trouble(self) -> str | None:
+        return None
+
+    def stall_reason(self) -> str | None:
+        return None
+
+
 DRAINING = "draining"
 CLOSE_AFTER_S = 2
 """Seconds that open streams get at the end; requests had the time to drain before."""
@@ -178,7 +197,7 @@ class Runner:
     def __init__(
         self,
         service: Service,
-        bus: Bus,
+        bus: Bus | NoBus,
         settings: FleetSettings,
         http_port: int,
         *,
@@ -298,7 +317,7 @@ class Wired:
     """A service with all it needs to run."""
 
     service: Service
-    bus: Bus
+    bus: Bus | NoBus
     settings: FleetSettings
     http_port: int
 

@@ -6,6 +6,8 @@ Any other exception that leaves a handler is a fault of ours and is retried like
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from workbench.errors import WorkbenchError
 
 LONGEST_REASON = 1000
@@ -21,6 +23,9 @@ def one_line(text: str, most: int = LONGEST_REASON) -> str:
 
 class RatchetError(Exception):
     """Root of the tree."""
+
+    problem: ClassVar[tuple[int, str, str] | None] = None
+    """Status, title and word over HTTP; None: those of its kind (ratchet/http/problem.py)."""
 
 
 FAULTS = (RatchetError, WorkbenchError)

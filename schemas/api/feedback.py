@@ -6,8 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from schemas.api.numbers import JSON_NUMBER
-from schemas.messages.base import AgentId, Identifier, Metadata, Record, Timestamp
+from schemas.messages.base import JSON_NUMBER, AgentId, Identifier, Metadata, Record, Timestamp
 from schemas.messages.feedback import Correction
 from schemas.messages.task import Prompt
 from schemas.messages.work import Decision

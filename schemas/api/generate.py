@@ -6,9 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from schemas.api.numbers import JSON_NUMBER
 from schemas.api.page import Page
-from schemas.messages.base import AdapterVersion, AgentId, Identifier, Record, Seconds, Sha256, StopStrings
+from schemas.messages.base import JSON_NUMBER, AdapterVersion, AgentId, Identifier, Record, Seconds, Sha256, StopStrings
 from schemas.messages.response import MOST_COUNTED, FinishReason, Usage
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from schemas.messages.task import Prompt, Reference

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from schemas.api.numbers import JSON_NUMBER
-from schemas.messages.base import AdapterVersion, AgentId, Identifier, Record, Seconds, Timestamp
+from schemas.messages.base import JSON_NUMBER, AdapterVersion, AgentId, Identifier, Record, Seconds, Timestamp
 
 LARGEST = 2**53 - 1
 """The largest number that JSON holds exactly everywhere: nine petabytes of log."""

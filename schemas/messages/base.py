@@ -8,7 +8,16 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+)
 
 SHOWN_BYTES = 200
 
@@ -176,3 +185,14 @@ class BaseModelIdentity(Record):
 
     name: str
     revision: str | None = None
+
+
+def number(value: Any) -> Any:
+    """Refuse what pydantic would also take for a number, and no schema says: true for 1, and "5" for 5."""
+    if isinstance(value, bool | str):
+        raise ValueError("a number is needed")
+    return value
+
+
+JSON_NUMBER = BeforeValidator(number)
+"""Goes last in an Annotated, after the bounds: before them it hides them from the schema."""

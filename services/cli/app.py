@@ -94,7 +94,11 @@ COMMANDS = {
 """The purpose of each command by its name. A command is the function, or the group of commands, of that name in
 services/cli/<name>.py, or in services/cli/<name>/command.py where it has more files."""
 
-ELSEWHERE = {"try": ("services.cli.trying", "trying"), "demo": ("demos", "demo")}
+ELSEWHERE = {
+    "try": ("services.cli.trying", "trying"),
+    "demo": ("demos", "demo"),
+    "restore": ("services.cli.backup", "restore"),
+}
 """Module and function of commands that are named otherwise, or that lie elsewhere."""
 MARKUP: Final = "markdown"
 EPILOG = (

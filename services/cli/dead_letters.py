@@ -15,8 +15,7 @@ from rich.text import Text
 
 from ratchet.bus.claim_store import FOLDER, waiting_on_disk
 from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
-from ratchet.bus.dead_letters.letter import ADVICE_ON_LOST, DEAD, LOST, DeadLetter
-from ratchet.bus.dead_letters.listing import Listing, Selection
+from ratchet.bus.dead_letters.letter import ADVICE_ON_LOST, DEAD, LOST, DeadLetter, Listing, Selection
 from ratchet.bus.dead_letters.queue import Stays
 from services.cli.adapters.here import operator, require_reason
 from services.cli.fleet.folder import FleetAccess

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from services.cli.fleet.api_client import FleetToken, FleetUrl, api_client, call_api
-from services.cli.terminal import AsJson, out, print_json, say, table
+from services.cli.terminal import AsJson, number, out, print_json, say, table
 
 PAIR = "better: 1 or 2, = as good · s skip · q quit"
 SINGLE = "how good: 0 useless … 10 as good as can be · s skip · q quit"
@@ -83,8 +83,8 @@ def _show(found: Mapping[str, Any]) -> None:
     for name in ("criteria", "reference"):
         if found[name]:
             out.print(f"{name}: {found[name]}", style="dim", markup=False)
-    for number, answer in enumerate(found["answers"], start=1):
-        out.print(f"\n{f'answer {number}' if len(found['answers']) > 1 else 'answer'}", style="cyan")
+    for place, answer in enumerate(found["answers"], start=1):
+        out.print(f"\n{f'answer {place}' if len(found['answers']) > 1 else 'answer'}", style="cyan")
         out.print(answer["text"], markup=False)
 
 
@@ -102,9 +102,10 @@ def _report(agreement: Mapping[str, Any], *, as_json: bool) -> None:
     for agent in agreement["items"]:
         out.print(f"[bold]{agent['agent_id']}[/bold] · auditor {agent['auditor'] or 'none'}")
         if latest := agent["latest"]:
+            judge, auditor = number(latest["judge"], ".3f"), number(latest["auditor"], ".3f")
             out.print(
-                f"  newest {latest['tasks']} audits: scorer {_number(latest['judge'])}, auditor "
-                f"{_number(latest['auditor'])}; they order two answers differently in {_share(latest['discordance'])}"
+                f"  newest {latest['tasks']} audits: scorer {judge}, auditor {auditor}; "
+                f"they order two answers differently in {number(latest['discordance'], '.0%')}"
             )
         out.print(_calibrations(agent))
 
@@ -121,11 +122,3 @@ def _calibrations(agent: Mapping[str, Any]) -> Table:
 
 def _estimate(one: Mapping[str, float] | None) -> str:
     return "–" if one is None else f"{one['value']:+.2f} ({one['low']:+.2f} … {one['high']:+.2f})"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0%}"

@@ -28,7 +28,7 @@ from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
 from services.cli.conversation_view import logged_lines, render_task
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
-from services.cli.task_id import whole_id
+from services.cli.result import whole_id
 from services.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
 
 log = typer.Typer()

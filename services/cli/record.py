@@ -21,7 +21,7 @@ from schemas.messages.task import Task
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetRecord
 from services.cli.fleet.options import AGENT, agent_of
 from services.cli.fleet.own_fleet import unused_reference
-from services.cli.submit.command import new_task
+from services.cli.submit import new_task
 from services.cli.terminal import CommandError, UsageError, say
 
 EXAMPLE = 'ratchet record --input "sort: gbaec" --reference abceg -- python my_agent.py'

@@ -14,17 +14,39 @@ import typer
 
 from ratchet.logs.best_answer import came_to_nothing, choose_answer, ends_told
 from ratchet.logs.groups import Groups
-from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
-from ratchet.logs.reader import LogReader
-from ratchet.logs.rows import AnswerRow, ForeignRow, ToolAuditRow
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_LOGS
+from ratchet.logs.reader import LogReader, read
+from ratchet.logs.rows import AnswerRow, ForeignRow, SampleRow, ToolAuditRow
 from ratchet.logs.segments import sealed_end, sealed_segments
-from ratchet.service.errors import TimedOut
+from ratchet.service.errors import Ambiguous, TimedOut
 from ratchet.service.prices import units
 from schemas.messages.response import ForeignPart, ToolAudit
 from schemas.messages.result import RolloutEnd
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess
-from services.cli.task_id import whole_id
 from services.cli.terminal import CommandError, print_answer, print_json, say
+
+CUT = "…"
+MOST_NAMED = 5
+
+
+def whole_id(logs_dir: Path, typed: str) -> str | None:
+    """The one id in the logs that begins so; None where none does. Reads both logs, whole where it is the only one.
+
+    To be asked where no task has just that id. Raises Ambiguous where several ids begin so.
+    """
+    beginning = typed.removesuffix(CUT)
+    needle, decoder = json.dumps(beginning, ensure_ascii=False).encode()[:-1], msgspec.json.Decoder(SampleRow)
+    found: dict[str, None] = {}
+    for name in TASK_LOGS:
+        for line in read(logs_dir, name):
+            if needle in line.data and (task_id := decoder.decode(line.data).task_id).startswith(beginning):
+                found[task_id] = None
+                if len(found) > MOST_NAMED:
+                    break
+    if len(found) > 1:
+        some = ", ".join([*list(found)[:MOST_NAMED], *([CUT] if len(found) > MOST_NAMED else [])])
+        raise Ambiguous(f"several tasks begin with {beginning!r}: {some}")
+    return next(iter(found), None)
 
 
 def result(

@@ -17,7 +17,7 @@ from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.runs.run import LEAST_GROUPS
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
-from services.cli.cascade.command import cascade_lines
+from services.cli.cascade import cascade_lines
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetFolder, FleetRecord
 from services.cli.fleet.ports import supervisor_process
 from services.cli.fleet.readiness import QueueDepth, queue_depths
@@ -64,65 +64,15 @@ class ExternalStatus:
     consumers: int
 
 
-@dataclass(frozen=True, slots=True)
-class QualityRow:
-    """The quality of a version's answers to users, since the orchestrator's start: mean and 95 % interval by name."""
-
-    agent_id: str
-    adapter_version: str
-    served: Mapping[str, float]
-    single: Mapping[str, float]
-    distinct: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class SavedRow:
-    """Answers sampled for a task of this agent, and what was saved since the orchestrator's start."""
-
-    agent_id: str
-    samples: int
-    saved_samples: int
-    saved_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramRow:
-    """The program that answers an agent's tasks by default, and the one that is tried against it or waits to be."""
-
-    agent_id: str
-    program: str
-    tried: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LearningRow:
-    """`groups` to learn from since the last training; the fleet asks for the next at `wanted`, 0: not by number."""
-
-    agent_id: str
-    groups: int
-    wanted: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeldUpRow:
-    """A candidate that waits for something else than traffic. It harms no user, so the fleet is healthy."""
-
-    agent_id: str
-    name: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class UnauditedRow:
-    """An agent whose scores are a model's, and no auditor looks at them. It is a choice, so the fleet is healthy."""
-
-    agent_id: str
-    sentence: str
+Rows = tuple[Mapping[str, Any], ...]
+"""Each as --json shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """`faults` are sentences; the fleet is healthy when there is none."""
+    """`faults` are sentences; the fleet is healthy when there is none. A held-up candidate and an agent without an
+    auditor are none: the one harms no user, the other is a choice.
+    """
 
     broker: str
     broker_fault: str | None
@@ -130,14 +80,17 @@ class StatusReport:
     queues: tuple[QueueDepth, ...]
     started_here: bool
     faults: tuple[str, ...]
-    quality: tuple[QualityRow, ...] = ()
-    saved: tuple[SavedRow, ...] = ()
+    quality: Rows = ()
+    """Means and 95 % intervals of the answers to users, by version and measure."""
+    saved: Rows = ()
     external: tuple[ExternalStatus, ...] = ()
-    programs: tuple[ProgramRow, ...] = ()
-    learning: tuple[LearningRow, ...] = ()
-    held_up: tuple[HeldUpRow, ...] = ()
-    unaudited: tuple[UnauditedRow, ...] = ()
-    cascades: tuple[Mapping[str, Any], ...] = ()
+    programs: Rows = ()
+    """The program that answers an agent's tasks by default, and the one that is tried against it or waits to be."""
+    learning: Rows = ()
+    """`groups` since the last training; the fleet asks for the next at `wanted`, 0: not by number."""
+    held_up: Rows = ()
+    unaudited: Rows = ()
+    cascades: Rows = ()
     """The views that `/v1/cascades` tells."""
 
     @property
@@ -155,25 +108,19 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
     external = access.record.options.external if access.record else ()
     faults += [broker_fault] if broker_fault else list(queue_faults(queues, access.topology, external))
     faults += scorer_faults(FleetSettings.read())
-    url = without_password(access.amqp_url)
     glance = at_a_glance(access.record)
     faults += [glance["no_copies"]] if glance and glance.get("no_copies") else []
     learns = access.record is not None and access.record.options.has_model
     return StatusReport(
-        url,
+        without_password(access.amqp_url),
         broker_fault,
         services,
         queues,
         access.record is not None,
         tuple(faults),
-        tuple(quality_rows(glance)),
-        tuple(saved_rows(glance)),
-        tuple(_external(queues, access.topology, external)),
-        tuple(program_rows(FleetSettings.read())),
-        tuple(learning_rows(glance)) if learns else (),
-        tuple(HeldUpRow(agent_id, one.name, one.sentence) for agent_id, one in held_up(glance)),
-        tuple(unaudited_rows(glance)),
-        tuple(one["cascade"] for one in (glance["agents"] if glance else ()) if one.get("cascade")),
+        external=tuple(_external(queues, access.topology, external)),
+        programs=tuple(program_rows(FleetSettings.read())),
+        **rows_of(glance, learns=learns),
     )
 
 
@@ -186,37 +133,43 @@ def _external(queues: tuple[QueueDepth, ...], topology: Topology, external: Sequ
             yield ExternalStatus(name, found.name, found.consumers)
 
 
-def quality_rows(glance: Any) -> Iterator[QualityRow]:
-    """Yield what users are served, as the orchestrator says at `/v1/status`; nothing where it does not answer."""
-    for one in glance.get("quality", ()) if glance else ():
-        ends = (_ends(one[measure]) for measure in ("served", "single", "distinct"))
-        yield QualityRow(one["agent_id"], one["adapter_version"], *ends)
+def rows_of(glance: Any, *, learns: bool = True) -> dict[str, Rows]:
+    """Return the parts of the report that the orchestrator tells at `/v1/status`; none where it does not answer.
+
+    An orchestrator of an earlier version says nothing of some.
+    """
+    if glance is None:
+        return {}
+    agents, measures = glance["agents"], ("served", "single", "distinct")
+    saved, learning = ("saved_samples", "saved_tokens"), ("groups", "wanted")
+    return {
+        "quality": tuple(
+            {"agent_id": one["agent_id"], "adapter_version": one["adapter_version"]}
+            | {measure: _ends(one[measure]) for measure in measures}
+            for one in glance.get("quality", ())
+        ),
+        "saved": tuple(
+            {"agent_id": one["agent_id"], "samples": samples["now"]} | {name: samples[name] for name in saved}
+            for one in agents
+            if (samples := one.get("samples")) and samples["saved_samples"]
+        ),
+        "learning": tuple(
+            {"agent_id": one["agent_id"]} | {name: one["learning"][name] for name in learning}
+            for one in (agents if learns else ())
+        ),
+        "held_up": tuple(
+            {"agent_id": agent_id, "name": one.name, "sentence": one.sentence} for agent_id, one in held_up(glance)
+        ),
+        "unaudited": tuple(
+            {"agent_id": one["agent_id"], "sentence": sentence} for one in agents if (sentence := one.get("unaudited"))
+        ),
+        "cascades": tuple(view for one in agents if (view := one.get("cascade"))),
+    }
 
 
 def _ends(interval: Mapping[str, float | None] | None) -> dict[str, float]:
     ends = ((name, interval[name]) for name in ("mean", "low", "high")) if interval else ()
     return {name: value for name, value in ends if value is not None}
-
-
-def saved_rows(glance: Any) -> Iterator[SavedRow]:
-    """Yield the agents for which anything was saved, from the same."""
-    for agent in glance["agents"] if glance else ():
-        samples = agent.get("samples")
-        if samples and samples["saved_samples"]:
-            yield SavedRow(agent["agent_id"], samples["now"], samples["saved_samples"], samples["saved_tokens"])
-
-
-def learning_rows(glance: Any) -> Iterator[LearningRow]:
-    """Yield how far each agent's next training is, from the same."""
-    for agent in glance["agents"] if glance else ():
-        yield LearningRow(agent["agent_id"], agent["learning"]["groups"], agent["learning"]["wanted"])
-
-
-def unaudited_rows(glance: Any) -> Iterator[UnauditedRow]:
-    """Yield the agents that no auditor looks at, from the same; one of an earlier version says nothing of it."""
-    for agent in glance["agents"] if glance else ():
-        if sentence := agent.get("unaudited"):
-            yield UnauditedRow(agent["agent_id"], sentence)
 
 
 def scorer_faults(settings: FleetSettings) -> list[str]:
@@ -233,14 +186,18 @@ def scorer_faults(settings: FleetSettings) -> list[str]:
     ]
 
 
-def program_rows(settings: FleetSettings) -> list[ProgramRow]:
+def program_rows(settings: FleetSettings) -> list[Mapping[str, Any]]:
     """Return the agents of which a program answers by default; a registry that can't be read is a fault of its own."""
     try:
         agents = RegistryStore(settings.adapters_dir).read().agents
     except RegistryError:
         return []
     every = ((name, one.programs) for name, one in agents.items())
-    return [ProgramRow(name, one.primary, one.candidate or one.asked) for name, one in every if one.primary]
+    return [
+        {"agent_id": name, "program": one.primary, "tried": one.candidate or one.asked}
+        for name, one in every
+        if one.primary
+    ]
 
 
 def queue_faults(queues: tuple[QueueDepth, ...], topology: Topology, external: Sequence[str] = ()) -> list[str]:
@@ -306,33 +263,29 @@ def render_status(report: StatusReport) -> Group:
         parts.append(queues_table(report.queues))
     if report.quality:
         parts.append(quality_table(report.quality))
-    parts += [
-        Text(
-            f"{one.agent_id}: {one.samples} answers a task; "
-            f"{one.saved_samples:,} answers, {one.saved_tokens:,} tokens saved"
-        )
+    lines = [
+        f"{one['agent_id']}: {one['samples']} answers a task; "
+        f"{one['saved_samples']:,} answers, {one['saved_tokens']:,} tokens saved"
         for one in report.saved
     ]
-    parts += [
-        Text(f"{one.agent_id}: program {one.program} answers" + (f", {one.tried} is tried" if one.tried else ""))
+    lines += [
+        f"{one['agent_id']}: program {one['program']} answers" + (f", {one['tried']} is tried" if one["tried"] else "")
         for one in report.programs
     ]
-    parts += [Text(line) for one in report.cascades for line in cascade_lines(one)]
-    parts += [
-        Text(
-            f"{one.agent_id}: {one.groups:,} groups to learn from since the last training; `ratchet train` needs "
-            f"{LEAST_GROUPS} and takes older ones too, "
-            + (f"the fleet trains at {one.wanted:,}" if one.wanted else "RATCHET_TRAIN_AFTER_GROUPS is off")
-        )
+    lines += [line for one in report.cascades for line in cascade_lines(one)]
+    lines += [
+        f"{one['agent_id']}: {one['groups']:,} groups to learn from since the last training; `ratchet train` needs "
+        f"{LEAST_GROUPS} and takes older ones too, "
+        + (f"the fleet trains at {one['wanted']:,}" if one["wanted"] else "RATCHET_TRAIN_AFTER_GROUPS is off")
         for one in report.learning
     ]
-    parts += [
-        Text(f"{one.name} is somebody else's program: {one.consumers or 'nobody'} consuming {one.queue}")
+    lines += [
+        f"{one.name} is somebody else's program: {one.consumers or 'nobody'} consuming {one.queue}"
         for one in report.external
     ]
-    waits = [(one.agent_id, one.sentence) for one in report.held_up]
-    unaudited = [(one.agent_id, one.sentence) for one in report.unaudited]
-    parts += [Text(f"{agent_id}: {sentence}", style="yellow") for agent_id, sentence in (*waits, *unaudited)]
+    parts += map(Text, lines)
+    warnings = (*report.held_up, *report.unaudited)
+    parts += [Text(f"{one['agent_id']}: {one['sentence']}", style="yellow") for one in warnings]
     parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
     if not report.started_here:
         parts.append(Text("No fleet was started here (no .ratchet/fleet.json): seen through the broker only.", "dim"))
@@ -346,9 +299,7 @@ def _headline(report: StatusReport) -> Text:
 
 
 def services_table(services: Sequence[ServiceStatus]) -> Table:
-    shown = table("service", "pid", "state", "http", left=4)
-    for column in (shown.columns[0], shown.columns[1], shown.columns[3]):
-        column.no_wrap = True
+    shown = table("service", "pid", "state", "http", left=4, wraps=("state",))
     for service in services:
         state = Text("ready", "green") if service.ready else Text(service.reason or "not ready", "red")
         shown.add_row(service.name, str(service.pid or "–"), state, service.http or "")
@@ -362,13 +313,11 @@ def queues_table(queues: Sequence[QueueDepth]) -> Table:
     return shown
 
 
-def quality_table(rows: Sequence[QualityRow]) -> Table:
-    shown = table("agent and version", "served", "a single answer", "distinct answers", left=1)
-    for column in shown.columns[1:]:
-        column.no_wrap = True
+def quality_table(rows: Rows) -> Table:
+    shown = table("agent and version", "served", "a single answer", "distinct answers", wraps=("agent and version",))
     for row in rows:
-        cells = (_interval(row.served), _interval(row.single), _interval(row.distinct))
-        shown.add_row(f"{row.agent_id} {row.adapter_version}", *cells)
+        cells = (_interval(row[measure]) for measure in ("served", "single", "distinct"))
+        shown.add_row(f"{row['agent_id']} {row['adapter_version']}", *cells)
     return shown
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -111,12 +111,25 @@ def print_answer(text: str) -> None:
     print_raw(text)
 
 
-def table(*columns: str, left: int = 1) -> Table:
-    """Without lines; the first `left` columns are aligned to that side, the rest, numbers, to the right."""
+def table(*columns: str, left: int = 1, wraps: Collection[str] | None = None) -> Table:
+    """Without lines; the first `left` columns are aligned to that side, the rest, numbers, to the right.
+
+    `wraps`: the columns that give way where the terminal is narrow; all, if not given.
+    """
     made = Table(box=None, header_style="dim", pad_edge=False)
-    for number, column in enumerate(columns):
-        made.add_column(column, justify="left" if number < left else "right")
+    for place, column in enumerate(columns):
+        made.add_column(
+            Text(column),
+            justify="left" if place < left else "right",
+            no_wrap=wraps is not None and column not in wraps,
+            overflow="fold" if wraps and column in wraps else "ellipsis",
+        )
     return made
+
+
+def number(value: float | None, form: str) -> str:
+    """Write it in that form, such as `.3f`; a dash where it is not known."""
+    return "–" if value is None else format(value, form)
 
 
 def say(text: str) -> None:

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from ratchet.http.access import tokens
-from ratchet.http.access.key_folder import KeyFolder, read_revoked
-from ratchet.http.access.keys import read_public_keys
+from ratchet.http.access.keys import KeyFolder, read_public_keys, read_revoked
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import Claims, TokenRefused
 from ratchet.service.errors import SettingsError

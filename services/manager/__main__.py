@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ratchet.bus.memory import MemoryBus
-from ratchet.bus.topology import Topology
 from ratchet.client import AsyncFleet
-from ratchet.runtime.runner import Wired, run
+from ratchet.runtime.runner import NoBus, Wired, run
 from services.manager.database import Database
 from services.manager.settings import ManagerSettings
 from services.manager.worker import ManagerWorker
@@ -18,10 +16,8 @@ def wire() -> Wired:
         return AsyncFleet(settings.amqp_url.get_secret_value(), namespace=settings.namespace, most_open=MOST_OPEN)
 
     worker = ManagerWorker(settings, Database(settings.manager_db.get_secret_value()), connect)
-    no_queues = MemoryBus(
-        Topology((), ()), name=ManagerWorker.name
-    )  # it consumes none: the client has its own connection
-    return Wired(worker, no_queues, settings, settings.manager_http_port)
+    # It consumes no queue: the client has its own connection.
+    return Wired(worker, NoBus(), settings, settings.manager_http_port)
 
 
 MOST_OPEN = 1_000_000

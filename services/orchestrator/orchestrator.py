@@ -52,12 +52,10 @@ from schemas.messages.work import Arm, Work
 from schemas.records.audit import AuditedTask
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
-from services.orchestrator.api.agreement import agreement_router
-from services.orchestrator.api.approvals import approvals_router
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService
 from services.orchestrator.api.dialects import dialects_router
-from services.orchestrator.api.feedback import feedback_router
+from services.orchestrator.api.feedback import agreement_router, approvals_router, feedback_router
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.routers import OrchestratorApi
 from services.orchestrator.api.tasks import tasks_router
@@ -219,17 +217,18 @@ class Orchestrator:
             "index_dir": settings.index_folder,
             "fence": self._leadership,
         }
-        self._feedback_log = FeedbackLog(settings.logs_dir, **keyed, seals=seals)
-        self._feedback = FeedbackService(self.ledger, self._feedback_log, now, senders)
+        feedback_log = FeedbackLog(settings.logs_dir, **keyed, seals=seals)
+        self._feedback = FeedbackService(self.ledger, feedback_log, now, senders)
         self._threads = Threads(self.name)
         self._store = RegistryStore.from_settings(settings, self._leadership.check)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._audit_log = AuditLog(settings.logs_dir, **keyed)
-        self._label_log = LabelLog(settings.logs_dir, **keyed)
-        self._approval_log = ApprovalLog(settings.logs_dir, **keyed)
+        label_log = LabelLog(settings.logs_dir, **keyed)
+        approval_log = ApprovalLog(settings.logs_dir, **keyed)
+        self._keyed_logs = (feedback_log, self._audit_log, label_log, approval_log)
         self._calibrations = Calibrations(
             self.ledger,
-            self._label_log,
+            label_log,
             self._audit_log,
             settings.agents,
             self._threads,
@@ -322,15 +321,15 @@ class Orchestrator:
             self._threads,
             now,
         )
-        self._approvals = ApprovalService(bus, self.ledger, self._approval_log, self._api.hub, now)
+        self._approvals = ApprovalService(bus, self.ledger, approval_log, self._api.hub, now)
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
             self.ledger,
             {
-                FEEDBACK_LOG: self._feedback_log.forget,
+                FEEDBACK_LOG: feedback_log.forget,
                 AUDITS: self._audit_log.forget,
-                LABELS: self._label_log.forget,
-                APPROVAL_LOG: self._approval_log.forget,
+                LABELS: label_log.forget,
+                APPROVAL_LOG: approval_log.forget,
             },
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
@@ -460,10 +459,8 @@ class Orchestrator:
         for task_id in self.ledger.unanswered:
             self._settler.add_pending_result(task_id)
         self._deadlines.start(self.ledger.index.note(DEADLINES), await self.ledger.newest_line())
-        await self._feedback_log.open()
-        await self._audit_log.open()
-        await self._label_log.open()
-        await self._approval_log.open()
+        for keyed_log in self._keyed_logs:
+            await keyed_log.open()
         self._approvals.start()
         self._calibrations.start()
         await asyncio.to_thread(self._take_up_registry)
@@ -539,10 +536,8 @@ class Orchestrator:
             for promoter in self._promoters.values():
                 await promoter.stop()
             await self._pool.close()
-            await self._feedback_log.close()
-            await self._audit_log.close()
-            await self._label_log.close()
-            await self._approval_log.close()
+            for keyed_log in self._keyed_logs:
+                await keyed_log.close()
             await self.ledger.close()
         self._threads.close()
         await self._lease_clock.stop()
@@ -646,10 +641,8 @@ class Orchestrator:
         try:
             async with asyncio.timeout(STORAGE_TIMEOUT_S):
                 await self.ledger.check_storage()
-                await self._feedback_log.check_storage()
-                await self._audit_log.check_storage()
-                await self._label_log.check_storage()
-                await self._approval_log.check_storage()
+                for keyed_log in self._keyed_logs:
+                    await keyed_log.check_storage()
         except TimeoutError:
             folder = self._settings.logs_dir
             raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from services.cli.fleet.local_broker import LocalBroker
+from tests.private_broker import PrivateBroker
 
 
 class MortalBroker:
     """One private node through its lives."""
 
     def __init__(self, folder: Path) -> None:
-        self._broker = LocalBroker.on_free_ports(folder)
+        self._broker = PrivateBroker.on_free_ports(folder)
         self._node: subprocess.Popen[bytes] | None = None
         self.kills = 0
 

@@ -32,11 +32,11 @@ from schemas.messages.task import Task
 from schemas.messages.training import TrainRequest
 from services.cli.feedback import new_feedback, publish_feedback
 from services.cli.fleet.folder import FleetAccess
-from services.cli.fleet.local_broker import free_port
 from services.cli.fleet.own_fleet import FleetPlace, only
 from services.cli.train.run import publish_train_request
 from tests.acceptance.fleet import REPOSITORY
 from tests.infra.measured_broker import MeasuredBroker
+from tests.private_broker import free_port
 
 AGENT = "small"
 DEMO = ("--keep", "--groups", "600", "--turns", "2", "--no-turn-after", "600", "--timeout", "600")

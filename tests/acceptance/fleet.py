@@ -20,7 +20,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
-from services.cli.fleet.local_broker import free_port
+from tests.private_broker import free_port
 from tests.programs import ForkedProgram
 from tests.waiting import wait_until
 

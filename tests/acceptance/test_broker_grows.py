@@ -14,8 +14,8 @@ import pika
 import pytest
 from pika.exceptions import AMQPError
 
-from services.cli.fleet.local_broker import LocalBroker, free_port
 from tests.acceptance.ratchet_command import REPOSITORY, Ratchet
+from tests.private_broker import PrivateBroker, free_port
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -25,13 +25,13 @@ TASKS = 30
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[list[tuple[LocalBroker, subprocess.Popen[bytes]]]]:
+def nodes(tmp_path: Path) -> Iterator[list[tuple[PrivateBroker, subprocess.Popen[bytes]]]]:
     """Three nodes that may know each other, and do not yet: they share a port mapper and a cookie."""
     mapper = free_port()
     started = []
     try:
         for number in range(3):
-            broker = replace(LocalBroker.on_free_ports(tmp_path / f"node-{number}"), mapper_port=mapper)
+            broker = replace(PrivateBroker.on_free_ports(tmp_path / f"node-{number}"), mapper_port=mapper)
             broker.folder.mkdir()
             (broker.folder / ".erlang.cookie").write_text(COOKIE)
             (broker.folder / ".erlang.cookie").chmod(0o400)
@@ -46,7 +46,7 @@ def nodes(tmp_path: Path) -> Iterator[list[tuple[LocalBroker, subprocess.Popen[b
         started[0][0].stop_port_mapper()
 
 
-def grow(broker: LocalBroker, node: str) -> None:
+def grow(broker: PrivateBroker, node: str) -> None:
     """Run the command that the documents give: `rabbitmq-queues grow NODE all`."""
     steps = (REPOSITORY / "docs" / "operations.md").read_text()
     (words,) = re.findall(r"rabbitmq-queues (grow) rabbit@\S+ (all)$", steps, re.MULTILINE)[:1]
@@ -54,12 +54,12 @@ def grow(broker: LocalBroker, node: str) -> None:
     subprocess.run([program, words[0], node, words[1]], env=broker.environment, check=True, capture_output=True)
 
 
-def members(broker: LocalBroker) -> dict[str, int]:
+def members(broker: PrivateBroker) -> dict[str, int]:
     listed = broker.control("--quiet", "--formatter", "json", "list_queues", "name", "type", "members")
     return {one["name"]: len(one["members"]) for one in json.loads(listed) if one["type"] == "quorum"}
 
 
-def publish(broker: LocalBroker, count: int) -> None:
+def publish(broker: PrivateBroker, count: int) -> None:
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -67,7 +67,7 @@ def publish(broker: LocalBroker, count: int) -> None:
             channel.basic_publish("", "tasks", str(number).encode(), pika.BasicProperties(delivery_mode=2))
 
 
-def depth(broker: LocalBroker) -> int | None:
+def depth(broker: PrivateBroker) -> int | None:
     """None while the queue's members choose another leader."""
     with suppress(AMQPError), pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         return int(connection.channel().queue_declare("tasks", passive=True).method.message_count)
@@ -75,7 +75,7 @@ def depth(broker: LocalBroker) -> int | None:
 
 
 def test_one_node_becomes_three_with_every_queue_on_each_and_loses_one_of_them(
-    nodes: list[tuple[LocalBroker, subprocess.Popen[bytes]]], tmp_path: Path
+    nodes: list[tuple[PrivateBroker, subprocess.Popen[bytes]]], tmp_path: Path
 ) -> None:
     (first, first_node), (second, _), (third, _) = nodes
     name = first.environment["RABBITMQ_NODENAME"]

@@ -11,9 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from services.cli.fleet.local_broker import free_port, server_folder
+from services.cli.fleet.local_broker import server_folder
 from tests.acceptance.brokers import mortal_broker
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
+from tests.private_broker import free_port
 from tests.waiting import wait_until
 
 pytestmark = [

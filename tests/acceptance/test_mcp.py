@@ -17,8 +17,8 @@ from mcp import Client, StdioServerParameters
 
 from ratchet.adapters.folder import adapter_sha256
 from schemas.messages.training import AdapterTrained
-from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
+from tests.private_broker import free_port
 from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.http.real_services import NAMES
 from tests.ratchet.mcp.test_tools import SPECS

@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Route, expect
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
-from ratchet.http.access.key_folder import KeyFolder
+from ratchet.http.access.keys import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
 from ratchet.runs.progress import ProgressFile
@@ -31,7 +31,6 @@ from ratchet.runs.store import RunStore
 from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.records.decision import DecisionDraft, Distrust, Move
 from schemas.records.registry import AdapterEntry, EntryState
-from services.cli.fleet.local_broker import free_port
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign_trainer import foreign_trainer
@@ -39,6 +38,7 @@ from tests.acceptance.loops import BY_VERSION, loop_on
 from tests.acceptance.many_tasks import write_tasks
 from tests.acceptance.page_faults import faults
 from tests.acceptance.page_images import take_pictures
+from tests.private_broker import free_port
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]

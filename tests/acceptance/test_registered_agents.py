@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from demos.toy.byte_tokenizer import byte_tokenizer
-from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import Fleet, Member
 from tests.acceptance.test_manager_faults import manager_of
+from tests.private_broker import free_port
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]

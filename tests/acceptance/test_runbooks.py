@@ -17,12 +17,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, REPOSITORY, SCORER, Fleet
 from tests.acceptance.ratchet_command import ForkedRatchet, Ran, Ratchet
 from tests.disks import MayNotMount, mounted_disk
 from tests.infra.measured_broker import MeasuredBroker
 from tests.infra.prometheus.server import firing, prometheus
+from tests.private_broker import free_port
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker

@@ -16,9 +16,9 @@ import pytest
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.names import task_index
 from ratchet.logs.reader import read_json
-from services.cli.fleet.local_broker import free_port
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign import peer
+from tests.private_broker import free_port
 from tests.waiting import until, wait_until
 
 pytestmark = pytest.mark.broker

@@ -11,10 +11,11 @@ import psutil
 import pytest
 
 from ratchet.runtime.processes import PROCESSES
-from services.cli.fleet.local_broker import free_port, server_folder
+from services.cli.fleet.local_broker import server_folder
 from services.cli.fleet.plan import DISTRIBUTION_OFFSET, MAPPER_OFFSET
 from services.cli.fleet.ports import is_taken
 from tests.acceptance.ratchet_command import Ratchet, StartingRatchet
+from tests.private_broker import free_port
 from tests.waiting import wait_until
 
 PORTS = [process.local_port for process in PROCESSES.values()]

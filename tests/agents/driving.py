@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.command import Program, run_with
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import PromptRefused
 from schemas.messages.response import Sample, Usage
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.ratchet.rollouts.exactness import Watched, exact_calls
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 from tests.waiting import until
 
 PROGRAMS = Path(__file__).parent / "programs"

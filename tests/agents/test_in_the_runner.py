@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerFast
 from ratchet.programs.declared import Program, declared_programs
 from ratchet.programs.environments import Environments
 from ratchet.programs.images.installing import NotInstalled
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.tool_audit import verify_lines
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling, Work
@@ -33,6 +32,7 @@ from tests.agents.environments import ROOT
 from tests.programs import REPOSITORY
 from tests.ratchet.conversation.speakers import codec, source_of
 from tests.ratchet.rollouts.exactness import exact_calls
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 from tests.services.cli.verify.workspace_tasks import WRONG, task
 from tests.services.runner.conftest import MakeHouse, make_house, make_work
 

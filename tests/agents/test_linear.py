@@ -22,7 +22,6 @@ from ratchet.conversation.template import ChatTemplate
 from ratchet.models.known import known_folder
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.command import model_environment
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.recording import Ran, record
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import EngineError
@@ -31,6 +30,7 @@ from tests.agents.driving import PROGRAMS, Recorded
 from tests.agents.environments import NODE, PYTHON
 from tests.agents.odd_speech import STOP, OddModel, odd_text
 from tests.agents.smollm2 import CONTEXT, NAME, VOCABULARY, spoken
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(3600)]
 

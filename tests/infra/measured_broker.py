@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.request import urlopen
 
-from services.cli.fleet.local_broker import LocalBroker, free_port
+from tests.private_broker import PrivateBroker, free_port
 from tests.waiting import wait_until
 
 
 @dataclass(frozen=True)
-class MeasuredBroker(LocalBroker):
+class MeasuredBroker(PrivateBroker):
     metrics_port: int = field(default_factory=free_port)
 
     def prepare(self) -> None:

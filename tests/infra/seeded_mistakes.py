@@ -27,6 +27,10 @@ class Stack:
     def __init__(self, found: Manifests) -> None:
         self.settings = found.settings
         self.manifests = [replace(one, content=copy.deepcopy(one.content)) for one in found]
+        self.random = [replace(one, properties=dict(one.properties)) for one in found.random]
+
+    def with_mistake(self) -> Manifests:
+        return Manifests(self.manifests, self.settings, self.random)
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         return next(one.content for one in self.manifests if (one.kind, one.name) == (kind, name))
@@ -559,6 +563,11 @@ MISTAKES = (
         "jobs",
     ),
     Mistake(
+        "a rotation makes no new password for the broker's users",
+        lambda s: [dict.pop(one.properties, "keepers", None) for one in s.random],
+        "random_values_are_long_and_made_anew",
+    ),
+    Mistake(
         "the Ingress sends jobs to the gateway",
         lambda s: s.spec("Ingress", "gateway")["rules"][0]["http"].update(
             paths=s.spec("Ingress", "gateway")["rules"][0]["http"]["paths"][-1:]
@@ -575,7 +584,7 @@ def found_by(good: Mapping[str, Manifests]) -> dict[str, set[str]]:
     for mistake in MISTAKES:
         stack = Stack(good[mistake.stack])
         mistake.make(stack)
-        verdicts[mistake.text] = {finding.check for finding in findings(Manifests(stack.manifests, stack.settings))}
+        verdicts[mistake.text] = {finding.check for finding in findings(stack.with_mistake())}
     return verdicts
 
 

@@ -12,7 +12,7 @@ from infra.api_keys import JWKS, KEYS_AT, REVOKED, private_key, public_set
 from infra.render.manifests import Manifest
 from infra.render.recording import Recording
 from infra.settings import PublicKey
-from ratchet.http.access import key_folder
+from ratchet.http.access import keys
 from ratchet.http.access.guard import TokenCheck
 from ratchet.http.access.keys import public_jwk, read_private_key, read_public_keys
 from ratchet.http.access.roles import Role
@@ -54,7 +54,7 @@ async def test_a_trusted_key_is_taken_too_and_a_revoked_token_is_not(tmp_path: P
 
 
 def test_the_files_are_called_as_the_services_look_for_them() -> None:
-    assert (JWKS, REVOKED) == (key_folder.JWKS, key_folder.REVOKED)
+    assert (JWKS, REVOKED) == (keys.JWKS, keys.REVOKED)
 
 
 def test_every_pod_has_the_public_keys_and_none_the_private_one(

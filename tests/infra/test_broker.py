@@ -12,7 +12,7 @@ from pika.exceptions import ChannelClosedByBroker, ProbableAccessDeniedError, Pr
 from infra.broker import CLIENT, definitions, password_hash, users
 from infra.settings import StackSettings
 from ratchet.bus.topology import EXCHANGE, KEPT_RESPONSES
-from services.cli.fleet.local_broker import LocalBroker
+from tests.private_broker import PrivateBroker
 
 SETTINGS = StackSettings.model_validate(
     {
@@ -39,11 +39,11 @@ def test_no_password_stands_in_the_definitions() -> None:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateBroker]:
     """A node that has imported the definitions."""
     path = tmp_path_factory.mktemp("definitions") / "definitions.json"
     path.write_text(definitions(PASSWORDS))
-    broker = LocalBroker.on_free_ports(tmp_path_factory.mktemp("node"))
+    broker = PrivateBroker.on_free_ports(tmp_path_factory.mktemp("node"))
     node = broker.start()
     try:
         broker.wait_until_ready(node)
@@ -53,14 +53,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         broker.stop(node)
 
 
-def connect(broker: LocalBroker, name: str, password: str) -> pika.BlockingConnection:
+def connect(broker: PrivateBroker, name: str, password: str) -> pika.BlockingConnection:
     parameters = pika.URLParameters(broker.url)
     parameters.credentials = pika.PlainCredentials(name, password)
     return pika.BlockingConnection(parameters)
 
 
 @pytest.mark.broker
-def test_a_node_takes_the_definitions(broker: LocalBroker) -> None:
+def test_a_node_takes_the_definitions(broker: PrivateBroker) -> None:
     for user, password in PASSWORDS.items():
         connect(broker, user.name, password).close()
 
@@ -69,7 +69,7 @@ def test_a_node_takes_the_definitions(broker: LocalBroker) -> None:
 
 
 @pytest.mark.broker
-def test_and_keeps_to_them(broker: LocalBroker) -> None:
+def test_and_keeps_to_them(broker: PrivateBroker) -> None:
     (setup, client, scorer) = (
         connect(broker, user.name, PASSWORDS[user])
         for name in ("setup", CLIENT, "scorer")
@@ -99,7 +99,7 @@ def test_and_keeps_to_them(broker: LocalBroker) -> None:
 
 @pytest.mark.broker
 def test_the_orchestrator_reads_the_copies_that_an_external_scorers_rewards_are_completed_with(
-    broker: LocalBroker,
+    broker: PrivateBroker,
 ) -> None:
     by_name = {user.name: password for user, password in PASSWORDS.items()}
     setup, runner, orchestrator = (connect(broker, name, by_name[name]) for name in ("setup", "runner", "orchestrator"))

@@ -23,7 +23,7 @@ from ratchet.runtime.container_health import PORTS
 from ratchet.runtime.processes import PROCESSES
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
-from services.cli.broker.command import broker
+from services.cli.broker import broker
 from services.cli.fleet.credentials import MODEL_SERVER, STAND_INS
 from services.manager.settings import ManagerSettings
 from services.orchestrator.settings import OrchestratorSettings

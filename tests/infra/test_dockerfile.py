@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import distribution
 from pathlib import Path
 from threading import Thread
 
@@ -65,6 +67,49 @@ def test_the_containers_are_the_folders_with_a_front_door() -> None:
 
     assert folders == set(IMAGES)
     assert "for main in services/*/__main__.py; do" in TEXT
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+
+service, left_out = sys.argv[1:]
+folder = importlib.import_module(f"services.{service}")
+for one in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
+    if not left_out or not one.name.endswith(left_out):
+        importlib.import_module(one.name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("service", "extra", "left_out"),
+    [
+        ("orchestrator", "", ""),
+        ("gateway", "", ""),
+        ("agent", "", ""),
+        ("manager", "", "migrations.env"),
+        ("runner", "", ""),
+        ("scorer", "", "likelihood"),
+        ("scorer", "likelihood", ""),
+        ("trainer", "", ""),
+    ],
+)
+def test_the_code_of_a_service_imports_nothing_that_its_image_lacks(
+    tmp_path: Path, service: str, extra: str, left_out: str
+) -> None:
+    for name in closure(map(Requirement, requirements(PYPROJECT, [service, extra]))):
+        for place in {file.parts[0] for file in distribution(name).files or ()} - {"..", "__pycache__"}:
+            (tmp_path / place).symlink_to(Path(str(distribution(name).locate_file(place))))
+
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", IMPORT_ALL, service, left_out],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+    )
+
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.parametrize("service", ["orchestrator", "gateway", "scorer", "cli"])

@@ -13,8 +13,7 @@ from pathlib import Path
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.claim_store import FOLDER, ClaimStore
 from ratchet.bus.dead_letters.dismissals import Dismissals
-from ratchet.bus.dead_letters.letter import DEAD, DeadLetter, Kind
-from ratchet.bus.dead_letters.listing import Listing, Selection
+from ratchet.bus.dead_letters.letter import DEAD, DeadLetter, Kind, Listing, Selection
 from ratchet.bus.dead_letters.queue import DeadLetterQueue, Held, Stays
 from ratchet.bus.retry_policy import MAX_ATTEMPTS
 

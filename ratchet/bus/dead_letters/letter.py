@@ -1,7 +1,11 @@
-"""One dead letter: what it is, why it is here and where it came from, read from its properties. Pure.
+"""A dead letter: what it is, why it is here and where it came from, read from its properties; and lists of them. Pure.
 
 There are two kinds: those our services wrote say all in `x-ratchet-…` headers; those the broker moved (a message that
 killed its consumers, or was too old) have its `x-death` record.
+
+A list's order holds from look to look. The broker has no such order: what was held for a look comes back into the queue
+in any. So a page begins after a place, which is made of the letter itself: letters that left or came since do no harm
+to it. Leaves out the bodies.
 """
 
 from __future__ import annotations
@@ -9,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import math
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ratchet.bus.amqp.forwarding import CLAIM
 from ratchet.bus.amqp.frames import Properties
@@ -177,3 +183,70 @@ ADVICE_ON_LOST = (
     "There was no queue of that name. If it is misspelt, have its sender mend it and send it anew. If its agent was "
     "not in RATCHET_AGENTS, add and start it, then: `ratchet dead-letters requeue --all --unroutable`."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Selects the letters that fit all that is given; with nothing given, all of them.
+
+    They fit one of `ids`, the `queue` they failed in (as on the wire), or a part of their reason, in whatever case.
+    """
+
+    ids: frozenset[str] = frozenset()
+    queue: str | None = None
+    matching: str | None = None
+
+    def __call__(self, letter: DeadLetter) -> bool:
+        return (
+            (not self.ids or letter.id in self.ids)
+            and self.queue in (None, letter.queue)
+            and (self.matching or "").casefold() in letter.reason.casefold()
+        )
+
+
+AT_CHARS = 26
+"""Characters of `at` in a place: down to the microsecond. Outsiders' values may be of any length."""
+
+
+class Place(NamedTuple):
+    """`nth`: which of those that are alike in all, from 0."""
+
+    at: str
+    id: str
+    nth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One look into the queue: its letters, the oldest first, and `total`, how many were in it at that moment.
+
+    `read_at` is in seconds of a monotonic clock. There are fewer letters than `total` if the look was cut short.
+    """
+
+    letters: tuple[DeadLetter, ...]
+    places: tuple[Place, ...]
+    total: int
+    read_at: float
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.letters) == self.total
+
+    def page(self, after: Place | None, limit: int) -> tuple[list[DeadLetter], Place | None]:
+        """Return at most `limit` letters after the place, and the place of the last of them; None where nothing
+        follows."""
+        begin = 0 if after is None else bisect_right(self.places, after)
+        end = begin + limit
+        following = self.places[end - 1] if end < len(self.places) else None
+        return list(self.letters[begin:end]), following
+
+
+def listing(letters: Iterable[DeadLetter], total: int, read_at: float) -> Listing:
+    alike = Counter[tuple[str, str]]()
+    placed: list[tuple[Place, DeadLetter]] = []
+    for letter in letters:
+        key = str(letter.at or "")[:AT_CHARS], letter.id
+        placed.append((Place(*key, alike[key]), letter))
+        alike[key] += 1
+    placed.sort(key=lambda one: one[0])
+    return Listing(tuple(one for _, one in placed), tuple(place for place, _ in placed), total, read_at)

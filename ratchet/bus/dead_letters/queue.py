@@ -23,8 +23,7 @@ from ratchet.bus.amqp.frames import PERSISTENT, Properties
 from ratchet.bus.amqp.short_connection import Carried
 from ratchet.bus.amqp.table import UNREADABLE
 from ratchet.bus.claim_store import ClaimStore
-from ratchet.bus.dead_letters.letter import DEAD, DeadLetter, Kind
-from ratchet.bus.dead_letters.listing import Listing, listing
+from ratchet.bus.dead_letters.letter import DEAD, DeadLetter, Kind, Listing, listing
 from ratchet.service.errors import DeadLetterError
 
 TAKEN_TIMEOUT_S = 60.0

@@ -21,8 +21,7 @@ from fastapi import Depends, Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ratchet.http.access.key_folder import JWKS, REVOKED, read_revoked
-from ratchet.http.access.keys import PublicKeys, read_public_keys
+from ratchet.http.access.keys import JWKS, REVOKED, PublicKeys, read_public_keys, read_revoked
 from ratchet.http.access.matrix import Matrix
 from ratchet.http.access.roles import LOCAL, Caller
 from ratchet.http.access.tokens import EXPIRED, LEEWAY_S, Claims, TokenRefused, UnknownKey, check

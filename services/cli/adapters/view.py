@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,7 +16,7 @@ from schemas.api.status import HeldUp
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.decision import Decision
 from schemas.records.registry import AdapterEntry, AgentAdapters, EntryState
-from services.cli.terminal import Listing
+from services.cli.terminal import Listing, table
 
 if TYPE_CHECKING:
     from ratchet.adapters.diff import AdapterDiff, ModuleChange
@@ -29,23 +29,21 @@ STYLES = {
     EntryState.REJECTED: "red",
     EntryState.ARCHIVED: "dim",
 }
-WRAPPED = ("field",)
-"""Columns that give way where the terminal is narrow."""
 DECIMALS = 4
 NAMES = 16
 
 
 def render_agent(agent_id: str, agent: AgentAdapters) -> Group:
     """Its aliases in a line, its versions in a table, the newest last."""
-    table = _table("version", "state", "alias", "since", "parent", "sha256")
+    shown = table("version", "state", "alias", "since", "parent", "sha256", left=6, wraps=())
     for entry in agent.versions.values():
         state = Text(str(entry.state), STYLES.get(entry.state, ""))
         gone = "folder removed" if entry.sha256 else "never registered"
         sha256 = (entry.sha256 or "")[:8] if entry.can_serve else gone
-        table.add_row(
+        shown.add_row(
             entry.version, state, _alias(agent, entry.version), _moment(entry.since), entry.parent or "", sha256
         )
-    return Group(_headline(agent_id, agent), table)
+    return Group(_headline(agent_id, agent), shown)
 
 
 def render_entry(
@@ -94,12 +92,12 @@ def render_entry(
 def render_diff(diff: AdapterDiff, before: str, after: str) -> RenderableType:
     if not diff.fields and not diff.modules and not diff.note:
         return Text(f"{before} and {after} do not differ.")
-    fields = _table("", "field", before, after)
+    fields = table("", "field", before, after, left=4, wraps=("field",))
     for change in diff.fields:
         fields.add_row(change.section, change.field, _format_value(change.before), _format_value(change.after))
     if diff.note:
         return Group(fields, Text(), Text(diff.note, "dim"))
-    modules = _table("module", f"‖dW‖ {before}", f"‖dW‖ {after}", "‖change‖", "cosine", numbers_from=1)
+    modules = table("module", f"‖dW‖ {before}", f"‖dW‖ {after}", "‖change‖", "cosine", wraps=())
     for module in diff.modules:
         modules.add_row(*_module_row(module))
     return Group(fields, Text(), modules)
@@ -185,11 +183,3 @@ def _format_rounded(value: Any) -> str:
 
 def _moment(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}" if moment else ""
-
-
-def _table(*columns: str, numbers_from: int | None = None) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for n, column in enumerate(columns):
-        justify: Literal["left", "right"] = "left" if numbers_from is None or n < numbers_from else "right"
-        table.add_column(Text(column), justify=justify, no_wrap=column not in WRAPPED, overflow="fold")
-    return table

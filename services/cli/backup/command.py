@@ -1,7 +1,8 @@
-"""`ratchet backup`: logs, adapters and registry of a running fleet as one file."""
+"""`ratchet backup`: logs, adapters and registry of a running fleet as one file. `ratchet restore`: puts them back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ratchet.service.settings import FleetSettings
-from services.cli.backup.archive import ADAPTERS, KEYS, LOGS, write_backup
+from services.cli.backup.archive import ADAPTERS, KEYS, LOGS, restore_backup, write_backup
 from services.cli.backup.encryption import read_key
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, out, print_json, say
@@ -44,3 +45,14 @@ def folders() -> Mapping[str, Path]:
     """Return the folders that a backup is made of, by their names in it."""
     settings = FleetSettings.read()
     return {KEYS: settings.decision_keys_dir, ADAPTERS: settings.adapters_dir, LOGS: FleetAccess.here().logs_dir}
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="What `ratchet backup` wrote.", exists=True)],
+    key_file: KeyFile = None,
+) -> None:
+    """Restore a backup into empty folders. All of it is checked first; a file that is not whole changes nothing."""
+    manifest = restore_backup(source, folders(), read_key(key_file) if key_file else None)
+    made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest["made_at"]))
+    out.print(f"restored {len(manifest['files'])} files of {made}", markup=False)
+    out.print("Next:  ratchet adapters verify    ratchet up", markup=False)

@@ -29,8 +29,7 @@ from schemas.messages.result import Result
 from schemas.messages.work import BASE_VERSION
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.asking import Asking, Contestant, answers, scored_anew
-from services.cli.eval.results import Asked, Group, evaluate, worth
-from services.cli.eval.solved import Spent
+from services.cli.eval.results import Asked, Group, Spent, evaluate, worth
 from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, named_set, since_when, windows_of
 from services.cli.eval.view import picture, render_evaluation
 from services.cli.fleet.folder import FleetAccess

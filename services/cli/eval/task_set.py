@@ -25,7 +25,7 @@ from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.suites import suite_tasks, suites
 from services.cli.harbor.folder import read_tasks as read_harbor
-from services.cli.submit.command import read_tasks
+from services.cli.submit import read_tasks
 from services.cli.terminal import UsageError
 
 HARBOR = "harbor:"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ratchet.experiments.gain import format_interval
 from schemas.records.evaluation import Comparison, Evaluation, Interval
-from services.cli.terminal import table
+from services.cli.terminal import number, table
 
 CELLS = 15
 """Columns of an interval that is drawn in the terminal: 0 is the middle one."""
@@ -41,13 +41,13 @@ def _solved_table(evaluation: Evaluation) -> Table:
     heads = ("tokens", "seconds", "cost") if _has_cost(evaluation) else ("tokens", "seconds")
     shown = table("", "tasks", "", *(f"pass@{k}" for k in shown_ks), *(f"{of}/solved" for of in heads), left=3)
     for contestant in evaluation.versions:
-        for number, one in enumerate(contestant.solved):
+        for place, one in enumerate(contestant.solved):
             rates = [format_interval(part.rate) for part in one.pass_at if part.k in shown_ks]
-            took = [_per_solved(one.tokens_per_solved, "{:,.0f}"), _per_solved(one.seconds_per_solved, "{:,.1f}")]
+            took = [number(one.tokens_per_solved, ",.0f"), number(one.seconds_per_solved, ",.1f")]
             if len(heads) > len(took):
-                took.append(_per_solved(one.cost_per_solved, "{:.4f}"))
+                took.append(number(one.cost_per_solved, ".4f"))
             kind = one.language or one.level or "all"
-            shown.add_row("" if number else Text(contestant.contestant), kind, str(one.tasks), *rates, *took)
+            shown.add_row("" if place else Text(contestant.contestant), kind, str(one.tasks), *rates, *took)
     return shown
 
 
@@ -55,17 +55,11 @@ def _has_cost(evaluation: Evaluation) -> bool:
     return any(one.cost_per_solved is not None for of in evaluation.versions for one in of.solved)
 
 
-def _per_solved(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)
-
-
-def _table(evaluation: Evaluation, baseline: str, number: int) -> Table:
-    result = evaluation.results[number]
+def _table(evaluation: Evaluation, baseline: str, n: int) -> Table:
+    result = evaluation.results[n]
     span = _span(evaluation)
-    shown = table("family", "answers", "tasks", baseline, result.contestant, "difference", "", left=2)
-    for column in shown.columns:
-        column.no_wrap = True
-    for name, kind, found in _rows(evaluation, number):
+    shown = table("family", "answers", "tasks", baseline, result.contestant, "difference", "", left=2, wraps=())
+    for name, kind, found in _rows(evaluation, n):
         drawn = drawn_interval(found.difference, span)
         before, after = f"{found.before.mean:.3f}", f"{found.after.mean:.3f}"
         difference = format_interval(found.difference, signed=True)
@@ -73,8 +67,8 @@ def _table(evaluation: Evaluation, baseline: str, number: int) -> Table:
     return shown
 
 
-def _rows(evaluation: Evaluation, number: int) -> Iterator[tuple[str, str, Comparison]]:
-    for one in evaluation.results[number].results:
+def _rows(evaluation: Evaluation, n: int) -> Iterator[tuple[str, str, Comparison]]:
+    for one in evaluation.results[n].results:
         name = one.family or "all"
         yield name, "single", one.single
         if one.samples > 1:
@@ -131,8 +125,8 @@ def picture(evaluation: Evaluation) -> str:
         _text(12, 20, f"{evaluation.set.name}: gain over {evaluation.versions[0].contestant}, 95 % intervals"),
         _line(_x(0.0, span), _x(0.0, span), ROW, height - ROW, "#999"),
     ]
-    for number, (name, found) in enumerate(rows):
-        y = ROW * (number + 2)
+    for place, (name, found) in enumerate(rows):
+        y = ROW * (place + 2)
         parts += [
             _text(12, y + 4, name),
             _line(_x(found.low, span), _x(found.high, span), y, y, "#246"),

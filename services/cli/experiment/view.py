@@ -18,7 +18,7 @@ from ratchet.experiments.view import ExperimentView
 from ratchet.runs.progress import thin_out
 from schemas.records.evidence import ArmSummary, Evidence, ExperimentDecision, ExperimentPlan, HistoryPoint
 from services.cli.experiment.replay_check import ReplayCheck
-from services.cli.terminal import Listing, table
+from services.cli.terminal import Listing, number, table
 
 LABEL = 8
 """Characters for the scale at the left, the axis excluded."""
@@ -224,8 +224,8 @@ def _arms(record: ExperimentRecord, evidence: Evidence) -> Table:
 
 def _means(arm: ArmSummary, *, talks: bool) -> tuple[str, ...]:
     latency = "–" if arm.latency_s is None else f"{arm.latency_s:.3f} s"
-    means = f"{arm.units:,}", _number(arm.score, 3), _number(arm.success, 3), _number(arm.length, 1), latency
-    return (*means, _number(arm.calls, 1), _number(arm.turns, 1)) if talks else means
+    means = f"{arm.units:,}", number(arm.score, ".3f"), number(arm.success, ".3f"), number(arm.length, ".1f"), latency
+    return (*means, number(arm.calls, ".1f"), number(arm.turns, ".1f")) if talks else means
 
 
 def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
@@ -269,10 +269,6 @@ def _ending(record: ExperimentRecord) -> Text:
     if ended.who.startswith("operator:"):
         line += f": {ended.reason}"
     return Text(line, "dim")
-
-
-def _number(value: float | None, decimals: int) -> str:
-    return "–" if value is None else f"{value:.{decimals}f}"
 
 
 def _moment(moment: datetime) -> str:

@@ -1,6 +1,6 @@
 """A private RabbitMQ node for one machine: an ordinary child process of any user, on loopback, in its own folder.
 
-For laptops, tests and benchmarks. A production broker is a cluster of its own; this file never talks to one.
+A production broker is a cluster of its own; this file never talks to one. Starting and stopping it is the supervisor's.
 """
 
 from __future__ import annotations
@@ -8,14 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import random
-import shutil
-import signal
-import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import pika
 from pika.exceptions import AMQPError
@@ -25,7 +19,6 @@ from ratchet.bus.topology import CONSUMER_TIMEOUT_MS
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import BusError
 from services.cli.fleet.credentials import DEFINITIONS, SECRET, definitions, write_credentials
-from services.cli.fleet.ports import is_taken
 
 INSTALL_SENTENCE = (
     "RabbitMQ is not installed. On Debian and Ubuntu type: sudo apt-get install -y rabbitmq-server "
@@ -40,17 +33,9 @@ SERVER_PATTERNS = (
 
 USERS = "users"
 """Folder of the broker's users, each with its URL."""
-BOUND, UNBOUND = "db", "u"
-"""The node's threads to cores, in RabbitMQ's words."""
 WAL_BYTES = 8 * 1024 * 1024
 """The write-ahead log of all quorum queues. The node holds it in memory until it is full; RabbitMQ's own 512 MiB are
 too many for one machine."""
-
-PORTS = range(10_000, 32_000)
-"""Ports of which a free one is taken: below those the system gives to outgoing connections."""
-_CHANCE = random.SystemRandom()
-"""Not Python's own sequence: processes that were seeded alike would ask for the same ports at the same time."""
-_GIVEN = set[int]()
 
 
 def server_folder() -> Path | None:
@@ -60,14 +45,6 @@ def server_folder() -> Path | None:
         if found and (found[-1] / "rabbitmq-server").exists():
             return found[-1]
     return None
-
-
-def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on now; each once, for it may be a while until somebody does."""
-    while (port := _CHANCE.choice(PORTS)) in _GIVEN or is_taken(port):
-        pass
-    _GIVEN.add(port)
-    return port
 
 
 def _broker_answers(url: str) -> bool:
@@ -83,22 +60,14 @@ def _broker_answers(url: str) -> bool:
 
 @dataclass(frozen=True)
 class LocalBroker:
-    """One node: three ports on loopback (AMQP, distribution, port mapper) and a folder for its data and log.
-
-    `threads_bound`: each to its core, as RabbitMQ ships; on a machine that does other work too, that costs all of it.
-    """
+    """One node: three ports on loopback (AMQP, distribution, port mapper) and a folder for its data and log."""
 
     folder: Path
     port: int
     distribution_port: int
     mapper_port: int
-    threads_bound: bool = False
     accounts: tuple[Account, ...] = ()
     """Its users, and guest may do nothing then; without any guest may do everything."""
-
-    @classmethod
-    def on_free_ports(cls, folder: Path, *, threads_bound: bool = False) -> Self:
-        return cls(folder, free_port(), free_port(), free_port(), threads_bound)
 
     @property
     def url(self) -> str:
@@ -138,7 +107,7 @@ class LocalBroker:
             "RABBITMQ_LOG_BASE": str(self.folder / "log"),
             "RABBITMQ_PID_FILE": str(self.folder / "node.pid"),
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
-            "RABBITMQ_SCHEDULER_BIND_TYPE": BOUND if self.threads_bound else UNBOUND,
+            "RABBITMQ_SCHEDULER_BIND_TYPE": "u",  # its threads to no core: bound, they cost all other work here
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
         }
@@ -162,56 +131,6 @@ class LocalBroker:
             "log.console = true\n" + (f"load_definitions = {users / DEFINITIONS}\n" if users.exists() else "")
         )
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the node in a process group of its own; its console goes to `<folder>/console.log`."""
-        self.prepare()
-        with (self.folder / "console.log").open("ab") as console:
-            return subprocess.Popen(
-                self.command,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
     def answers(self) -> bool:
         """Tell whether a queue can be declared: the port is open some time before."""
         return _broker_answers(self.url)
-
-    def wait_until_ready(self, node: subprocess.Popen[bytes] | None = None, timeout_s: float = 90.0) -> None:
-        """Until a queue can be declared, not only until the port is open. Raises BusError."""
-        deadline = time.monotonic() + timeout_s
-        while not self.answers():
-            if node is not None and node.poll() is not None:
-                raise BusError(
-                    f"RabbitMQ ended with {node.returncode} while starting; see {self.folder / 'console.log'}"
-                )
-            if time.monotonic() > deadline:
-                raise BusError(f"RabbitMQ not ready after {timeout_s:.0f} s; see {self.folder / 'console.log'}")
-            time.sleep(0.25)
-
-    def control(self, *arguments: str) -> str:
-        """Run `rabbitmqctl` on this node and return what it printed. Raises CalledProcessError."""
-        program = Path(self.command[0]).with_name("rabbitmqctl")
-        run = subprocess.run([program, *arguments], env=self.environment, capture_output=True, text=True, check=True)
-        return run.stdout
-
-    def kill(self, node: subprocess.Popen[bytes]) -> None:
-        """kill -9 of the whole node, as a power cut would."""
-        os.killpg(node.pid, signal.SIGKILL)
-        node.wait()
-
-    def stop(self, node: subprocess.Popen[bytes], timeout_s: float = 30.0) -> None:
-        """Ask the node to stop, kill it if it does not, and end the port mapper it brought along."""
-        node.terminate()
-        try:
-            node.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill(node)
-        self.stop_port_mapper()
-
-    def stop_port_mapper(self) -> None:
-        """Erlang leaves its port mapper (epmd) running behind a node; this one serves no other."""
-        if mapper := shutil.which("epmd"):
-            subprocess.run([mapper, "-port", str(self.mapper_port), "-kill"], capture_output=True, check=False)

@@ -1,11 +1,12 @@
 """Harbor task folders read as tasks: instruction.md, task.toml, environment/, tests/, solution/.
 
 https://www.harborframework.com/docs/tasks says what is in them. Leaves out what needs a container engine or a network:
-such a folder is refused, with the file and the key at fault.
+such a folder is refused, with the file and the key at fault. A task's own solution, run in a sandbox, is its oracle.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tomllib
 from collections.abc import Mapping
@@ -15,9 +16,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ratchet.service.errors import FAULTS
+from schemas.messages.task import Task
 from schemas.messages.workspace import SeenAt
 from services.cli.harbor.dockerfile import NeedsEngine, read_dockerfile
-from services.cli.terminal import UsageError
+from services.cli.terminal import CommandError, UsageError
+from workbench.sandbox.job import WORKSPACE, Job
+from workbench.sandbox.limits import MIB, Limits
+from workbench.sandbox.sandbox import Sandbox
+from workbench.sandbox.settings import SandboxSettings
+from workbench.workspaces.settings import WorkspaceSettings
+from workbench.workspaces.workspaces import Workspaces
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 Nothing = Annotated[list[Any], Field(max_length=0)]
@@ -150,3 +159,38 @@ def _text(path: Path) -> str:
         raise UsageError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no text: only texts travel in a task") from None
+
+
+LIMITS = Limits(wall_s=600.0, cpu_s=600.0, memory_bytes=2048 * MIB, processes=256)
+
+
+def solved_task(harbor: HarborTask) -> Task:
+    """Return the task with what its solution changes as its reference; without one where there is no solution.
+
+    Raises CommandError where it can't be run, as where the sandbox does not hold.
+    """
+    task = Task.model_validate({"task_id": harbor.name, **harbor.line})
+    if harbor.solution is None:
+        return task
+    try:
+        return task.model_copy(update={"reference": asyncio.run(_patch(task, harbor))})
+    except FAULTS as error:
+        raise CommandError(f"the solution of {harbor.name} can't be run: {error}") from error
+
+
+async def _patch(task: Task, harbor: HarborTask) -> str:
+    assert task.workspace is not None and harbor.solution is not None
+    sandbox = await asyncio.to_thread(Sandbox.open, SandboxSettings())
+    async with Workspaces(WorkspaceSettings(), sandbox) as workspaces:
+        before = await workspaces.tree(task.workspace)
+        place = task.workspace.seen_at or WORKSPACE
+        job = Job(
+            ["bash", "/solution/solve.sh"],
+            tree=before.files,
+            data={f"/solution/{path}": text.encode() for path, text in harbor.solution.items()},
+            links={place: WORKSPACE},
+            directory=place,
+            collect_tree=True,
+            limits=LIMITS,
+        )
+        return (await workspaces.artifact(before, await sandbox.run(job))).patch

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from schemas.api.jobs import MOST_TASKS_A_CALL
 from services.cli.fleet.api_client import FleetToken, ManagerUrl, api_client, call_api
-from services.cli.submit.command import moment_in, read_tasks
+from services.cli.submit import moment_in, read_tasks
 from services.cli.terminal import AsJson, ExitCode, Listing, UsageError, err, out, print_json, print_raw, say
 
 jobs = typer.Typer()

@@ -13,7 +13,7 @@ from schemas.api.programs import ProgramFigures, ProgramsCompared, ProgramsStand
 from schemas.api.status import Interval
 from schemas.messages.reward import ScorerIdentity
 from services.cli.adapters.view import STYLES
-from services.cli.terminal import table
+from services.cli.terminal import number, table
 
 NONE_YET = (
     "No rollout of a program is in the log yet. Programs answer tasks once they are declared: ratchet up --programs "
@@ -56,9 +56,9 @@ def _table(rows: Sequence[ProgramFigures]) -> Table:
             Text(one.program),
             f"{one.rollouts:,}",
             _interval(one.score),
-            _number(one.sampled_tokens, "{:,.0f}"),
-            _number(one.calls, "{:,.1f}"),
-            _number(one.seconds, "{:,.2f}"),
+            number(one.sampled_tokens, ",.0f"),
+            number(one.calls, ",.1f"),
+            number(one.seconds, ",.2f"),
         )
     return shown
 
@@ -77,10 +77,6 @@ def _interval(score: Interval | None) -> str:
     if score is None:
         return "–"
     return f"{score.mean:.3f}" + (f" ± {score.high - score.mean:.3f}" if score.high is not None else "")
-
-
-def _number(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -45,24 +45,7 @@ def report(
 STYLES = ("vendor/uplot.css", "style/tokens.css", "style/parts.css", "style/figures.css", "style/report.css")
 UNPRINTABLE = re.compile(r"\\u(?:202[a-e]|206[6-9])")
 """Characters that turn the direction of the text around them, as JSON writes them."""
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width,initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Ratchet report</title>
-<style>{style}</style>
-</head>
-<body>
-<noscript>This report is drawn by a script of its own. The same figures: ratchet report --json.</noscript>
-<main class="report" id="page"></main>
-<script type="application/json" id="data">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+PAGE = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
 
 
 def page(report: Report) -> str:

@@ -166,9 +166,7 @@ def describe_standing(view: RunView, *, at_work: bool) -> str:
 
 def render_runs(runs: Sequence[tuple[RunView, bool]]) -> Table:
     """Return the list as a table. Each run comes with whether a process does it."""
-    shown = table("run", "agent", "state", "asked at", "how it stands", left=5)
-    for column in shown.columns:
-        column.no_wrap = True
+    shown = table("run", "agent", "state", "asked at", "how it stands", left=5, wraps=())
     for view, at_work in runs:
         asked = f"{view.asked_at:%m-%d %H:%M}" if view.asked_at else ""
         state = "left" if view.state == "running" and not at_work else view.state

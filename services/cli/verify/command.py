@@ -15,8 +15,7 @@ from rich.text import Text
 
 from schemas.messages.task import Task
 from services.cli.eval.suites import suite_tasks, suites
-from services.cli.harbor.folder import read_tasks
-from services.cli.harbor.solution import solved_task
+from services.cli.harbor.folder import read_tasks, solved_task
 from services.cli.terminal import AsJson, ExitCode, UsageError, out, print_json
 from services.cli.verify.trial import Trial, Tried, try_out
 

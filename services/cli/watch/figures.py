@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.cli.fleet.readiness import QueueDepth
-from services.cli.terminal import table
+from services.cli.terminal import number, table
 
 Labels = tuple[tuple[str, str], ...]
 Series = Mapping[tuple[str, Labels], float]
@@ -185,10 +185,6 @@ def seconds(value: float | None) -> str:
     return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
-def rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.1f}"
-
-
 def render_watch(figures: WatchFigures, trouble: tuple[str, ...]) -> Group:
     tables = [
         Panel(_queues(figures.queues), title="queues", title_align="left"),
@@ -204,7 +200,8 @@ def render_watch(figures: WatchFigures, trouble: tuple[str, ...]) -> Group:
 def plain_line(figures: WatchFigures) -> str:
     total = figures.stages[-1]
     return (
-        f"{rate(figures.tasks_per_s)} tasks/s · {rate(figures.tokens_per_s)} tokens/s · {figures.open_tasks:,} open · "
+        f"{number(figures.tasks_per_s, ',.1f')} tasks/s · {number(figures.tokens_per_s, ',.1f')} tokens/s · "
+        f"{figures.open_tasks:,} open · "
         f"{figures.answered:,} answered · {figures.failed:,} failed · {figures.retried:,} retried · "
         f"{figures.dead_lettered:,} dead letters · p50 {seconds(total.p50)}, p95 {seconds(total.p95)}"
         f"{_running(figures.rollouts)}"
@@ -223,7 +220,7 @@ def _queues(queues: tuple[QueueFigure, ...]) -> Table:
     shown = table("queue", "waiting", "done/s", "consumers")
     for queue in queues:
         waiting = "–" if queue.waiting is None else f"{queue.waiting:,}"
-        shown.add_row(queue.name, waiting, rate(queue.per_s), str(queue.consumers))
+        shown.add_row(queue.name, waiting, number(queue.per_s, ",.1f"), str(queue.consumers))
     return shown
 
 

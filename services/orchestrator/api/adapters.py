@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Annotated, TypeVar
 
@@ -52,35 +53,42 @@ V = TypeVar("V", bound=VersionView)
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")
 
 
+@dataclass(frozen=True)
+class OperatorMoves:
+    """Applies callers' moves. One is in effect when `apply` returns.
+
+    It uses other threads than those that read: a rollback waits for nobody who looks at old tasks.
+    """
+
+    store: RegistryStore
+    agents: tuple[str, ...]
+    max_rank: int
+    read_registry: ReadRegistry
+    tenants: AgentTenants
+
+    async def apply(self, agent_id: str, caller: Caller, move: Callable[[OperatorService], Registry]) -> Registry:
+        """Return the registry after the move. Raises NotFound for an agent that the caller may not change."""
+        (name,) = chosen_agents(self.agents, await asyncio.to_thread(self.store.read), agent_id)
+        if not caller.may_change(self.tenants.of(name)):
+            raise NotFound(f"no agent {agent_id!r} of this tenant")
+        service = OperatorService(self.store, name, self.max_rank, recorded_name(caller))
+        registry = await asyncio.to_thread(move, service)
+        await self.read_registry(name)
+        return registry
+
+
 def adapters_router(
-    store: RegistryStore,
-    book: DecisionBook,
-    agents: tuple[str, ...],
-    max_rank: int,
-    threads: Threads,
-    held_up: Callable[[], HeldUps],
-    read_registry: ReadRegistry,
-    tenants: AgentTenants,
+    moves: OperatorMoves, book: DecisionBook, threads: Threads, held_up: Callable[[], HeldUps]
 ) -> APIRouter:
     """`held_up`: candidates that wait for something else than traffic; called on the event loop."""
     router = APIRouter(tags=["adapters"])
-    verifier = Verifier(store, AdapterLimits(max_rank), threads)
+    verifier = Verifier(moves, threads)
 
     async def apply_move(agent_id: str, caller: Caller, move: Callable[[OperatorService], Registry]) -> AgentView:
-        """Apply a move; it is in effect when this returns.
-
-        It uses other threads than those that read: a rollback waits for nobody who looks at old tasks.
-        """
-        (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
-        if not caller.may_change(tenants.of(name)):
-            raise NotFound(f"no agent {agent_id!r} of this tenant")
-        service = OperatorService(store, name, max_rank, recorded_name(caller))
-        registry = await asyncio.to_thread(move, service)
-        await read_registry(name)
-        return told_of(agent_view(registry, name), held_up())
+        return told_of(agent_view(await moves.apply(agent_id, caller, move), agent_id), held_up())
 
     def usable(names: Sequence[str], caller: Caller, asked: str | None) -> list[str]:
-        found = [name for name in names if caller.may_use(tenants.of(name))]
+        found = [name for name in names if caller.may_use(moves.tenants.of(name))]
         if not found and asked is not None:
             raise NotFound(f"no agent {asked!r} of this tenant")
         return found
@@ -110,8 +118,8 @@ def adapters_router(
         held = held_up()
 
         def read() -> Page[AgentView]:
-            registry = store.read()
-            names = usable(chosen_agents(agents, registry, agent_id), caller, agent_id)
+            registry = moves.store.read()
+            names = usable(chosen_agents(moves.agents, registry, agent_id), caller, agent_id)
             items = [told_of(agent_view(registry, name, limit, before), held) for name in names]
             at = begin(min(len(registry.agent(names[0]).versions), NEWEST if before is None else before), limit)
             return Page(items=items, next=cursor_of([at]) if agent_id is not None and at > 0 else None)
@@ -122,8 +130,8 @@ def adapters_router(
     @operation(VIEWER, SUBMITTER, OPERATOR, reach="own")
     async def agent(agent_id: WhichAgent, caller: CallerOf) -> AgentView:
         """Show one agent's versions and aliases."""
-        registry = await threads.run(store.read)
-        (name,) = usable(chosen_agents(agents, registry, agent_id), caller, agent_id)
+        registry = await threads.run(moves.store.read)
+        (name,) = usable(chosen_agents(moves.agents, registry, agent_id), caller, agent_id)
         return told_of(agent_view(registry, name), held_up())
 
     @router.get("/v1/adapters/{agent_id}/{version}", responses=problems(404, 422, 503))
@@ -133,7 +141,7 @@ def adapters_router(
         every decision on it with the evidence. It tells why a version was promoted, rejected or rolled back.
         """
         usable([agent_id], caller, agent_id)
-        detail = await threads.run(version_detail, store, book, agents, agent_id, version)
+        detail = await threads.run(version_detail, moves, book, agent_id, version)
         return with_hold(detail, held_up().get(detail.agent_id, ()))
 
     @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
@@ -221,9 +229,8 @@ def recorded_name(caller: Caller) -> str:
 class Verifier:
     """Reads every byte of every adapter, so one at a time, and what it found stands for a minute."""
 
-    def __init__(self, store: RegistryStore, limits: AdapterLimits, threads: Threads) -> None:
-        self._store = store
-        self._limits = limits
+    def __init__(self, moves: OperatorMoves, threads: Threads) -> None:
+        self._moves = moves
         self._threads = threads
         self._lock = asyncio.Lock()
         self._found: tuple[float, Verification] | None = None
@@ -231,20 +238,19 @@ class Verifier:
     async def verification(self) -> Verification:
         async with self._lock:
             if self._found is None or monotonic() - self._found[0] > VERIFIED_FOR_S:
-                found = await self._threads.run(verify_registry, self._store, self._limits)
+                limits = AdapterLimits(self._moves.max_rank)
+                found = await self._threads.run(verify_registry, self._moves.store, limits)
                 self._found = monotonic(), found
             return self._found[1]
 
 
-def version_detail(
-    store: RegistryStore, book: DecisionBook, agents: tuple[str, ...], agent_id: str, version: str
-) -> VersionDetail:
+def version_detail(moves: OperatorMoves, book: DecisionBook, agent_id: str, version: str) -> VersionDetail:
     """Blocks. Raises NotFound, RegistryError."""
-    registry = store.read()
-    agent = registry.agent(*chosen_agents(agents, registry, agent_id))
+    registry = moves.store.read()
+    agent = registry.agent(*chosen_agents(moves.agents, registry, agent_id))
     if (entry := agent.versions.get(version)) is None:
         raise NotFound(f"agent {agent_id} has no version {version}; it has {', '.join(agent.versions)}")
-    report = training_report(store.folder / entry.folder, version) if entry.folder else None
+    report = training_report(moves.store.folder / entry.folder, version) if entry.folder else None
     return VersionDetail.model_validate(
         version_fields(agent, entry)
         | {

@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from ratchet.adapters.operator_service import OperatorService
-from ratchet.adapters.registry import RegistryStore
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
 from ratchet.http.operation import OPERATOR, VIEWER, Effect, operation
 from ratchet.http.problem import Problem, problems
-from ratchet.logs.tenants import AgentTenants
 from ratchet.service.errors import NotFound
 from schemas.api.adapters import FreezeRequest
 from schemas.api.cascade import CascadeSet, CascadeView
 from schemas.api.page import Page
 from schemas.messages.base import AgentId
 from schemas.records.decision import FreezeCascade, UnfreezeCascade
-from services.orchestrator.api.adapters import recorded_name
+from services.orchestrator.api.adapters import OperatorMoves, recorded_name
 from services.orchestrator.cascade.agent_cascade import AgentCascade
-from services.orchestrator.promotion.arms import ReadRegistry
 
 MOVED = problems(404, 409, 422, 503)
 WhichAgent = Annotated[AgentId, Path(description="The agent that a big model answers in place of, such as 'small'.")]
 
 
-def cascades_router(
-    agents: Mapping[str, AgentCascade],
-    store: RegistryStore,
-    max_rank: int,
-    read_registry: ReadRegistry,
-    tenants: AgentTenants,
-) -> APIRouter:
+def cascades_router(moves: OperatorMoves, agents: Mapping[str, AgentCascade]) -> APIRouter:
     """`agents`: those that have a cascade."""
     router = APIRouter(tags=["cascades"])
 
     def cascade_of(agent_id: str, caller: Caller) -> AgentCascade:
         one = agents.get(agent_id)
-        if one is None or one.trial is None or not caller.may_change(tenants.of(agent_id)):
+        if one is None or one.trial is None or not caller.may_change(moves.tenants.of(agent_id)):
             raise NotFound(f"no cascade of an agent {agent_id!r}: RATCHET_CASCADE names them")
         return one
 
     async def decide(agent_id: str, caller: Caller, move: FreezeCascade | UnfreezeCascade, reason: str) -> CascadeView:
         one = cascade_of(agent_id, caller)
-        service = OperatorService(store, agent_id, max_rank, recorded_name(caller))
-        await asyncio.to_thread(service.decide, move, reason)
-        await read_registry(agent_id)
+        await moves.apply(agent_id, caller, lambda service: service.decide(move, reason))
         return one.view()
 
     @router.get("/v1/cascades", responses=problems(503))
@@ -58,7 +45,9 @@ def cascades_router(
         """List the agents in whose place a big model answers: the share that the small model answers, what that costs
         and saves, and the evidence for the next step.
         """
-        usable = (one for name, one in agents.items() if caller.may_use(tenants.of(name)) and one.trial is not None)
+        usable = (
+            one for name, one in agents.items() if caller.may_use(moves.tenants.of(name)) and one.trial is not None
+        )
         return Page(items=[one.view() for one in usable], next=None)
 
     @router.post("/v1/cascades/{agent_id}/freeze", responses=MOVED)

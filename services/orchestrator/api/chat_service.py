@@ -11,7 +11,7 @@ import hashlib
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -39,7 +39,7 @@ from services.orchestrator.api.chat_task import (
 )
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
-from services.orchestrator.tasks.intake import ExpiredResult, with_keys
+from services.orchestrator.tasks.intake import with_keys
 from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import ForeignTask, SaysSomethingElse, TaskService
 
@@ -88,54 +88,43 @@ class Question:
     is_retry: bool
 
 
+@dataclass(eq=False)
 class ChatService:
-    def __init__(
-        self,
-        tasks: TaskService,
-        ledger: Ledger,
-        logs_dir: Path,
-        arms: Mapping[str, Arms],
-        *,
-        threads: Threads,
-        names: Mapping[str, str],
-        read_registry: ReadRegistry,
-        group_size: int,
-        clock: Callable[[], datetime],
-        tenants: AgentTenants,
-    ) -> None:
-        """`names`: what agents may be called besides; `group_size`: of tasks that do not say."""
-        self._tasks = tasks
-        self._ledger = ledger
-        self._logs_dir = logs_dir
-        self._arms = arms
-        self._threads = threads
-        self._names = names
-        self._read_registry = read_registry
-        self._group_size = group_size
-        self._clock = clock
-        self._tenants = tenants
+    """`names`: what agents may be called besides; `group_size`: of tasks that do not say."""
+
+    tasks: TaskService
+    ledger: Ledger
+    logs_dir: Path
+    arms: Mapping[str, Arms]
+    _: KW_ONLY
+    threads: Threads
+    names: Mapping[str, str]
+    read_registry: ReadRegistry
+    group_size: int
+    clock: Callable[[], datetime]
+    tenants: AgentTenants
+
+    def __post_init__(self) -> None:
         self._retries = Retries()
         self._conversations = Conversations()
 
     async def ask(self, question: Question) -> str:
         """The id of the task it is, on its way when this returns. Raises Problem, BusError, DiskFull, JournalError."""
         models = await self._models_for(question.request.model, question.caller)
-        model = model_of(question.request.model, models, self._names)
+        model = model_of(question.request.model, models, self.names)
         request = question.request.model_copy(update={"model": model})
         body = request.model_dump_json().encode()
         asked_id = self._task_id(question, body)
         task_id = question.caller.key_of(asked_id)
         self._retries.add_unfinished(task_id, question.caller.name, body)
         session = self._conversations.session_of(question.request, question.caller.name, task_id)
-        task = task_of(request, task_id, self._clock(), group_size=self._group_size, session_id=session)
+        task = task_of(request, task_id, self.clock(), group_size=self.group_size, session_id=session)
         task = with_keys(task, question.caller.tenant)
         unasked = frozenset({"session_id"} if named_session(request) is None else ())
         try:
-            await self._tasks.submit(task, question.caller, same=asked_id == question.key, unasked=unasked)
+            await self.tasks.submit(task, question.caller, same=asked_id == question.key, unasked=unasked)
         except SaysSomethingElse:
             raise key_reused("request") from None
-        except ExpiredResult as error:
-            raise Problem(410, "Gone", str(error), "forgotten") from None
         except (Reject, ForeignTask):
             self._retries.remove_finished(task_id)
             raise
@@ -143,17 +132,17 @@ class ChatService:
 
     async def is_closed(self, task_id: str, seconds: float) -> bool:
         """Wait so many seconds and tell whether the task is closed."""
-        return await self._tasks.answer(task_id, seconds) is not None
+        return await self.tasks.answer(task_id, seconds) is not None
 
     async def lines(self, task_id: str) -> list[Interaction]:
         """Its samples, once it is answered. Raises Problem where it ends without an answer; JournalError."""
-        result = await self._tasks.answer(task_id, LONGEST_WAIT_S)
+        result = await self.tasks.answer(task_id, LONGEST_WAIT_S)
         if result is None or result.status != "ok":
             self.mark_delivered(task_id)
             raise _not_answered(task_id, result)
-        known = self._ledger.find(task_id)
+        known = self.ledger.find(task_id)
         assert known is not None
-        return served_lines(await self._threads.run(logged_lines, self._logs_dir, known))
+        return served_lines(await self.threads.run(logged_lines, self.logs_dir, known))
 
     def completion_to_deliver(self, question: Question, task_id: str, lines: list[Interaction]) -> ChatCompletion:
         """The answer to hand out: the same request again is a new one, and its history is known.
@@ -180,21 +169,21 @@ class ChatService:
         """Return every agent that the caller may use, with its versions that can be asked for, then what agents are
         called besides.
         """
-        called = (name for name, agent in self._names.items() if name != ANY and self._may_use(caller, agent))
+        called = (name for name, agent in self.names.items() if name != ANY and self._may_use(caller, agent))
         return [*self._own_models(caller), *(Model(id=name, created=0) for name in called)]
 
     def _may_use(self, caller: Caller, model: str) -> bool:
-        return caller.may_use(self._tenants.of(model.partition(AT)[0]))
+        return caller.may_use(self.tenants.of(model.partition(AT)[0]))
 
     async def _models_for(self, asked: str, caller: Caller) -> set[str]:
         """Names of the fleet's own."""
         agent_id, at, version = asked.partition(AT)
-        if at and agent_id in self._arms and version not in self._arms[agent_id].offered:
-            await self._read_registry(agent_id)
+        if at and agent_id in self.arms and version not in self.arms[agent_id].offered:
+            await self.read_registry(agent_id)
         return {model.id for model in self._own_models(caller)}
 
     def _own_models(self, caller: Caller) -> list[Model]:
-        own = ((agent_id, arms) for agent_id, arms in self._arms.items() if self._may_use(caller, agent_id))
+        own = ((agent_id, arms) for agent_id, arms in self.arms.items() if self._may_use(caller, agent_id))
         return [model for agent_id, arms in own for model in _models(agent_id, arms)]
 
     def _task_id(self, question: Question, body: bytes) -> str:

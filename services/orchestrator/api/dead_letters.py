@@ -13,8 +13,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Path
 
 from ratchet.bus.dead_letters.dead_letter_service import BROWSE_S, DeadLetterService, advice
-from ratchet.bus.dead_letters.letter import plain, text_or_base64
-from ratchet.bus.dead_letters.listing import Listing, Place, Selection
+from ratchet.bus.dead_letters.letter import Listing, Place, Selection, plain, text_or_base64
 from ratchet.bus.dead_letters.queue import Held, Stays
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.operation import OPERATOR, VIEWER, Effect, operation

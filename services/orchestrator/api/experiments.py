@@ -1,22 +1,28 @@
-"""/v1/experiments: what was tried on live traffic, how it stands, and the points of its chart."""
+"""/v1/experiments: what was tried on live traffic, how it stands. /v1/evaluations: what `ratchet eval` has found."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
+from fastapi import Path as InPath
 
+from ratchet.adapters.evaluations import all_evaluations, leaderboard
+from ratchet.http.access.guard import CallerOf
 from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.work import Threads
-from schemas.api.experiments import ExperimentDetail, ExperimentSummary
+from ratchet.logs.tenants import AgentTenants
+from schemas.api.experiments import ExperimentDetail, ExperimentSummary, Standing
 from schemas.api.page import Page
 from schemas.messages.base import AgentId
 from services.orchestrator.observation.experiment_views import ExperimentViews
 from services.orchestrator.observation.watcher import DecisionBook
 
-ExperimentId = Annotated[str, Path(description="As in the list; it may hold slashes.")]
+ExperimentId = Annotated[str, InPath(description="As in the list; it may hold slashes.")]
 
 
 def experiments_router(book: DecisionBook, views: ExperimentViews, threads: Threads) -> APIRouter:
@@ -52,5 +58,26 @@ def experiments_router(book: DecisionBook, views: ExperimentViews, threads: Thre
         if record is None:
             raise Problem(404, "No such experiment", "there was no experiment of this id", "unknown-experiment")
         return (await views.view(record)).detail()
+
+    return router
+
+
+def evaluations_router(adapters_dir: Path, agents: Sequence[str], tenants: AgentTenants, threads: Threads) -> APIRouter:
+    router = APIRouter(tags=["evaluations"])
+
+    @router.get("/v1/evaluations", responses=problems(422, 503))
+    @operation(VIEWER, OPERATOR, reach="own", title="List evaluations")
+    async def evaluations(
+        caller: CallerOf, agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None
+    ) -> Page[Standing]:
+        """List how programs and versions did on sets of tasks that no training sees, as a leaderboard: the set that was
+        evaluated last first, ranks by interval so that ties share one, and the cost of a solved task.
+        """
+        shown = [one for one in agents if agent_id in (None, one) and caller.may_use(tenants.of(one))]
+
+        def read() -> list[Standing]:
+            return leaderboard(found for one in shown for found in all_evaluations(adapters_dir, one))
+
+        return Page(items=await threads.run(read), next=None)
 
     return router

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
@@ -10,7 +9,6 @@ from fastapi import APIRouter, Query
 
 from ratchet.adapters.agent_view import programs_standing
 from ratchet.adapters.operator_service import OperatorService, chosen_agents, require_known
-from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.programs import ProgramBook
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
@@ -21,22 +19,13 @@ from schemas.api.programs import ProgramRequest, ProgramRollBackRequest, Program
 from schemas.messages.base import AgentId
 from schemas.records.decision import TryProgram
 from schemas.records.registry import Registry
-from services.orchestrator.api.adapters import MOVED, WhichAgent, recorded_name
-from services.orchestrator.promotion.arms import ReadRegistry
+from services.orchestrator.api.adapters import MOVED, OperatorMoves, WhichAgent
 
 Told = Callable[[str], Sequence[Mapping[str, str]]]
 """Each runner's programs of an agent, name → revision."""
 
 
-def programs_router(
-    book: ProgramBook,
-    store: RegistryStore,
-    agents: tuple[str, ...],
-    max_rank: int,
-    told: Told,
-    threads: Threads,
-    read_registry: ReadRegistry,
-) -> APIRouter:
+def programs_router(moves: OperatorMoves, book: ProgramBook, told: Told, threads: Threads) -> APIRouter:
     router = APIRouter(tags=["programs"])
 
     def declared_names(agent_id: str) -> set[str]:
@@ -45,12 +34,7 @@ def programs_router(
     async def apply_move(
         agent_id: str, caller: Caller, move: Callable[[OperatorService], Registry]
     ) -> ProgramsStanding:
-        """Apply a move; it is in effect when this returns, in other threads than those that read."""
-        (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
-        service = OperatorService(store, name, max_rank, recorded_name(caller))
-        registry = await asyncio.to_thread(move, service)
-        await read_registry(name)
-        return programs_standing(registry, name, told(name))
+        return programs_standing(await moves.apply(agent_id, caller, move), agent_id, told(agent_id))
 
     @router.get("/v1/programs", responses=problems(404, 422, 503))
     @operation(VIEWER, OPERATOR, title="Compare programs", tool="compare_programs")
@@ -63,7 +47,7 @@ def programs_router(
         """
         found = await threads.run(book.compare, agent_id)
         if not found.items:  # the log may have agents that are no longer anybody's
-            chosen_agents(agents, await threads.run(store.read), agent_id)
+            chosen_agents(moves.agents, await threads.run(moves.store.read), agent_id)
         return found
 
     @router.get("/v1/programs/{agent_id}", responses=problems(404, 422, 503))
@@ -72,8 +56,8 @@ def programs_router(
         """Show which of an agent's programs answers by default (primary), which is tried against it (candidate), the
         experiment that runs, how earlier ones ended, and which programs runners have.
         """
-        registry = await threads.run(store.read)
-        (name,) = chosen_agents(agents, registry, agent_id)
+        registry = await threads.run(moves.store.read)
+        (name,) = chosen_agents(moves.agents, registry, agent_id)
         return programs_standing(registry, name, told(name))
 
     @router.post("/v1/programs/{agent_id}/try", responses=MOVED)

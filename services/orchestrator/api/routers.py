@@ -17,12 +17,11 @@ from ratchet.http.work import Threads
 from ratchet.logs.tenants import AgentTenants
 from ratchet.runs.api import TrainingRuns, trainings_router
 from ratchet.service.settings import pairs
-from services.orchestrator.api.adapters import adapters_router
+from services.orchestrator.api.adapters import OperatorMoves, adapters_router
 from services.orchestrator.api.cascades import cascades_router
 from services.orchestrator.api.dead_letters import dead_letters_router
-from services.orchestrator.api.evaluations import evaluations_router
 from services.orchestrator.api.events import events_router
-from services.orchestrator.api.experiments import experiments_router
+from services.orchestrator.api.experiments import evaluations_router, experiments_router
 from services.orchestrator.api.fleet import log_router, queues_router, rollouts_router, status_router
 from services.orchestrator.api.manager import manager_router
 from services.orchestrator.api.programs import programs_router
@@ -107,37 +106,14 @@ class OrchestratorApi:
 
     def routers(self) -> Sequence[APIRouter]:
         settings, threads = self._settings, self._threads
+        tenants = AgentTenants(pairs(settings.agent_tenants))
+        moves = OperatorMoves(self._store, settings.agents, settings.adapter_max_rank, self._read_registry, tenants)
         return [
-            adapters_router(
-                self._store,
-                self._book,
-                settings.agents,
-                settings.adapter_max_rank,
-                threads,
-                self._held_up,
-                self._read_registry,
-                AgentTenants(pairs(settings.agent_tenants)),
-            ),
-            cascades_router(
-                self._cascades,
-                self._store,
-                settings.adapter_max_rank,
-                self._read_registry,
-                AgentTenants(pairs(settings.agent_tenants)),
-            ),
-            evaluations_router(
-                settings.adapters_dir, settings.agents, AgentTenants(pairs(settings.agent_tenants)), threads
-            ),
+            adapters_router(moves, self._book, threads, self._held_up),
+            cascades_router(moves, self._cascades),
+            evaluations_router(settings.adapters_dir, settings.agents, tenants, threads),
             experiments_router(self._book, self._experiments, threads),
-            programs_router(
-                self._programs,
-                self._store,
-                settings.agents,
-                settings.adapter_max_rank,
-                self.rollouts.declared_programs,
-                threads,
-                self._read_registry,
-            ),
+            programs_router(moves, self._programs, self.rollouts.declared_programs, threads),
             rollouts_router(self.rollouts),
             trainings_router(self._runs),
             queues_router(self._queues, topology_of(settings)),

@@ -24,10 +24,10 @@ from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import Result
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.tasks.intake import ExpiredResult, with_keys
+from services.orchestrator.tasks.intake import with_keys
 from services.orchestrator.tasks.task_history import read_history
 from services.orchestrator.tasks.task_list import StateFilter, task_page
-from services.orchestrator.tasks.task_service import AlreadyClosed, SaysSomethingElse, TaskService
+from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskService
 
 LONGEST_WAIT_S = 600
 ROUTE = "POST /v1/tasks"
@@ -88,8 +88,6 @@ def tasks_router(
             await service.submit(task, caller, same=is_keyed)
         except SaysSomethingElse:
             raise key_reused("task") from None
-        except ExpiredResult as error:
-            raise Problem(410, "Gone", str(error), "forgotten") from None
         result = await while_connected(request, service.answer(task.task_id, wait_s))
         if result is not None:
             return caller.show(result)
@@ -189,10 +187,7 @@ def tasks_router(
         used until then is logged. A task that has ended stays as it is (409).
         """
         known = find(task_id, caller)
-        try:
-            return caller.show(await service.cancel(known.task_id, caller))
-        except AlreadyClosed as error:
-            raise Problem(409, "Has ended", str(error), "task-ended") from None
+        return caller.show(await service.cancel(known.task_id, caller))
 
     return router
 

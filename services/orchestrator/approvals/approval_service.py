@@ -60,13 +60,19 @@ class ApprovalLog(KeyedLog[LoggedApproval]):
 class UnknownApproval(Reject):
     """There is no such question, or the caller may not see it."""
 
+    problem = 404, "No such question", "unknown-approval"
+
 
 class AnsweredBefore(Reject):
     """Somebody answered before, nobody did in time, or the task has ended."""
 
+    problem = 409, "Answered before", "answered-before"
+
 
 class NotEditable(Reject):
     """An edit of a result has the text that it should have been."""
+
+    problem = 422, "Not to be edited", "not-editable"
 
 
 class ApprovalService:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -76,40 +76,32 @@ class PendingAudit:
     due: float
 
 
+@dataclass(eq=False)
 class Audits:
-    """Handles `audits.scores`. Give it every task closed, turns, and the Rewards for second verdicts of the scorer."""
+    """Handles `audits.scores`. Give it every task closed, turns, and the Rewards for second verdicts of the scorer.
 
-    def __init__(
-        self,
-        bus: Bus,
-        ledger: Ledger,
-        audit_log: AuditLog,
-        arms: Mapping[str, Arms],
-        policy: AuditPolicy,
-        *,
-        logs_dir: Path,
-        on_logged: Callable[[AuditedTask], None],
-        on_pair: Callable[[AuditedTask], None],
-        clock: Callable[[], datetime],
-        seconds: Callable[[], float],
-    ) -> None:
-        """`on_logged`: of each line once it is logged; `on_pair`: of each line about a pair."""
-        self._bus = bus
-        self._ledger = ledger
-        self._log = audit_log
-        self._arms = arms
-        self._policy = policy
-        self._logs_dir = logs_dir
-        self._on_logged = on_logged
-        self._on_pair = on_pair
-        self._clock = clock
-        self._seconds = seconds
+    `on_logged`: of each line once it is logged; `on_pair`: of each line about a pair.
+    """
+
+    bus: Bus
+    ledger: Ledger
+    audit_log: AuditLog
+    arms: Mapping[str, Arms]
+    policy: AuditPolicy
+    _: KW_ONLY
+    logs_dir: Path
+    on_logged: Callable[[AuditedTask], None]
+    on_pair: Callable[[AuditedTask], None]
+    clock: Callable[[], datetime]
+    seconds: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._to_send: dict[str, PendingAudit] = {}
         self._sent: dict[str, PendingAudit] = {}
 
     async def start(self) -> None:
         """After the experiments were taken up: ask again for what they wait for. Raises JournalError."""
-        for arms in self._arms.values():
+        for arms in self.arms.values():
             judges = {experiment.plan.experiment_id: _judge_in(experiment) for _, experiment in arms.trials}
             awaited = {
                 (experiment.plan.experiment_id, sequence)
@@ -117,8 +109,8 @@ class Audits:
                 for sequence in arms.awaited_audits(experiment)
             }
             for lines in await asyncio.to_thread(self._read_lines, awaited):
-                if known := self._ledger.find(lines[0].task_id):
-                    self._ask(await self._ledger.work_of(known), lines, judges[str(lines[0].arm.experiment_id)])
+                if known := self.ledger.find(lines[0].task_id):
+                    self._ask(await self.ledger.work_of(known), lines, judges[str(lines[0].arm.experiment_id)])
 
     def consider(self, work: Work, lines: Sequence[Interaction]) -> None:
         """A task has its lines in the log, and its experiment knows."""
@@ -130,9 +122,9 @@ class Audits:
 
         `work`: the small model's. One line is logged under the task of the big model's answer, or it is there already.
         """
-        by: Judge = "auditor" if self._policy.enabled else "scorer"
+        by: Judge = "auditor" if self.policy.enabled else "scorer"
         asked_as = big.task_id if by == "auditor" else f"{SECOND_VERDICTS}{secrets.token_hex(16)}"
-        now = self._clock()
+        now = self.clock()
         line = AuditedTask(
             task_id=big.task_id,
             agent_id=small.agent_id,
@@ -144,19 +136,19 @@ class Audits:
             lengths=tuple(len(one.response or "") for one in (small, big)),
             timestamp=now,
         )
-        until = now + timedelta(seconds=self._policy.timeout_s)
+        until = now + timedelta(seconds=self.policy.timeout_s)
         response = _response(asked_as, work, (small, big), until)
-        self._to_send[asked_as] = PendingAudit(response, line, self._seconds() + self._policy.timeout_s)
+        self._to_send[asked_as] = PendingAudit(response, line, self.seconds() + self.policy.timeout_s)
 
     async def turn(self) -> None:
         """Send what is to be audited, give up what is overdue. Raises BusError, StorageUnavailable."""
         some = [asked for asked in self._to_send.values() if self._is_there(asked.line.by)][:AT_ONCE]
         await asyncio.gather(*(self._send(asked) for asked in some))
-        overdue = [asked for asked in (*self._sent.values(), *self._to_send.values()) if asked.due <= self._seconds()]
+        overdue = [asked for asked in (*self._sent.values(), *self._to_send.values()) if asked.due <= self.seconds()]
         for asked in overdue:
             there = self._is_there(asked.line.by)
-            why = f"given up after {self._policy.timeout_s:.0f} s" if there else "there is no auditor"
-            await self._settle(asked, asked.line.model_copy(update={"reason": why, "timestamp": self._clock()}))
+            why = f"given up after {self.policy.timeout_s:.0f} s" if there else "there is no auditor"
+            await self._settle(asked, asked.line.model_copy(update={"reason": why, "timestamp": self.clock()}))
 
     async def handle(self, delivery: Delivery) -> None:
         await self.take(decode_delivery(Reward, delivery))
@@ -176,42 +168,42 @@ class Audits:
             "auditor": reward.scorer,
             "scores": scores,
             "reason": next((one.reason for one in given if one.score is None), None),
-            "timestamp": self._clock(),
+            "timestamp": self.clock(),
         }
         await self._settle(asked, asked.line.model_copy(update=verdict))
 
     def _judge_of(self, work: Work, lines: Sequence[Interaction]) -> Judge | None:
         """Return who is to judge the task's answers once more, if anybody."""
-        for running, experiment in self._arms[work.agent_id].judged_here:
+        for running, experiment in self.arms[work.agent_id].judged_here:
             if running.experiment_id == work.arm.experiment_id:
                 is_drawn = experiment.audits(unit_of(work)[0])
                 if experiment.plan.audit is not None:
                     return "auditor" if is_drawn else None
                 if is_drawn and len(answers_of(lines)) > 1:
                     return "scorer"
-        is_drawn = not is_censored(work.select) and draw("audited", work.task_id) < self._policy.share
-        return "auditor" if self._policy.enabled and is_drawn else None
+        is_drawn = not is_censored(work.select) and draw("audited", work.task_id) < self.policy.share
+        return "auditor" if self.policy.enabled and is_drawn else None
 
     def _is_there(self, judge: Judge) -> bool:
-        return judge == "scorer" or self._policy.enabled
+        return judge == "scorer" or self.policy.enabled
 
     def _ask(self, work: Work, lines: Sequence[Interaction], by: Judge) -> None:
-        wait_s = self._policy.timeout_s if self._is_there(by) else 0.0
-        line = _line(work, lines, by, self._clock())
+        wait_s = self.policy.timeout_s if self._is_there(by) else 0.0
+        line = _line(work, lines, by, self.clock())
         shown, asked_as = lines, work.task_id
         if by == "scorer":
             assert line.served is not None, "it has an answer"
             shown, asked_as = [lines[line.served]], f"{SECOND_VERDICTS}{secrets.token_hex(16)}"
         self._to_send[asked_as] = PendingAudit(
-            response=_response(asked_as, work, shown, self._clock() + timedelta(seconds=wait_s)),
+            response=_response(asked_as, work, shown, self.clock() + timedelta(seconds=wait_s)),
             line=line,
-            due=self._seconds() + wait_s,
+            due=self.seconds() + wait_s,
         )
 
     async def _send(self, asked: PendingAudit) -> None:
         asked_as = asked.response.task_id
         queue = AUDITS if asked.line.by == "auditor" else RESPONSES
-        await self._bus.publish(
+        await self.bus.publish(
             queue, asked.response.encode(), type=Response.TYPE, message_id=derived_id(asked_as, "audit")
         )
         if self._to_send.pop(asked_as, None) is not None:
@@ -219,16 +211,16 @@ class Audits:
 
     async def _settle(self, asked: PendingAudit, line: AuditedTask) -> None:
         """Into the log, then into the experiment; once, whoever is first."""
-        logged = await self._log.add(line)
+        logged = await self.audit_log.add(line)
         asked_as = asked.response.task_id
         if (self._to_send.pop(asked_as, None) or self._sent.pop(asked_as, None)) is None:
             return
         metrics.audits.labels(logged.agent_id, "scored" if any_scored(logged) else "unscored").inc()
         if logged.is_pair:
-            self._on_pair(logged)
+            self.on_pair(logged)
             return
-        self._arms[logged.agent_id].note_audited(logged)
-        self._on_logged(logged)
+        self.arms[logged.agent_id].note_audited(logged)
+        self.on_logged(logged)
 
     def _read_lines(self, awaited: Collection[tuple[str, int]]) -> list[list[Interaction]]:
         """The lines of these tasks. Blocks."""
@@ -236,13 +228,13 @@ class Audits:
             return []
         begin = min(
             0 if arms.follows else began_at(running, INTERACTIONS)
-            for arms in self._arms.values()
+            for arms in self.arms.values()
             for running, _ in arms.trials
         )
         return list(group_by_task(self._of(awaited, begin)))
 
     def _of(self, awaited: Collection[tuple[str, int]], begin: int) -> Iterable[Interaction]:
-        for line in read(self._logs_dir, INTERACTIONS, begin, on_bad=lambda bad: None):
+        for line in read(self.logs_dir, INTERACTIONS, begin, on_bad=lambda bad: None):
             try:
                 interaction = Interaction.decode(line.data)
             except DecodeError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from datetime import datetime
 from itertools import combinations, islice
 from pathlib import Path
@@ -26,7 +27,7 @@ from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.auditing.agreement import KEPT, AuditBook, calibration, pair_with_scores
 from services.orchestrator.auditing.audits import AuditLog
-from services.orchestrator.ledger.keyed_log import KeyedLog
+from services.orchestrator.ledger.keyed_log import IdUsedBefore, KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.task_history import logged_lines
 
@@ -45,35 +46,27 @@ class LabelLog(KeyedLog[LoggedLabel]):
 class NoSuchAnswers(Reject):
     """A label of answers that this fleet does not have."""
 
-
-class IdUsedBefore(Reject):
-    """A label_id comes again and says something else."""
+    problem = 404, "No such answer", "unknown-answer"
 
 
+@dataclass(eq=False)
 class Calibrations:
     """The answers that people are shown, their labels, and how far judge, auditor and people agree."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        label_log: LabelLog,
-        audit_log: AuditLog,
-        agents: Sequence[str],
-        threads: Threads,
-        *,
-        logs_dir: Path,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._ledger = ledger
-        self._log = label_log
-        self._audit_log = audit_log
+    ledger: Ledger
+    label_log: LabelLog
+    audit_log: AuditLog
+    agents: InitVar[Sequence[str]]
+    threads: Threads
+    _: KW_ONLY
+    logs_dir: Path
+    clock: Callable[[], datetime]
+
+    def __post_init__(self, agents: Sequence[str]) -> None:
         self._books = {agent: AuditBook() for agent in agents}
-        self._threads = threads
-        self._logs_dir = logs_dir
-        self._clock = clock
 
     def start(self) -> None:
-        for line in self._audit_log.newest(KEPT):
+        for line in self.audit_log.newest(KEPT):
             if book := self._books.get(line.agent_id):
                 book.add(line)
         for agent_id, book in self._books.items():
@@ -86,15 +79,15 @@ class Calibrations:
             _show_gauges(line.agent_id, book)
 
     def agreement(self) -> Agreement:
-        labels = self._log.newest(MOST_LABELS)
+        labels = self.label_log.newest(MOST_LABELS)
         return Agreement(items=[self._of_agent(agent, book, labels) for agent, book in self._books.items()])
 
     async def next(self, given_by: str, *, pairs: bool, skip: int, agent_id: str | None) -> ToLabel | None:
         """An answer, or two, that this person has not labelled, audited ones first; in an order drawn by hash."""
-        lines = await self._threads.run(self._newest)
+        lines = await self.threads.run(self._newest)
         asked = [group for group in group_by_task(lines) if agent_id in (None, group[0].agent_id)]
         order = sorted(
-            (self._audit_log.find(group[0].task_id) is None, draw("label", f"{group[0].task_id}/{shown}"), at, shown)
+            (self.audit_log.find(group[0].task_id) is None, draw("label", f"{group[0].task_id}/{shown}"), at, shown)
             for at, group in enumerate(asked)
             for shown in _to_show(group, pairs=pairs)
         )
@@ -114,12 +107,12 @@ class Calibrations:
         return await asyncio.shield(asyncio.ensure_future(self._take(given, label_id, given_by)))
 
     async def _take(self, given: GivenLabel, label_id: str, given_by: str) -> LoggedLabel:
-        known = self._ledger.find(given.task_id)
-        lines = await self._threads.run(logged_lines, self._logs_dir, known) if known and known.result else []
+        known = self.ledger.find(given.task_id)
+        lines = await self.threads.run(logged_lines, self.logs_dir, known) if known and known.result else []
         samples = {line.sample: line for line in lines}
         if given.sample not in samples or given.other == given.sample or given.other not in (None, *samples):
             raise NoSuchAnswers(f"task {given.task_id!r} has {len(samples)} answers here: label one, or two of them")
-        audited = self._audit_log.find(given.task_id)
+        audited = self.audit_log.find(given.task_id)
         line = LoggedLabel(
             label_id=label_id,
             task_id=given.task_id,
@@ -129,21 +122,21 @@ class Calibrations:
             agent_id=lines[0].agent_id,
             adapter_version=lines[0].adapter_version,
             given_by=given_by,
-            timestamp=self._clock(),
+            timestamp=self.clock(),
         )
-        logged = await self._log.add(line)
+        logged = await self.label_log.add(line)
         if _content(logged) != _content(line):
             raise IdUsedBefore(f"label {label_id!r} was given before with other content: give a new label_id")
         return logged
 
     def _newest(self) -> list[Interaction]:
-        return [line for line in _decode_lines(active_tail(self._logs_dir, INTERACTIONS, TAIL)) if _may_be_shown(line)]
+        return [line for line in _decode_lines(active_tail(self.logs_dir, INTERACTIONS, TAIL)) if _may_be_shown(line)]
 
     def _has_label(self, task_id: str, shown: tuple[int, ...], given_by: str) -> bool:
         return any(
             label.given_by == given_by
             and {label.answer.sample, *([label.other.sample] if label.other else [])} == set(shown)
-            for label in self._log.of_task(task_id)
+            for label in self.label_log.of_task(task_id)
         )
 
     def _of_agent(self, agent_id: str, book: AuditBook, labels: Sequence[LoggedLabel]) -> AgentAgreement:

@@ -20,7 +20,7 @@ from schemas.messages.feedback import Feedback, LoggedFeedback
 from schemas.messages.result import Result
 from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
-from services.orchestrator.ledger.keyed_log import KeyedLog
+from services.orchestrator.ledger.keyed_log import IdUsedBefore, KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.result_sender import Senders
 
@@ -35,17 +35,19 @@ class FeedbackLog(KeyedLog[LoggedFeedback]):
 class UnknownTask(Reject):
     """Feedback to a task that this fleet never admitted."""
 
+    problem = 404, "No such task", "unknown-task"
+
 
 class NotAnsweredYet(Retry):
     """Feedback to a task that is still being worked on."""
+
+    problem = 409, "Not answered yet", "not-answered"
 
 
 class NoSuchAnswer(Reject):
     """Feedback to a sample that the task does not have."""
 
-
-class IdUsedBefore(Reject):
-    """A feedback_id comes again and says something else."""
+    problem = 404, "No such answer", "unknown-answer"
 
 
 class FeedbackService:

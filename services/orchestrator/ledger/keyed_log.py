@@ -15,11 +15,17 @@ from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.segments import Position, oldest_position
-from ratchet.service.errors import JournalError
+from ratchet.service.errors import JournalError, Reject
 from schemas.messages.base import DecodeError
 from services.orchestrator.ledger.indexed_log import Index, IndexedLog, lines_before
 
 FORGET_AT_ONCE = 2_000
+
+
+class IdUsedBefore(Reject):
+    """The key of a line comes again, and says something else."""
+
+    problem = 409, "Id used before", "id-used"
 
 
 class KeyedLine(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, InitVar, dataclass
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -30,55 +31,47 @@ is_held = Gauge("ratchet_log_removal_held", "1 while the logs are over their bou
 segments_removed = Counter("ratchet_log_segments_removed_total", "Segments removed from the logs.", ["log"])
 
 
+@dataclass(eq=False)
 class LogRetention:
-    def __init__(
-        self,
-        ledger: Ledger,
-        forget: Mapping[str, Callable[[int], Awaitable[None]]],
-        bound: Bound,
-        *,
-        logs_dir: Path,
-        adapters_dir: Path,
-        clock: Callable[[], datetime],
-        seconds: Callable[[], float] = monotonic,
-        index_dir: Path | None = None,
-        fence: Fence = UNFENCED,
-        follower: int = 0,
-    ) -> None:
-        """`forget`: of each log about tasks, what forgets its lines before a position. `follower`: see `needs`."""
-        self._follower = follower
-        self._ledger = ledger
-        self._forget = forget
-        self._bound = bound
-        self._logs_dir = logs_dir
-        self._index_dir = index_dir or logs_dir
-        self._fence = fence
-        self._adapters_dir = adapters_dir
-        self._clock = clock
-        self._seconds = seconds
+    """`forget`: of each log about tasks, what forgets its lines before a position. `follower`: see `needs`."""
+
+    ledger: Ledger
+    forget: Mapping[str, Callable[[int], Awaitable[None]]]
+    bound: Bound
+    _: KW_ONLY
+    logs_dir: Path
+    adapters_dir: Path
+    clock: Callable[[], datetime]
+    seconds: Callable[[], float] = monotonic
+    index_dir: InitVar[Path | None] = None
+    fence: Fence = UNFENCED
+    follower: int = 0
+
+    def __post_init__(self, index_dir: Path | None) -> None:
+        self._index_dir = index_dir or self.logs_dir
         self._age_clock: AgeClock | None = None
-        self._pruner = Pruner(logs_dir, bound, fence)
+        self._pruner = Pruner(self.logs_dir, self.bound, self.fence)
         self._reported: str | None = None
-        bound_bytes.set(bound.keep_bytes)
+        bound_bytes.set(self.bound.keep_bytes)
 
     async def turn(self) -> None:
         """Raises DiskFull, JournalError, RegistryError; the next turn tries again."""
-        if self._bound:
-            await self._ledger.seal_in_step()
+        if self.bound:
+            await self.ledger.seal_in_step()
             self._report(await asyncio.to_thread(self._prune))
-        await self._ledger.forget_removed()
-        await self._ledger.shorten_promises()
-        for name, forget in self._forget.items():
-            await forget(await asyncio.to_thread(trim_to_tasks, self._logs_dir, name, self._fence))
-        for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
+        await self.ledger.forget_removed()
+        await self.ledger.shorten_promises()
+        for name, forget in self.forget.items():
+            await forget(await asyncio.to_thread(trim_to_tasks, self.logs_dir, name, self.fence))
+        for name, size in (await asyncio.to_thread(sizes, self.logs_dir)).items():
             log_bytes.labels(name).set(size)
             segments_removed.labels(name)
         log_bytes.labels(TRAJECTORIES).set(await asyncio.to_thread(self._pruner.trajectory_bytes))
 
     def _prune(self) -> Pruned:
-        now = Instant(self._clock(), self._seconds())
-        self._age_clock = (self._age_clock or AgeClock.start(newest_time(self._logs_dir), now)).at(now)
-        return self._pruner.prune(needs(self._index_dir, self._adapters_dir, self._follower), self._age_clock.present)
+        now = Instant(self.clock(), self.seconds())
+        self._age_clock = (self._age_clock or AgeClock.start(newest_time(self.logs_dir), now)).at(now)
+        return self._pruner.prune(needs(self._index_dir, self.adapters_dir, self.follower), self._age_clock.present)
 
     def _report(self, pruned: Pruned) -> None:
         for part in pruned.removed:

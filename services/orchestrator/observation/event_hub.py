@@ -134,11 +134,6 @@ class EventHub:
         """This caller has a quarter of the places: the others' are not theirs to take."""
         return self._of[caller] >= max(1, self._most // 4)
 
-    @property
-    def bytes_kept(self) -> int:
-        """The bytes of all events in the ring, with or without listeners."""
-        return sum(len(event.frame) for event in self._ring if event is not None)
-
     async def stream(
         self, last_id: str | None, kinds: frozenset[str], caller: str = "", only: Only = EVERYTHING
     ) -> AsyncGenerator[bytes, None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
 from prometheus_client.registry import Collector
@@ -54,71 +54,57 @@ class Counted:
     stages: dict[str, Buckets]
 
 
+@dataclass(eq=False)
 class Overview:
-    def __init__(
-        self,
-        ledger: Ledger,
-        promoters: Mapping[str, Promoter],
-        replicas: Mapping[str, Replicas],
-        queues: QueueSnapshots,
-        trouble: Callable[[], str | None],
-        no_copies: Callable[[], str | None],
-        quality: ServedQuality,
-        samples: Mapping[str, AdaptiveSamples],
-        cascades: Mapping[str, AgentCascade],
-        *,
-        audited: bool,
-        has_manager: bool,
-        shared_learning: Collection[str],
-        clock: Callable[[], datetime],
-        seconds: Callable[[], float],
-    ) -> None:
-        self._ledger = ledger
-        self._promoters = promoters
-        self._replicas = replicas
-        self._queues = queues
-        self._trouble = trouble
-        self._no_copies = no_copies
-        self._quality = quality
-        self._samples = samples
-        self._cascades = cascades
-        self._audited = audited
-        self._has_manager = has_manager
-        self._shared_learning = shared_learning
-        self._clock = clock
-        self._seconds = seconds
-        self._started_at = clock()
+    ledger: Ledger
+    promoters: Mapping[str, Promoter]
+    replicas: Mapping[str, Replicas]
+    queues: QueueSnapshots
+    trouble: Callable[[], str | None]
+    no_copies: Callable[[], str | None]
+    quality: ServedQuality
+    samples: Mapping[str, AdaptiveSamples]
+    cascades: Mapping[str, AgentCascade]
+    _: KW_ONLY
+    audited: bool
+    has_manager: bool
+    shared_learning: Collection[str]
+    clock: Callable[[], datetime]
+    seconds: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._started_at = self.clock()
         self._looks: deque[Counted] = deque(maxlen=LOOKS)
 
     async def look(self) -> None:
         """Call it every LOOK_EVERY_S seconds."""
-        self._looks.append(count_now(self._seconds()))
+        self._looks.append(count_now(self.seconds()))
 
     async def status(self) -> Status:
-        now = count_now(self._seconds())
+        now = count_now(self.seconds())
         before = self._looks[0] if self._looks else None
-        trouble = self._trouble()
+        trouble = self.trouble()
         dead, unroutable = await self._count_lost()
         return Status(
-            at=self._clock(),
+            at=self.clock(),
             started_at=self._started_at,
             ready=trouble is None,
             trouble=trouble,
-            no_copies=self._no_copies(),
+            no_copies=self.no_copies(),
             tasks=self._tasks(now, before),
             stages=[stage_figure(stage, now, before) for stage in STAGES],
             scores=list(scores()),
-            quality=self._quality.figures(),
-            agents=[self._agent(name, promoter) for name, promoter in self._promoters.items()],
+            quality=self.quality.figures(),
+            agents=[self._agent(name, promoter) for name, promoter in self.promoters.items()],
             dead_letters=dead,
-            has_manager=self._has_manager,
+            has_manager=self.has_manager,
             unroutable=unroutable,
         )
 
     def _tasks(self, now: Counted, before: Counted | None) -> TaskFigures:
-        known, opened = self._ledger.index.count()
-        oldest = self._ledger.index.oldest_open_work()
-        age = (self._clock() - Work.decode(oldest).admitted_at).total_seconds() if oldest else 0.0
+        known, opened = self.ledger.index.count()
+        oldest = self.ledger.index.oldest_open_work()
+        age = (self.clock() - Work.decode(oldest).admitted_at).total_seconds() if oldest else 0.0
         ended = closed_by_status()
         return TaskFigures(
             known=known,
@@ -136,17 +122,17 @@ class Overview:
     def _agent(self, name: str, promoter: Promoter) -> AgentFigures:
         adapters, experiment, training = promoter.arms.adapters, promoter.arms.experiment, promoter.training
         evidence = experiment.evidence if experiment else None
-        reports = self._replicas[name].reports(self._seconds())
+        reports = self.replicas[name].reports(self.seconds())
         return AgentFigures(
             agent_id=name,
             primary=adapters.primary,
             candidate=adapters.candidate,
             program=adapters.programs.primary,
             program_candidate=adapters.programs.candidate,
-            shared_learning=name in self._shared_learning,
+            shared_learning=name in self.shared_learning,
             frozen=adapters.frozen is not None,
             distrusted=adapters.distrusted is not None,
-            unaudited=unaudited_judge(self._quality.scorer_of(name), audited=self._audited),
+            unaudited=unaudited_judge(self.quality.scorer_of(name), audited=self.audited),
             experiment_id=experiment.plan.experiment_id if experiment else None,
             units=evidence.units if evidence else None,
             gain=evidence.gain_score if evidence else None,
@@ -157,17 +143,17 @@ class Overview:
             held_up=promoter.held_up,
             replicas=[_replica(report) for report in reports],
             learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
-            samples=self._samples[name].figures(),
+            samples=self.samples[name].figures(),
             cascade=self._cascade(name),
         )
 
     def _cascade(self, name: str) -> CascadeView | None:
-        one = self._cascades.get(name)
+        one = self.cascades.get(name)
         return one.view() if one is not None and one.trial is not None else None
 
     async def _count_lost(self) -> tuple[int | None, int | None]:
         try:
-            states = (await self._queues.latest()).states
+            states = (await self.queues.latest()).states
         except BusError:
             return None, None
         dead, unroutable = states.get(DEAD_LETTERS), states.get(UNROUTABLE)

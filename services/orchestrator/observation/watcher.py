@@ -136,24 +136,17 @@ MOVES: dict[str, AdapterMove] = {
 }
 
 
+@dataclass(eq=False)
 class Watcher:
-    def __init__(
-        self,
-        hub: EventHub,
-        book: DecisionBook,
-        promoters: Mapping[str, Promoter],
-        queues: QueueSnapshots,
-        runs: TrainingRuns,
-        threads: Threads,
-        seconds: Callable[[], float],
-    ) -> None:
-        self._hub = hub
-        self._book = book
-        self._promoters = promoters
-        self._queues = queues
-        self._runs = runs
-        self._threads = threads
-        self._seconds = seconds
+    hub: EventHub
+    book: DecisionBook
+    promoters: Mapping[str, Promoter]
+    queues: QueueSnapshots
+    runs: TrainingRuns
+    threads: Threads
+    seconds: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._adapters: dict[str, AgentAdapters] = {}
         self._units: dict[tuple[str, str], tuple[str, int]] = {}
         self._run_watch = RunWatch()
@@ -165,32 +158,32 @@ class Watcher:
 
     async def start(self) -> None:
         """Pass over the decisions so far: they are no news. Raises RegistryError."""
-        await self._threads.run(self._book.read_on)
-        self._adapters = {agent: promoter.arms.adapters for agent, promoter in self._promoters.items()}
+        await self.threads.run(self.book.read_on)
+        self._adapters = {agent: promoter.arms.adapters for agent, promoter in self.promoters.items()}
         await self._look_at_runs()
 
     async def turn(self) -> None:
         """Raises RegistryError, BusError; the next turn goes on."""
         await self._look_at_adapters()
-        for agent_id, promoter in self._promoters.items():
+        for agent_id, promoter in self.promoters.items():
             self._look_at_experiment(agent_id, promoter)
-        if self._hub.clients and self._seconds() > self._look_at_runs_after:
+        if self.hub.clients and self.seconds() > self._look_at_runs_after:
             await self._look_at_runs()
-        if self._hub.clients and self._seconds() - self._rates_at > RATES_EVERY_S:
-            self._rates_at = self._seconds()
+        if self.hub.clients and self.seconds() - self._rates_at > RATES_EVERY_S:
+            self._rates_at = self.seconds()
             for figures in self._rates.news(self._rates_at):
                 self._publish("agent", figures)
-        if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
+        if self.hub.clients and self.seconds() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
 
     def publish_settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
         """A task was closed. Costs next to nothing while nobody listens."""
         line, name = lines[0], (work.agent_id, work.registered_agent)
-        self._rates.note(Ended(self._seconds(), name, result.status == "ok", result.score, line.latencies.total_s))
-        if not self._hub.clients:
-            self._hub.pass_over()
+        self._rates.note(Ended(self.seconds(), name, result.status == "ok", result.score, line.latencies.total_s))
+        if not self.hub.clients:
+            self.hub.pass_over()
             return
-        self._hub.publish_task(
+        self.hub.publish_task(
             "task.settled",
             {
                 "task_id": work.task_id,
@@ -213,12 +206,12 @@ class Watcher:
             self._publish("training", moved)
 
     async def _look_at_adapters(self) -> None:
-        now = {agent: promoter.arms.adapters for agent, promoter in self._promoters.items()}
+        now = {agent: promoter.arms.adapters for agent, promoter in self.promoters.items()}
         if all(now[agent] is self._adapters.get(agent) for agent in now):
             return
-        for decision in await self._threads.run(self._book.read_on):
+        for decision in await self.threads.run(self.book.read_on):
             self._publish("decision", _decision_event(decision))
-            if (promoter := self._promoters.get(decision.agent_id)) and (event := _move_of(decision)):
+            if (promoter := self.promoters.get(decision.agent_id)) and (event := _move_of(decision)):
                 self._publish("adapter", _adapter_event(decision, event, promoter.arms.adapters))
         self._adapters = now
 
@@ -247,16 +240,16 @@ class Watcher:
 
     async def _look_at_runs(self) -> None:
         """Each second, or for a tenth of the time where the disk is slow."""
-        began, ended = self._seconds(), self._run_watch.messages
-        views = await self._runs.views()
-        self._look_at_runs_after = self._seconds() + max(RUNS_EVERY_S, 9 * (self._seconds() - began))
+        began, ended = self.seconds(), self._run_watch.messages
+        views = await self.runs.views()
+        self._look_at_runs_after = self.seconds() + max(RUNS_EVERY_S, 9 * (self.seconds() - began))
         if self._run_watch.messages == ended:
             for moved in self._run_watch.changes(views):
                 self._publish("training", moved)
 
     async def _look_at_queues(self) -> None:
-        self._looked_at = self._seconds()
-        snapshot = await self._queues.latest()
+        self._looked_at = self.seconds()
+        snapshot = await self.queues.latest()
         depths = [
             QueueDepth(name=name, messages=state.messages, consumers=state.consumers)
             for name, state in snapshot.states.items()
@@ -268,7 +261,7 @@ class Watcher:
             self._publish("queues", looked)
 
     def _publish(self, kind: str, record: Record) -> None:
-        self._hub.publish(kind, record.model_dump(mode="json"))
+        self.hub.publish(kind, record.model_dump(mode="json"))
 
 
 def _decision_event(decision: Decision) -> DecisionMade:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,54 +102,49 @@ class FleetLogs:
                 continue
 
 
+@dataclass(eq=False)
 class EvidencePool:
     """`folder`: where the pooled log is. `fleets`: those whose logs are copied into it; a follower copies none."""
 
-    def __init__(
-        self,
-        folder: Path,
-        fleets: Sequence[FleetLogs],
-        promoters: Mapping[str, Promoter],
-        *,
-        segment_bytes: int,
-        fence: Fence,
-    ) -> None:
-        self._folder = folder
-        self._fleets = fleets
-        self._promoters = promoters
-        self._segment_bytes = segment_bytes
-        self._fence = fence
+    folder: Path
+    fleets: Sequence[FleetLogs]
+    promoters: Mapping[str, Promoter]
+    _: KW_ONLY
+    segment_bytes: int
+    fence: Fence
+
+    def __post_init__(self) -> None:
         self._journal: Journal | None = None
-        self._reader = LogReader(folder, POOLED)
+        self._reader = LogReader(self.folder, POOLED)
         self._unwritten: list[PooledLine] = []
         self._ended = set[str]()
         """Experiments of which the registry knows nothing any more."""
 
     async def start(self) -> None:
         """Once the promoters have read the registry: come to where the experiments stand. Raises JournalError."""
-        running = [one for promoter in self._promoters.values() for one in promoter.arms.adapters.running]
-        if self._fleets:
+        running = [one for promoter in self.promoters.values() for one in promoter.arms.adapters.running]
+        if self.fleets:
             self._journal = await asyncio.to_thread(self._open_journal)
         await asyncio.to_thread(self._open, running)
         await self.turn()
 
     def _open_journal(self) -> Journal:
-        return Journal.open(self._folder, POOLED, max_segment_bytes=self._segment_bytes, fence=self._fence)
+        return Journal.open(self.folder, POOLED, max_segment_bytes=self.segment_bytes, fence=self.fence)
 
     def _open(self, running: Sequence[RunningExperiment]) -> None:
         starts = [start for one in running if (start := position_of(one, POOLED)) is not None]
-        begin = min(starts, default=end_of_log(self._folder, POOLED))
-        self._reader = LogReader(self._folder, POOLED, begin)
+        begin = min(starts, default=end_of_log(self.folder, POOLED))
+        self._reader = LogReader(self.folder, POOLED, begin)
         cursors = self._cursors(running, begin) if starts else {}
-        for fleet in self._fleets:
+        for fleet in self.fleets:
             fleet.open(cursors)
 
     def _cursors(self, running: Iterable[RunningExperiment], begin: Position) -> dict[str, Position]:
         """Return how far each log was read: as the last pooled line of it says, else where the experiments began."""
-        names = [source(fleet.fleet, log) for fleet in self._fleets for log in TASK_LOGS]
+        names = [source(fleet.fleet, log) for fleet in self.fleets for log in TASK_LOGS]
         began = {name: [p for one in running if (p := position_of(one, name)) is not None] for name in names}
         cursors = {name: min(positions) for name, positions in began.items() if positions}
-        for record in read_json(self._folder, POOLED, PooledLine, begin):
+        for record in read_json(self.folder, POOLED, PooledLine, begin):
             name = source(record.value.fleet, record.value.log)
             cursors[name] = max(cursors.get(name, 0), record.value.end)
         return cursors
@@ -158,18 +154,18 @@ class EvidencePool:
         """Ends of the logs as of now, for an experiment that begins."""
         if self._journal is None:
             return {}
-        found = {name: position for fleet in self._fleets for name, position in fleet.positions.items()}
+        found = {name: position for fleet in self.fleets for name, position in fleet.positions.items()}
         return found | {POOLED: self._journal.end}
 
     async def turn(self) -> None:
         """Pool what is new in the fleets' logs, and have the experiments count it. Raises JournalError, DiskFull."""
-        for fleet in self._fleets:
+        for fleet in self.fleets:
             try:
                 self._unwritten += await asyncio.to_thread(fleet.read)
             except StorageUnavailable:
                 raise
             except JournalError as error:  # a part of it is gone, or was taken back by a disk that was full
-                for promoter in self._promoters.values():
+                for promoter in self.promoters.values():
                     await promoter.abort(f"the logs of fleet {fleet.fleet} can't be read on: {error}")
                 await asyncio.to_thread(fleet.open, {})
         if self._journal is not None and self._unwritten:
@@ -184,7 +180,7 @@ class EvidencePool:
             return
         experiment = self._find(line.experiment_id)
         if experiment is None:
-            for promoter in self._promoters.values():
+            for promoter in self.promoters.values():
                 await promoter.read_registry()
             experiment = self._find(line.experiment_id)
         if experiment is None:
@@ -193,7 +189,7 @@ class EvidencePool:
             line.count_in(experiment)
 
     def _find(self, experiment_id: str) -> Experiment | None:
-        trials = (trial for promoter in self._promoters.values() for trial in promoter.arms.trials)
+        trials = (trial for promoter in self.promoters.values() for trial in promoter.arms.trials)
         return next((experiment for running, experiment in trials if running.experiment_id == experiment_id), None)
 
     async def close(self) -> None:

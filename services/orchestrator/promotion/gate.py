@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -83,34 +83,27 @@ log = Log("gate")
 POLL_EVERY_S = 0.2
 
 
+@dataclass(eq=False)
 class Gate:
-    """One agent's."""
+    """One agent's.
 
-    def __init__(
-        self,
-        arms: Arms,
-        announcer: Announcer,
-        replicas: Replicas,
-        bus: Bus,
-        shadow: ShadowGate,
-        *,
-        adapters_dir: Path,
-        max_rank: int,
-        timeout_s: float,
-        programs_answer: Callable[[], bool],
-        seconds: Callable[[], float],
-    ) -> None:
-        """`timeout_s`: for loading. `programs_answer`: whether runners take the agent's tasks."""
-        self._arms = arms
-        self._announcer = announcer
-        self._replicas = replicas
-        self._bus = bus
-        self._shadow = shadow
-        self._home = adapters_dir / arms.agent_id
-        self._max_rank = max_rank
-        self._timeout_s = timeout_s
-        self._programs_answer = programs_answer
-        self._seconds = seconds
+    `timeout_s`: for loading. `programs_answer`: whether runners take the agent's tasks.
+    """
+
+    arms: Arms
+    announcer: Announcer
+    replicas: Replicas
+    bus: Bus
+    shadow: ShadowGate
+    _: KW_ONLY
+    adapters_dir: InitVar[Path]
+    max_rank: int
+    timeout_s: float
+    programs_answer: Callable[[], bool]
+    seconds: Callable[[], float]
+
+    def __post_init__(self, adapters_dir: Path) -> None:
+        self._home = adapters_dir / self.arms.agent_id
 
     async def validate(self, entry: AdapterEntry) -> GateVerdict:
         """May take as long as the time-out and the replay's deadline.
@@ -119,17 +112,17 @@ class Gate:
         """
         self._check_model(entry)
         try:
-            limits = AdapterLimits(max_rank=self._max_rank, base=self._bases[0])
+            limits = AdapterLimits(max_rank=self.max_rank, base=self._bases[0])
             faults = await asyncio.to_thread(entry_faults, self._home / entry.version, entry, limits)
             if faults:
                 return GateVerdict(False, one_line(f"{entry.version} is refused: {'; '.join(faults)}"), {})
-            self._announcer.validating = entry.version
+            self.announcer.validating = entry.version
             await self._load_everywhere(entry)
-            return await self._shadow.judge(entry, by_programs=self._programs_answer())
+            return await self.shadow.judge(entry, by_programs=self.programs_answer())
         except AdapterError as error:
             return GateVerdict(False, one_line(str(error)), {})
         finally:
-            self._announcer.validating = None
+            self.announcer.validating = None
 
     def other_model(self, entry: AdapterEntry) -> str | None:
         """Say why the version is none for this agent: all its replicas, or some, run another model than its own."""
@@ -142,8 +135,8 @@ class Gate:
     @property
     def _bases(self) -> Sequence[BaseModelIdentity | None]:
         """Return what replicas run; where they can't tell (a vllm server can't), what the primary was trained on."""
-        adapters = self._arms.adapters
-        return self._replicas.bases or [adapters.versions[adapters.primary].base]
+        adapters = self.arms.adapters
+        return self.replicas.bases or [adapters.versions[adapters.primary].base]
 
     async def _load_everywhere(self, entry: AdapterEntry) -> None:
         """Raises AdapterError where a replica refuses it, or does not have it in time, and OtherModel.
@@ -152,35 +145,35 @@ class Gate:
         loaded it, only who answers a roll call counts, which is made again whenever their number has changed.
         """
         version = entry.version
-        deadline = self._seconds() + self._timeout_s
+        deadline = self.seconds() + self.timeout_s
         call: RollCall | None = None
         called = 0
         while True:
             replicas = await self._count()
             if call is None or replicas != called:
                 event: AdapterMove = "validating" if call is None else "standing"
-                announced_at = await self._announcer.announce(event, version)
-                call, called = RollCall(at=self._seconds(), announced_at=announced_at), replicas
-            loading = self._replicas.loading(version, self._seconds(), call)
+                announced_at = await self.announcer.announce(event, version)
+                call, called = RollCall(at=self.seconds(), announced_at=announced_at), replicas
+            loading = self.replicas.loading(version, self.seconds(), call)
             self._check_model(entry)  # which they may say only now
             if loading.refused:
                 who, why = next(iter(loading.refused.items()))
                 raise AdapterError(f"replica {who} can't load it: {why}")
             if replicas and loading.loaded >= replicas:
                 return
-            if self._seconds() > deadline:
+            if self.seconds() > deadline:
                 raise AdapterError(
-                    f"only {loading.loaded} of {replicas} replicas of agent {self._arms.agent_id} had loaded it after "
-                    f"{self._timeout_s:g} s: look at their logs, then publish it again"
+                    f"only {loading.loaded} of {replicas} replicas of agent {self.arms.agent_id} had loaded it after "
+                    f"{self.timeout_s:g} s: look at their logs, then publish it again"
                 )
             await asyncio.sleep(POLL_EVERY_S)
 
     async def _count(self) -> int:
         """Count the replicas: who takes the agent's tasks, or, where those are runners, who was heard lately."""
-        if self._programs_answer():
-            return len(self._replicas.reports(self._seconds()))
-        return (await self._bus.state(work_queue(self._arms.agent_id))).consumers
+        if self.programs_answer():
+            return len(self.replicas.reports(self.seconds()))
+        return (await self.bus.state(work_queue(self.arms.agent_id))).consumers
 
     async def validate_program(self, programs: ProgramArms) -> GateVerdict:
         """Raises BusError, DiskFull and NotJudged: not the program's fault."""
-        return await self._shadow.judge_program(programs)
+        return await self.shadow.judge_program(programs)

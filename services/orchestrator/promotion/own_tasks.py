@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from datetime import datetime, timedelta
 
 from ratchet.bus.topology import HIGH_PRIORITY
@@ -38,46 +39,40 @@ class OwnTasks:
         self._awaited.resolve(task_id, lines)
 
 
+@dataclass(eq=False)
 class Asked:
     """One version, or program, that is asked several tasks: few at a time, so that users do not wait, and until a
-    deadline, when those that are open expire together and nothing more is asked."""
+    deadline, when those that are open expire together and nothing more is asked.
 
-    def __init__(
-        self,
-        name: str,
-        arm: Callable[[int], Arm],
-        own_tasks: OwnTasks,
-        ask: Ask,
-        *,
-        agent_id: str,
-        samples: int,
-        until: float,
-        clock: Callable[[], datetime],
-        seconds: Callable[[], float],
-    ) -> None:
-        """`name` is part of its tasks' ids. `samples`: the most that one of the tasks may ask for."""
-        self._name = name
-        self._arm = arm
-        self._own_tasks = own_tasks
-        self._ask = ask
-        self._agent_id = agent_id
+    `name` is part of its tasks' ids. `samples`: the most that one of the tasks may ask for.
+    """
+
+    name: str
+    arm: Callable[[int], Arm]
+    own_tasks: OwnTasks
+    ask: Ask
+    _: KW_ONLY
+    agent_id: str
+    samples: InitVar[int]
+    until: float
+    clock: Callable[[], datetime]
+    seconds: Callable[[], float]
+
+    def __post_init__(self, samples: int) -> None:
         self._place = asyncio.Semaphore(max(1, ANSWERS_AT_ONCE // samples))
-        self._until = until
-        self._clock = clock
-        self._seconds = seconds
 
     async def answer(self, task: Task, prefix: str, number: str) -> Sequence[Interaction]:
         """Its lines; none where its turn does not come in time. The id: `prefix`, the name, the time, the number."""
         async with self._place:
-            left_s = self._until - self._seconds()
+            left_s = self.until - self.seconds()
             if left_s <= 0:
                 return ()
             given = {
-                "task_id": f"{prefix}/{self._name}/{self._seconds():.3f}/{number}",
-                "agent_id": self._agent_id,
+                "task_id": f"{prefix}/{self.name}/{self.seconds():.3f}/{number}",
+                "agent_id": self.agent_id,
                 "priority": HIGH_PRIORITY,
                 "select": None,
                 "pass_score": None,
-                "deadline": self._clock() + timedelta(seconds=left_s),
+                "deadline": self.clock() + timedelta(seconds=left_s),
             }
-            return await self._own_tasks.answer(self._ask, task.model_copy(update=given), self._arm)
+            return await self.own_tasks.answer(self.ask, task.model_copy(update=given), self.arm)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ratchet.service.telemetry import Log
@@ -42,30 +43,22 @@ class Decide(Protocol):
         """Into the ledger of decisions, then into effect. Raises RegistryError."""
 
 
+@dataclass(eq=False)
 class ProgramTrials:
     """`told`: what each runner that is there says of the agent's programs. `gate`: asks both of them."""
 
-    def __init__(
-        self,
-        arms: Arms,
-        policy: ExperimentPolicy,
-        told: Callable[[], Sequence[Declared]],
-        gate: Callable[[ProgramArms], Awaitable[GateVerdict]],
-        decide: Decide,
-        where: Callable[[], Where],
-        seconds: Callable[[], float],
-        pauses: Pauses,
-    ) -> None:
-        self._arms = arms
-        self._policy = policy
-        self._told = told
-        self._gate = gate
+    arms: Arms
+    policy: ExperimentPolicy
+    told: Callable[[], Sequence[Declared]]
+    gate: Callable[[ProgramArms], Awaitable[GateVerdict]]
+    decide: Decide
+    where: Callable[[], Where]
+    seconds: Callable[[], float]
+    pauses: Pauses
+
+    def __post_init__(self) -> None:
         self._at_gate: tuple[int, ProgramArms, asyncio.Task[GateVerdict]] | None = None
         """The decision that asked for it, the revisions that are compared, and the gate at work."""
-        self._decide = decide
-        self._where = where
-        self._seconds = seconds
-        self._pauses = pauses
         self._waits: tuple[int, float] | None = None
         """The decision for whose sake runners are waited for, and since when."""
 
@@ -76,15 +69,15 @@ class ProgramTrials:
 
     @property
     def _adapters(self) -> AgentAdapters:
-        return self._arms.adapters
+        return self.arms.adapters
 
     async def end_of_another(self) -> None:
         """End what is no longer about what runners have, before any verdict on it. Raises RegistryError, BusError."""
         for running in self._adapters.running:
-            if running.programs is None or (reason := difference(running.programs, self._told())) is None:
+            if running.programs is None or (reason := difference(running.programs, self.told())) is None:
                 continue
-            move = move_after_verdict(running, Verdict.ABORT, self._policy, self._where())
-            await self._decide(move, reason, running=running)
+            move = move_after_verdict(running, Verdict.ABORT, self.policy, self.where())
+            await self.decide(move, reason, running=running)
 
     @property
     def watchable(self) -> ProgramArms | None:
@@ -92,14 +85,14 @@ class ProgramTrials:
         programs = self._adapters.programs
         if programs.primary is None or programs.previous is None:
             return None
-        found = find_arms((programs.primary, programs.previous), self._told())
+        found = find_arms((programs.primary, programs.previous), self.told())
         return found if isinstance(found, ProgramArms) else None
 
     async def _begin(self) -> None:
-        adapters, where = self._adapters, self._where()
+        adapters, where = self._adapters, self.where()
         asked, primary = adapters.programs.asked, adapters.programs.primary
         if asked is not None and primary is None:
-            await self._decide(RejectProgram(program=asked), "no program answers by default any more")
+            await self.decide(RejectProgram(program=asked), "no program answers by default any more")
         if asked is None or primary is None:
             self.stop()
             return
@@ -109,12 +102,12 @@ class ProgramTrials:
         if isinstance(found, ProgramArms):
             verdict = self._verdict(adapters.programs.entries[asked].decision, found)
             if verdict is not None and not verdict.passed:
-                await self._decide(RejectProgram(program=asked), verdict.reason, evidence=verdict.evidence)
+                await self.decide(RejectProgram(program=asked), verdict.reason, evidence=verdict.evidence)
             elif verdict is not None:
-                move = program_canary(self._arms.agent_id, found, adapters, self._policy, where)
-                await self._decide(move, f"an operator asked for it: {verdict.reason}", evidence=verdict.evidence)
+                move = program_canary(self.arms.agent_id, found, adapters, self.policy, where)
+                await self.decide(move, f"an operator asked for it: {verdict.reason}", evidence=verdict.evidence)
         elif found is not None:
-            await self._decide(RejectProgram(program=asked), found)
+            await self.decide(RejectProgram(program=asked), found)
 
     def _verdict(self, decision: int, arms: ProgramArms) -> GateVerdict | None:
         """Return the verdict of the gate, once it has one of just these."""
@@ -128,11 +121,11 @@ class ProgramTrials:
         while True:
             name = arms.treatment.name
             try:
-                verdict = await self._gate(arms)
-                self._pauses.forget(name)
+                verdict = await self.gate(arms)
+                self.pauses.forget(name)
                 return verdict
             except Exception as error:
-                pause = self._pauses.note_failure(name, str(error))
+                pause = self.pauses.note_failure(name, str(error))
                 log.error(
                     "gate", f"{name} could not be asked, it is tried again in {pause:.0f} s: {error}", exc_info=error
                 )
@@ -140,19 +133,19 @@ class ProgramTrials:
 
     def stop(self) -> None:
         if self._at_gate is not None:
-            self._pauses.forget(self._at_gate[1].treatment.name)
+            self.pauses.forget(self._at_gate[1].treatment.name)
             self._at_gate[2].cancel()
             self._at_gate = None
 
     def _find_arms(self, decision: int, names: tuple[str, str]) -> ProgramArms | str | None:
         """None: wait on. A sentence: it was waited for long enough."""
-        found = find_arms(names, self._told())
+        found = find_arms(names, self.told())
         if isinstance(found, ProgramArms):
             self._waits = None
             return found
         if self._waits is None or self._waits[0] != decision:
-            self._waits = decision, self._seconds()
-        return found if self._seconds() - self._waits[1] >= PATIENCE_S else None
+            self._waits = decision, self.seconds()
+        return found if self.seconds() - self._waits[1] >= PATIENCE_S else None
 
 
 def find_arms(names: tuple[str, str], told: Sequence[Declared]) -> ProgramArms | str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -87,58 +88,51 @@ LARGEST_EVIDENCE = 64 * 1024
 """Bytes of a trainer's metrics that are kept with the decision to register."""
 
 
+@dataclass(eq=False)
 class Promoter:
-    def __init__(
-        self,
-        arms: Arms,
-        announcer: Announcer,
-        replicas: Replicas,
-        gate: Gate,
-        training: TrainingScheduler,
-        store: RegistryStore,
-        ledger: Ledger,
-        policy: ExperimentPolicy,
-        *,
-        logs_dir: Path,
-        keep: int,
-        audits_end: Callable[[], int],
-        clock: Callable[[], datetime],
-        seconds: Callable[[], float],
-        told: Callable[[], Sequence[Declared]] = tuple,
-        pooled: Callable[[], Mapping[str, int]] = dict,
-        followers: Sequence[Path] = (),
-    ) -> None:
-        """`told`: what each runner says of the agent's programs; nothing where there is none. `pooled`: where the logs
-        of several fleets stand, if their evidence is pooled. `followers`: logs folders of the fleets that follow.
-        """
-        self.arms = arms
-        self._announcer = announcer
-        self._replicas = replicas
-        self._gate = gate
-        self.training = training
-        self._store = store
-        self._ledger = ledger
-        self._policy = policy
-        self._logs_dir = logs_dir
-        self._keep = keep
-        self._audits_end = audits_end
-        self._pooled = pooled
-        self._followers = followers
-        self._clock = clock
-        self._cool_down = CoolDown(policy.cool_down)
-        self._seconds = seconds
-        self._agent_id = arms.agent_id
+    """`told`: what each runner says of the agent's programs; nothing where there is none. `pooled`: where the logs
+    of several fleets stand, if their evidence is pooled. `followers`: logs folders of the fleets that follow.
+    """
+
+    arms: Arms
+    announcer: Announcer
+    replicas: Replicas
+    gate: Gate
+    training: TrainingScheduler
+    store: RegistryStore
+    ledger: Ledger
+    policy: ExperimentPolicy
+    _: KW_ONLY
+    logs_dir: Path
+    keep: int
+    audits_end: Callable[[], int]
+    clock: Callable[[], datetime]
+    seconds: Callable[[], float]
+    told: InitVar[Callable[[], Sequence[Declared]]] = tuple
+    pooled: Callable[[], Mapping[str, int]] = dict
+    followers: Sequence[Path] = ()
+
+    def __post_init__(self, told: Callable[[], Sequence[Declared]]) -> None:
+        self._cool_down = CoolDown(self.policy.cool_down)
+        self._agent_id = self.arms.agent_id
         self._validation: asyncio.Task[None] | None = None
         self._announced = 0
         """The revision that replicas were told of last."""
         self._announced_at = float("-inf")
-        self._swap = SwapClock(arms.agent_id)
+        self._swap = SwapClock(self.arms.agent_id)
         self._held_back = set[str]()
         self._learned = set[str]()
-        self._pauses = Pauses(clock, seconds)
-        self._team = Team(arms)
+        self._pauses = Pauses(self.clock, self.seconds)
+        self._team = Team(self.arms)
         self._programs = ProgramTrials(
-            arms, policy, told, self._gate.validate_program, self._decide, self._where, seconds, self._pauses
+            self.arms,
+            self.policy,
+            told,
+            self.gate.validate_program,
+            self._decide,
+            self._where,
+            self.seconds,
+            self._pauses,
         )
 
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
@@ -149,7 +143,7 @@ class Promoter:
         An experiment that these logs do not tell any more is aborted. Raises RegistryError, StorageUnavailable.
         """
         metrics.expect(self._agent_id)
-        registry = await asyncio.to_thread(self._store.read)
+        registry = await asyncio.to_thread(self.store.read)
         running = registry.agent(self._agent_id).running
         if self.arms.fleet is not None:  # what counts comes from the pooled log
             self._take(registry, self._experiments_of(registry))
@@ -160,7 +154,7 @@ class Promoter:
                 self.training.start()
             return
         try:
-            experiments = await asyncio.to_thread(replayed_together, running, self._logs_dir, self._secret_of)
+            experiments = await asyncio.to_thread(replayed_together, running, self.logs_dir, self._secret_of)
             self._take(registry, experiments)
         except StorageUnavailable:
             raise
@@ -203,10 +197,10 @@ class Promoter:
     def _registration(self, message: AdapterTrained) -> tuple[Register | None, str | None]:
         """The move that makes a trained adapter known, or why it can't be. Blocks; raises StorageUnavailable."""
         version = str(message.adapter_version)
-        folder = self._store.folder / self._agent_id / version
+        folder = self.store.folder / self._agent_id / version
         try:
             with disk_errors(folder):
-                move = registration(folder, self._store.folder)
+                move = registration(folder, self.store.folder)
         except (AdapterError, OSError) as error:
             return None, one_line(f"{one_line(version, 40)} was trained, but is not there to be registered: {error}")
         if move.sha256 != message.adapter_sha256:
@@ -223,7 +217,7 @@ class Promoter:
         self, running: RunningExperiment, verdict: Verdict, reason: str, proof: ExperimentDecision | None = None
     ) -> None:
         """A canary without a winner is nobody's fault: its data may be learnt from again."""
-        move = move_after_verdict(running, verdict, self._policy, self._where(), proof.evidence if proof else None)
+        move = move_after_verdict(running, verdict, self.policy, self._where(), proof.evidence if proof else None)
         if running.kind == "canary" and running.contest == "adapters" and isinstance(move, Conclude):
             self.training.give_back(running.treatment)
         await self._decide(move, reason, verdict=proof, running=running)
@@ -246,12 +240,12 @@ class Promoter:
     async def turn(self) -> None:
         """Do what there is to do. Raises RegistryError, BusError, JournalError; the next turn tries again."""
         await self.read_registry()
-        if self._announcer.revision != self._announced:
+        if self.announcer.revision != self._announced:
             await self._announce()
         if not self.arms.follows:
             await self._decide_what_is_due()
         self._show()
-        if self._seconds() - self._announced_at > ANNOUNCE_EVERY_S:
+        if self.seconds() - self._announced_at > ANNOUNCE_EVERY_S:
             await self._announce()
 
     async def _decide_what_is_due(self) -> None:
@@ -305,21 +299,21 @@ class Promoter:
 
     async def read_registry(self) -> None:
         """Follow it as it is on disk now; the next turn announces it. Raises RegistryError, JournalError, OSError."""
-        registry = await asyncio.to_thread(self._store.read)
-        if registry.revision != self._announcer.revision:
+        registry = await asyncio.to_thread(self.store.read)
+        if registry.revision != self.announcer.revision:
             self._follow(registry, self._experiments_of(registry))
 
     def _follow(self, registry: Registry, experiments: Mapping[str, Experiment]) -> None:
         """Never backwards: of two reads at the same time the older may come back last."""
-        if registry.revision < self._announcer.revision:
+        if registry.revision < self.announcer.revision:
             return
         before = self.arms.adapters.primary
         self._take(registry, experiments)
         if (primary := self.arms.adapters.primary) != before:
-            self._swap.began(primary, self.arms.adapters.versions[primary].since or self._clock())
+            self._swap.began(primary, self.arms.adapters.versions[primary].since or self.clock())
 
     def _take(self, registry: Registry, experiments: Mapping[str, Experiment]) -> None:
-        self._announcer.revision = registry.revision
+        self.announcer.revision = registry.revision
         adapters = registry.agent(self._agent_id)
         experiment, watch = (
             experiments[running.experiment_id] if running else None for running in (adapters.experiment, adapters.watch)
@@ -338,7 +332,7 @@ class Promoter:
 
     def _secret_of(self, running: RunningExperiment) -> str | None:
         """Return what draws its arms; None where the key of the draws is gone or another. Raises RegistryError."""
-        return self._store.draws.secret(running) if self._store.draws else ""
+        return self.store.draws.secret(running) if self.store.draws else ""
 
     async def _carry_out(self, running: RunningExperiment, verdict: ExperimentDecision) -> None:
         try:
@@ -371,12 +365,12 @@ class Promoter:
 
     def _fits(self, entry: AdapterEntry) -> bool:
         """True if the agent runs its model, as far as is known."""
-        return self._gate.other_model(entry) is None
+        return self.gate.other_model(entry) is None
 
     @property
     def held_up(self) -> list[HeldUp]:
         """Candidates that get no further, and why."""
-        others = [(entry, self._gate.other_model(entry)) for entry in self._in_state(*BEFORE_TRAFFIC)]
+        others = [(entry, self.gate.other_model(entry)) for entry in self._in_state(*BEFORE_TRAFFIC)]
         not_tried = [
             HeldUp(name=entry.version, reason=why, tries=0, again_at=None) for entry, why in others if why is not None
         ]
@@ -386,7 +380,7 @@ class Promoter:
 
     async def _validate(self, entry: AdapterEntry) -> None:
         try:
-            verdict = await self._gate.validate(entry)
+            verdict = await self.gate.validate(entry)
             passed: Move = Validate(version=entry.version, replayed=verdict.replayed)
             move = passed if verdict.passed else RejectVersion(version=entry.version)
             await self._decide(move, verdict.reason, evidence=verdict.evidence)
@@ -400,7 +394,7 @@ class Promoter:
 
     async def _start_watch(self) -> None:
         agent_id, adapters, where = self._agent_id, self.arms.adapters, self._where()
-        move = next_watch(agent_id, adapters, self._policy, where, self._programs.watchable)
+        move = next_watch(agent_id, adapters, self.policy, where, self._programs.watchable)
         if isinstance(move, StartExperiment):
             treatment, control = move.experiment.arms
             await self._decide(move, f"{treatment} is watched beside {control}")
@@ -415,23 +409,23 @@ class Promoter:
             if not new or not entry.folder:
                 continue
             try:
-                card = await asyncio.to_thread(read_card, self._store.folder / entry.folder)
+                card = await asyncio.to_thread(read_card, self.store.folder / entry.folder)
             except AdapterError:
                 continue  # its replicas say what is wrong with it
             read = [part for part in card.data.ranges if part.log == INTERACTIONS]
             if read:
                 start, end = min(part.start for part in read), max(part.end for part in read)
-                floor = (await asyncio.to_thread(read_start_offsets, self._logs_dir)).begin(INTERACTIONS)
+                floor = (await asyncio.to_thread(read_start_offsets, self.logs_dir)).begin(INTERACTIONS)
                 self.training.note_learned(version, 0 if start <= floor else start, end)
             self._learned.add(version)
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters
-        if not self._replicas.reports(self._seconds()):
+        if not self.replicas.reports(self.seconds()):
             return  # who could say that the candidate is none for its model
         if (candidate := next_candidate(adapters, self._now(), self._fits)) is None:
             return
-        move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
+        move = canary(self._agent_id, candidate, adapters, self.policy, self._where())
         await self._decide(move, f"{candidate} is validated")
 
     def _may_train(self) -> bool:
@@ -441,41 +435,41 @@ class Promoter:
 
     async def _retire(self) -> None:
         adapters = self.arms.adapters
-        for version in to_archive(adapters, self._keep):
-            await self._decide(Archive(version=version), f"older than the newest {self._keep}")
+        for version in to_archive(adapters, self.keep):
+            await self._decide(Archive(version=version), f"older than the newest {self.keep}")
         for version, entry in self.arms.adapters.versions.items():
             if entry.state is EntryState.ARCHIVED and entry.folder and await self._is_drained_everywhere(entry):
                 await asyncio.to_thread(
-                    remove_version_folder, self._store, self._agent_id, version, who=WHO, at=self._clock()
+                    remove_version_folder, self.store, self._agent_id, version, who=WHO, at=self.clock()
                 )
 
     async def _is_drained_everywhere(self, archived: AdapterEntry) -> bool:
         """True if neither this fleet uses it, nor one that follows. Raises StorageUnavailable."""
         if not self._is_drained(archived.version):
             return False
-        notes = [await asyncio.to_thread(read_follower_note, folder) for folder in self._followers]
+        notes = [await asyncio.to_thread(read_follower_note, folder) for folder in self.followers]
         return all(note is not None and note.is_done_with(self._agent_id, archived) for note in notes)
 
     def _is_drained(self, version: str) -> bool:
-        return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded
+        return version not in self.arms.answering and not self.replicas.loading(version, self.seconds()).loaded
 
     @property
     def in_use(self) -> AdaptersInUse:
         """Tell what a fleet that follows says of itself: which versions with a folder it still uses."""
         versions = (entry.version for entry in self.arms.adapters.versions.values() if entry.folder)
         used = (version for version in versions if not self._is_drained(version))
-        return AdaptersInUse(self._announcer.revision, tuple(sorted(used)))
+        return AdaptersInUse(self.announcer.revision, tuple(sorted(used)))
 
     def _where(self) -> Where:
-        positions = self._ledger.positions() | {AUDITS: self._audits_end()} | dict(self._pooled())
+        positions = self.ledger.positions() | {AUDITS: self.audits_end()} | dict(self.pooled())
         partners = self.arms.partner_versions
-        return Where(self._ledger.sequence, positions, self._now(), partners, self._draw_sha256)
+        return Where(self.ledger.sequence, positions, self._now(), partners, self._draw_sha256)
 
     def _draw_sha256(self, experiment_id: str) -> str | None:
-        return self._store.draws.commitment(experiment_id) if self._store.draws else None
+        return self.store.draws.commitment(experiment_id) if self.store.draws else None
 
     def _now(self) -> datetime:
-        return self._cool_down.now(self.arms.adapters.cool_down_until, self._clock(), self._seconds())
+        return self._cool_down.now(self.arms.adapters.cool_down_until, self.clock(), self.seconds())
 
     async def _decide(
         self,
@@ -510,7 +504,7 @@ class Promoter:
             decided = True
             return draft
 
-        registry = await asyncio.to_thread(self._store.update, still_right)
+        registry = await asyncio.to_thread(self.store.update, still_right)
         metrics.decisions.labels(self._agent_id, move.kind).inc(decided)
         self._follow(registry, self._experiments_of(registry))
         await self._announce(event_of(move, running), getattr(move, "version", None), reason)
@@ -518,8 +512,8 @@ class Promoter:
     async def _announce(
         self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None
     ) -> None:
-        self._announced_at, revision = self._seconds(), self._announcer.revision
-        await self._announcer.announce(event, version, reason)
+        self._announced_at, revision = self.seconds(), self.announcer.revision
+        await self.announcer.announce(event, version, reason)
         self._announced = revision
 
 

@@ -17,7 +17,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -92,66 +92,52 @@ class Judged:
     pairs: list[tuple[Prompt, Pair]] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class ShadowGate:
-    """One agent's. What it raises is not the candidate's fault: BusError, JournalError and NotJudged."""
+    """One agent's. What it raises is not the candidate's fault: BusError, JournalError and NotJudged.
 
-    def __init__(
-        self,
-        arms: Arms,
-        ask: Ask,
-        own_tasks: OwnTasks,
-        policy: ExperimentPolicy,
-        read_logged: ReadLogged,
-        *,
-        logs_dir: Path,
-        adapters_dir: Path,
-        prompts: int,
-        deadline_s: float,
-        samples: int,
-        from_traffic: bool,
-        first_tasks: Callable[[], Sequence[Task]],
-        revision: Callable[[], int],
-        clock: Callable[[], datetime],
-        seconds: Callable[[], float],
-    ) -> None:
-        """`prompts`: of the log, at most. `deadline_s`: for all of a candidate.
+    `prompts`: of the log, at most. `deadline_s`: for all of a candidate.
 
-        `samples`: of a task that does not say. `from_traffic`: whether tasks of users are asked; `first_tasks`: these.
-        """
-        self._arms = arms
-        self._ask = ask
-        self._own_tasks = own_tasks
-        self._policy = policy
-        self._read_logged = read_logged
-        self._logs_dir = logs_dir
-        self._adapters_dir = adapters_dir
-        self._golden = adapters_dir / arms.first.agent_id / GOLDEN
-        self._prompts = prompts
-        self._deadline_s = deadline_s
-        self._samples = samples
-        self._from_traffic = from_traffic
-        self._first_tasks = first_tasks
-        self._revision = revision
-        self._clock = clock
-        self._seconds = seconds
+    `samples`: of a task that does not say. `from_traffic`: whether tasks of users are asked; `first_tasks`: these.
+    """
+
+    arms: Arms
+    ask: Ask
+    own_tasks: OwnTasks
+    policy: ExperimentPolicy
+    read_logged: ReadLogged
+    _: KW_ONLY
+    logs_dir: Path
+    adapters_dir: Path
+    prompts: int
+    deadline_s: float
+    samples: int
+    from_traffic: bool
+    first_tasks: Callable[[], Sequence[Task]]
+    revision: Callable[[], int]
+    clock: Callable[[], datetime]
+    seconds: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._golden = self.adapters_dir / self.arms.first.agent_id / GOLDEN
         self._random = Random()
 
     # --- who is judged ---------------------------------------------------------------------------------------------
 
     async def judge(self, entry: AdapterEntry, *, by_programs: bool) -> GateVerdict:
         """`by_programs`: they answer the agent's tasks. Raises AdapterError for a golden set that can't be read."""
-        primary, replays = self._arms.adapters.primary, self._from_traffic and not by_programs
+        primary, replays = self.arms.adapters.primary, self.from_traffic and not by_programs
         unseen = await asyncio.to_thread(self._unseen, entry.version, primary) if replays else UnseenPrompts()
-        drawn, again = unseen.draw(self._prompts, self._random)
+        drawn, again = unseen.draw(self.prompts, self._random)
         tasks = await self._tasks(few=len(drawn) < FEW)
         if not tasks and not drawn:
             reason = f"it loads and answers everywhere; there is no golden set to ask ({self._golden})"
             return GateVerdict(True, reason, {})
-        run = f"{entry.version}-{self._revision()}"
+        run = f"{entry.version}-{self.revision()}"
         arms = {
             version: self._arm_of_version(version, run, version == entry.version) for version in self._versions(entry)
         }
-        rule = replace(shadow_rule(self._arms.adapters, self._policy), types=UnseenPrompts.types_of(drawn))
+        rule = replace(shadow_rule(self.arms.adapters, self.policy), types=UnseenPrompts.types_of(drawn))
         prompts = [*tasks, *(Prompt(str(one.sequence), logged=one) for one in drawn)]
         verdict = await self._verdict(Judged(ShadowReplay(rule)), prompts, run, arms)
         if replays and len(drawn) < FEW:
@@ -172,60 +158,60 @@ class ShadowGate:
             return GateVerdict(False, str(error), {})
         if not prompts:
             return GateVerdict(True, f"there is no golden set to ask ({self._golden})", {})
-        run = f"{programs.treatment.name[:NAMED]}-{self._revision()}"
+        run = f"{programs.treatment.name[:NAMED]}-{self.revision()}"
         arms = {
             f"new-{programs.treatment.name[:NAMED]}": self._arm_of_program(programs.treatment, run, is_new=True),
             f"present-{programs.control.name[:NAMED]}": self._arm_of_program(programs.control, run, is_new=False),
         }
-        rule = shadow_rule(self._arms.adapters, self._policy, of_program=True)
+        rule = shadow_rule(self.arms.adapters, self.policy, of_program=True)
         return await self._verdict(Judged(ShadowReplay(rule)), [_by_arm(one) for one in prompts], run, arms)
 
     def _versions(self, entry: AdapterEntry) -> list[str]:
-        return list(dict.fromkeys([entry.version, self._arms.adapters.primary, BASE_VERSION]))
+        return list(dict.fromkeys([entry.version, self.arms.adapters.primary, BASE_VERSION]))
 
     def _arm_of_version(self, version: str, run: str, is_candidate: bool) -> Callable[[int], Arm]:
-        return lambda sequence: self._arms.arm_as_played(
+        return lambda sequence: self.arms.arm_as_played(
             version,
             sequence,
-            experiment_id=f"{VALIDATION}{self._arms.agent_id}-{run}",
+            experiment_id=f"{VALIDATION}{self.arms.agent_id}-{run}",
             is_candidate=is_candidate,
             propensity=0.5,
         )
 
     def _arm_of_program(self, program: ProgramRevision, run: str, *, is_new: bool) -> Callable[[int], Arm]:
         named = {"program": program.name, "program_revision": program.revision}
-        arm = self._arm_of_version(self._arms.adapters.primary, run, is_new)
+        arm = self._arm_of_version(self.arms.adapters.primary, run, is_new)
         return lambda sequence: arm(sequence).model_copy(update=named)
 
     # --- what is asked ---------------------------------------------------------------------------------------------
 
     def _unseen(self, version: str, primary: str) -> UnseenPrompts:
-        agent_id = self._arms.agent_id
-        lessons = lessons_of(self._adapters_dir, agent_id, self._arms.adapters, version)
-        return unseen_prompts(self._logs_dir, agent_id, primary, lessons, self._random)
+        agent_id = self.arms.agent_id
+        lessons = lessons_of(self.adapters_dir, agent_id, self.arms.adapters, version)
+        return unseen_prompts(self.logs_dir, agent_id, primary, lessons, self._random)
 
     async def _tasks(self, *, few: bool) -> list[Prompt]:
         """The golden set; without one the first tasks of users, where few others are asked."""
         tasks = await asyncio.to_thread(read_golden_tasks, self._golden)
-        if not tasks and few and self._from_traffic:
-            tasks = list(self._first_tasks())
+        if not tasks and few and self.from_traffic:
+            tasks = list(self.first_tasks())
         return [Prompt(str(number), task=task) for number, task in enumerate(tasks)]
 
     async def _asking(self, prompts: Sequence[Prompt], arms: Mapping[str, Callable[[int], Arm]]) -> Sides:
-        until = self._seconds() + self._deadline_s
-        samples = max((one.task and one.task.samples) or self._samples for one in prompts)
+        until = self.seconds() + self.deadline_s
+        samples = max((one.task and one.task.samples) or self.samples for one in prompts)
         return Sides(
             *(
                 Asked(
                     name,
                     arm,
-                    self._own_tasks,
-                    self._ask,
-                    agent_id=self._arms.first.agent_id,
+                    self.own_tasks,
+                    self.ask,
+                    agent_id=self.arms.first.agent_id,
                     samples=samples,
                     until=until,
-                    clock=self._clock,
-                    seconds=self._seconds,
+                    clock=self.clock,
+                    seconds=self.seconds,
                 )
                 for name, arm in arms.items()
             )
@@ -247,7 +233,7 @@ class ShadowGate:
         evidence = replay.evidence
         if not (replay.is_harmful or replay.is_broken):
             record = ReplayRecord(
-                against=self._arms.adapters.primary, evidence=replay.replayed, since_base=replay.since_base
+                against=self.arms.adapters.primary, evidence=replay.replayed, since_base=replay.since_base
             )
             return GateVerdict(True, f"no harm is proved: {replay.sentence}", evidence, record if replay.seen else None)
         if any(prompt.logged for prompt, _ in judged.pairs):
@@ -284,7 +270,7 @@ class ShadowGate:
             assert prompt.task is not None
             ours, other, base = await self._answers(prompt, prompt.task, run, sides, sides.other)
             is_traffic = False
-        elif (found := await self._read_logged(prompt.logged.task_id)) is None:
+        elif (found := await self.read_logged(prompt.logged.task_id)) is None:
             return None
         else:
             work, lines = found
@@ -310,7 +296,7 @@ class ShadowGate:
         self, prompt: Prompt, task: Task, run: str, sides: Sides, other: Asked | None
     ) -> list[Sequence[Interaction]]:
         """Ask the candidate, the other and v1.0.0; none of whom is not asked."""
-        prefix = f"{REPLAY_TASKS if prompt.logged else GOLDEN_TASKS}{self._arms.agent_id}/{run}"
+        prefix = f"{REPLAY_TASKS if prompt.logged else GOLDEN_TASKS}{self.arms.agent_id}/{run}"
         asked = (sides.candidate, other, sides.base)
         return list(await asyncio.gather(*(_answer(one, task, prefix, prompt.number) for one in asked)))
 
@@ -319,9 +305,9 @@ class ShadowGate:
         anew = ShadowReplay(judged.replay.rule)
 
         async def renew_pair(prompt: Prompt, pair: Pair) -> Pair | None:
-            if prompt.logged is None or (found := await self._read_logged(prompt.logged.task_id)) is None:
+            if prompt.logged is None or (found := await self.read_logged(prompt.logged.task_id)) is None:
                 return pair
-            prefix = f"{REPLAY_TASKS}{self._arms.agent_id}/{run}"
+            prefix = f"{REPLAY_TASKS}{self.arms.agent_id}/{run}"
             lines = await sides.other.answer(_as_asked(found[0]), prefix, prompt.number)
             return replace(pair, other=self._outcome(lines)) if lines else None
 
@@ -331,7 +317,7 @@ class ShadowGate:
         return anew
 
     def _outcome(self, lines: Sequence[Interaction]) -> Outcome:
-        return outcome_of(lines).by(self._policy.canary.metric)
+        return outcome_of(lines).by(self.policy.canary.metric)
 
 
 async def _answer(asked: Asked | None, task: Task, prefix: str, number: str) -> Sequence[Interaction]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
@@ -41,40 +42,32 @@ LONGEST_KEY = 200
 class ExpiredResult(Reject):
     """The task was answered, and its answer is no longer kept."""
 
+    problem = 410, "Gone", "forgotten"
 
+
+@dataclass(eq=False)
 class Intake:
-    """Handles `tasks`. A task seen before is answered from the index, or left alone while it is being worked on."""
+    """Handles `tasks`. A task seen before is answered from the index, or left alone while it is being worked on.
 
-    def __init__(
-        self,
-        bus: Bus,
-        ledger: Ledger,
-        results: ResultSender,
-        policy: AdmissionPolicy,
-        arms: Mapping[str, Arms],
-        *,
-        max_message_bytes: int,
-        clock: Callable[[], datetime],
-        read_registry: ReadRegistry,
-        samples: Callable[[str], int | None],
-        senders: Senders,
-        admitted: Callable[[Work], None] = lambda _: None,
-    ) -> None:
-        """`samples`: of an agent's next task that does not say; None for the fleet's group.
+    `samples`: of an agent's next task that does not say; None for the fleet's group.
 
-        `admitted` hears of each Work in the log.
-        """
-        self._bus = bus
-        self._ledger = ledger
-        self._results = results
-        self._policy = policy
-        self._arms = arms
-        self._read_registry = read_registry
-        self._max_bytes = max_message_bytes
-        self._samples = samples
-        self._senders = senders
-        self._admitted = admitted
-        self._clock = clock  # read before the number is taken: tasks from that on were admitted after a step of it
+    `admitted` hears of each Work in the log.
+    """
+
+    bus: Bus
+    ledger: Ledger
+    results: ResultSender
+    policy: AdmissionPolicy
+    arms: Mapping[str, Arms]
+    _: KW_ONLY
+    max_message_bytes: int
+    clock: Callable[[], datetime]
+    read_registry: ReadRegistry
+    samples: Callable[[str], int | None]
+    senders: Senders
+    admitted: Callable[[Work], None] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._admitting = KeyedLock()
         self._unsent: set[str] = set()
         self._sent_again: set[str] = set()
@@ -82,47 +75,47 @@ class Intake:
     async def handle(self, delivery: Delivery) -> None:
         origin = Origin(delivery.reply_to, delivery.correlation_id)
         try:
-            task, is_managers = self._decode_task(delivery), self._senders.is_manager(delivery)
-            tenant = tenant_of(task.task_id) if is_managers else self._senders.tenant_of(delivery)
+            task, is_managers = self._decode_task(delivery), self.senders.is_manager(delivery)
+            tenant = tenant_of(task.task_id) if is_managers else self.senders.tenant_of(delivery)
             task = with_keys(task, tenant)
-            self._policy.check_registered(task, is_managers=is_managers)
+            self.policy.check_registered(task, is_managers=is_managers)
             await self._check(task, len(delivery.body), tenant)
         except Reject as refusal:
             metrics.tasks_refused.inc()
-            await self._results.refuse(_task_id_of(delivery.body), str(refusal), origin)
+            await self.results.refuse(_task_id_of(delivery.body), str(refusal), origin)
             raise
         task_in_hand.set(task.task_id)
         await self._accept(task, origin, seen_before=delivery.redelivered)
 
     def _decode_task(self, delivery: Delivery) -> Task:
-        if len(delivery.body) > self._max_bytes:
+        if len(delivery.body) > self.max_message_bytes:
             raise Reject(
-                f"too large: {len(delivery.body):,} bytes, at most {self._max_bytes:,} "
+                f"too large: {len(delivery.body):,} bytes, at most {self.max_message_bytes:,} "
                 f"(RATCHET_MAX_MESSAGE_BYTES): send a reference to the data instead"
             )
         return decode_delivery(Task, delivery)
 
     async def _check(self, task: Task, size: int, tenant: str) -> None:
         check_keys(task, tenant)
-        arms = self._arms[self._policy.agent_for(task)]
+        arms = self.arms[self.policy.agent_for(task)]
         if not arms.offers(task):
-            await self._read_registry(arms.agent_id)
+            await self.read_registry(arms.agent_id)
         arms.check(task)
         if not task.task_id.isprintable():
             raise Reject("task_id has a character that is not printed, or that turns text around: name another")
-        self._policy.check_size(task, size)
-        self._policy.check_select(task)
-        self._policy.check_form(task)
-        self._policy.check_constraints(task)
+        self.policy.check_size(task, size)
+        self.policy.check_select(task)
+        self.policy.check_form(task)
+        self.policy.check_constraints(task)
         if task.deadline is not None:
-            self._policy.check_deadline(task, self._clock())
+            self.policy.check_deadline(task, self.clock())
 
     async def submit(self, task: Task, owner: str | None = None, tenant: str = DEFAULT) -> bool:
         """Admit a task whose caller looks for the answer itself: nothing is sent back. True if it is new.
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
-        self._policy.check_registered(task, is_managers=False)
+        self.policy.check_registered(task, is_managers=False)
         await self._check(task, len(task.encode()), tenant)
         known = await self._find_or_admit(task, Origin(owner=owner))
         if known is None:
@@ -133,7 +126,7 @@ class Intake:
 
     async def send_again(self, known: Entry) -> None:
         """The Work of an open task, if it may never have left: an admission before this start was cut short maybe."""
-        before = known.sequence < self._ledger.first_sequence and known.task_id not in self._sent_again
+        before = known.sequence < self.ledger.first_sequence and known.task_id not in self._sent_again
         if known.result is None and known.work is not None and (before or known.task_id in self._unsent):
             await self._send(Work.decode(known.work), known.work)
             self._sent_again.add(known.task_id)
@@ -143,7 +136,7 @@ class Intake:
             known = await self._find_or_admit(task, origin)
         except ExpiredResult:
             metrics.tasks_repeated.inc()
-            await self._results.refuse(task.task_id, FORGOTTEN, origin)
+            await self.results.refuse(task.task_id, FORGOTTEN, origin)
             return
         if known is not None:
             metrics.tasks_repeated.inc()
@@ -152,9 +145,9 @@ class Intake:
     async def _find_or_admit(self, task: Task, origin: Origin) -> Entry | None:
         """Return what is known of it; None where it is new: then it was admitted and sent. Raises ExpiredResult."""
         async with self._admitting.of(task.task_id):
-            if (known := self._ledger.find(task.task_id)) is not None:
+            if (known := self.ledger.find(task.task_id)) is not None:
                 return known
-            if self._ledger.has_forgotten(task.task_id):
+            if self.ledger.has_forgotten(task.task_id):
                 raise ExpiredResult(FORGOTTEN)
             work = self._work_of(task, origin)
             body = await self._log(work)
@@ -174,24 +167,24 @@ class Intake:
         given = Response(task_id=task.task_id, response=answer, agent_id=work.agent_id)
         response = completed_response(given, work)
         message_id = derived_id(task.task_id, "response")
-        await self._bus.publish(RESPONSES, response.encode(), type=Response.TYPE, message_id=message_id)
+        await self.bus.publish(RESPONSES, response.encode(), type=Response.TYPE, message_id=message_id)
 
     def _own_work_of(self, task: Task, arm: Callable[[int], Arm]) -> Work:
-        now = self._clock()
-        arm_of_it = arm(self._ledger.next_sequence())
-        return admit(task, self._policy, arm=arm_of_it, now=now, origin=Origin())
+        now = self.clock()
+        arm_of_it = arm(self.ledger.next_sequence())
+        return admit(task, self.policy, arm=arm_of_it, now=now, origin=Origin())
 
     def _work_of(self, task: Task, origin: Origin) -> Work:
-        now = self._clock()
-        sequence = self._ledger.next_sequence()
-        agent_id = self._policy.agent_for(task)
-        arm, samples = self._arms[agent_id].arm_for(task, sequence), self._samples(agent_id)
-        return admit(task, self._policy, arm=arm, now=now, origin=origin, samples=samples)
+        now = self.clock()
+        sequence = self.ledger.next_sequence()
+        agent_id = self.policy.agent_for(task)
+        arm, samples = self.arms[agent_id].arm_for(task, sequence), self.samples(agent_id)
+        return admit(task, self.policy, arm=arm, now=now, origin=origin, samples=samples)
 
     async def _log(self, work: Work) -> bytes:
-        body = await self._ledger.admit(work)
-        self._arms[work.agent_id].note_admitted(work)
-        self._admitted(work)
+        body = await self.ledger.admit(work)
+        self.arms[work.agent_id].note_admitted(work)
+        self.admitted(work)
         metrics.counter_of_admitted(work.agent_id).inc()
         failpoint.reach("admitted")
         return body
@@ -202,11 +195,11 @@ class Intake:
         Where it may have been us who saw it before, and its Work may never have left, that is sent again.
         """
         if known.result is not None:
-            await self._results.send(known.task_id, known.result, origin)
+            await self.results.send(known.task_id, known.result, origin)
         elif known.work is not None:
             work = Work.decode(known.work)
             if origin.reply_to and origin != Origin(work.reply_to, work.correlation_id):
-                await self._ledger.add_waiter(known.task_id, origin.reply_to, origin.correlation_id)
+                await self.ledger.add_waiter(known.task_id, origin.reply_to, origin.correlation_id)
             if seen_before or known.task_id in self._unsent:
                 await self._send(work, known.work)
 
@@ -217,9 +210,9 @@ class Intake:
         try:
             if work.work_to is None:
                 queue = queue_of(work)
-                await self._bus.publish(queue, body, type=Work.TYPE, message_id=message_id)
+                await self.bus.publish(queue, body, type=Work.TYPE, message_id=message_id)
             else:
-                sent = await self._bus.reply(
+                sent = await self.bus.reply(
                     work.work_to, body, type=Work.TYPE, message_id=message_id, correlation_id=work.correlation_id
                 )
         except BusError:

@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Protocol
@@ -76,35 +76,27 @@ class PendingResult:
     tries: int = 0
 
 
+@dataclass(eq=False)
 class Settler:
-    """Handles `rewards`, and closes what is overdue. One task is settled by one of the two at a time."""
+    """Handles `rewards`, and closes what is overdue. One task is settled by one of the two at a time.
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        results: ResultSender,
-        closed: Closed,
-        *,
-        clock: Callable[[], datetime],
-        max_logged_bytes: int,
-        agents: Collection[str],
-        kept: KeptResponses,
-        second_verdict: Callable[[Reward], Awaitable[None]],
-        router: Router,
-    ) -> None:
-        """`closed` hears of every task's lines once they are in the log. `agents`: all of the fleet.
+    `closed` hears of every task's lines once they are in the log. `agents`: all of the fleet.
 
-        `second_verdict` gets the Rewards that are of no task: the scorer was asked once more about an answer.
-        """
-        self._ledger = ledger
-        self._results = results
-        self._closed = closed
-        self._clock = clock
-        self._max_logged_bytes = max_logged_bytes
-        self._agents = agents
-        self._kept = kept
-        self._second_verdict = second_verdict
-        self._router = router
+    `second_verdict` gets the Rewards that are of no task: the scorer was asked once more about an answer.
+    """
+
+    ledger: Ledger
+    results: ResultSender
+    closed: Closed
+    _: KW_ONLY
+    clock: Callable[[], datetime]
+    max_logged_bytes: int
+    agents: Collection[str]
+    kept: KeptResponses
+    second_verdict: Callable[[Reward], Awaitable[None]]
+    router: Router
+
+    def __post_init__(self) -> None:
         self._locks = KeyedLock()
         self._pending: dict[str, PendingResult] = {}
         self._not_closed: Counter[str] = Counter()
@@ -112,19 +104,19 @@ class Settler:
     async def handle(self, delivery: Delivery) -> None:
         reward = decode_delivery(Reward, delivery)
         task_in_hand.set(reward.task_id)
-        if reward.task_id.startswith(SECOND_VERDICTS) and self._ledger.find(reward.task_id) is None:
-            await self._second_verdict(reward)
+        if reward.task_id.startswith(SECOND_VERDICTS) and self.ledger.find(reward.task_id) is None:
+            await self.second_verdict(reward)
             return
-        if self._router.is_waiting(reward.task_id):
+        if self.router.is_waiting(reward.task_id):
             return
         if reward.scored is None and self._require_known(reward.task_id).result is None:
-            await self._kept.wait(reward.task_id)
+            await self.kept.wait(reward.task_id)
         async with self._locks.of(reward.task_id):
             known = self._require_known(reward.task_id)
             if known.result is None or self._lacks_samples(reward, known):
-                work = await self._ledger.work_of(known)
+                work = await self.ledger.work_of(known)
                 response = self._response(reward, work, delivery.attempt)
-                lines = settle(reward, response, work, self._clock(), self._ledger.epoch)
+                lines = settle(reward, response, work, self.clock(), self.ledger.epoch)
                 lines = called_off(lines) if known.ended == ENDINGS["cancelled"] else lines
                 await self._route(reward.model_copy(update={"scored": response}), work, lines, known)
             elif known.task_id in self._pending:
@@ -136,7 +128,7 @@ class Settler:
         """Close an open task whose Reward was kept, with what `finish` makes of its lines."""
         async with self._locks.of(task_id):
             known = self._require_known(task_id)
-            work = await self._ledger.work_of(known)
+            work = await self.ledger.work_of(known)
             if known.result is None and (lines := self._kept_lines(work)) is not None:
                 await self._close(finish(lines), work, known)
 
@@ -144,22 +136,22 @@ class Settler:
         """Route an open task again whose Reward was kept before this start."""
         async with self._locks.of(task_id):
             known = self._require_known(task_id)
-            reward = self._router.kept_reward(task_id)
+            reward = self.router.kept_reward(task_id)
             if known.result is None and reward is not None:
-                work = await self._ledger.work_of(known)
+                work = await self.ledger.work_of(known)
                 await self._route(reward, work, self._kept_lines(work) or [], known)
 
     async def _route(self, reward: Reward, work: Work, lines: list[Interaction], known: Entry) -> None:
         """Close the task, unless it is open and waits for a big model."""
-        routed = lines if known.result is not None else await self._router.route(reward, work, lines)
+        routed = lines if known.result is not None else await self.router.route(reward, work, lines)
         if routed is not None:
             await self._close(routed, work, known)
 
     def _kept_lines(self, work: Work) -> list[Interaction] | None:
-        reward = self._router.kept_reward(work.task_id)
+        reward = self.router.kept_reward(work.task_id)
         if reward is None or reward.scored is None:
             return None
-        return settle(reward, reward.scored, work, self._clock(), self._ledger.epoch)
+        return settle(reward, reward.scored, work, self.clock(), self.ledger.epoch)
 
     async def expire_overdue(self, overdue: Sequence[Entry]) -> None:
         """Close open tasks whose deadline passed; `send_pending_results` tells their users.
@@ -187,10 +179,10 @@ class Settler:
             known = self._require_known(task_id)
             if known.result is not None:
                 return None
-            work = await self._ledger.work_of(known)
+            work = await self.ledger.work_of(known)
             reason = f"cancelled by {who}: submit it again, under another task_id, to have it answered"
             log.info("cancelled", f"cancelled by {who}", task_id=task_id)
-            await self._close([ending(work, "cancelled", reason, self._clock())], work, known, tell=False)
+            await self._close([ending(work, "cancelled", reason, self.clock())], work, known, tell=False)
             return work
 
     @property
@@ -204,7 +196,7 @@ class Settler:
             known = self._require_known(task_id)
             work = Work.decode(known.work) if known.work else None
             if work is not None and is_own(work.arm.experiment_id):
-                self._ledger.mark_result_sent(task_id)
+                self.ledger.mark_result_sent(task_id)
             elif known.result is not None:
                 self._pending[task_id] = PendingResult(known.result, _origin(work) if work else Origin())
         except Exception as error:
@@ -231,29 +223,29 @@ class Settler:
                 allowed = (work.deadline - work.admitted_at).total_seconds()
                 reason = f"no answer within {max(0.0, allowed):.0f} s: submit it again, with a later deadline"
                 log.info("expired", reason, task_id=work.task_id)
-                finish = await self._router.overdue(work)
-                lines = self._kept_lines(work) or [ending(work, "expired", reason, self._clock())]
+                finish = await self.router.overdue(work)
+                lines = self._kept_lines(work) or [ending(work, "expired", reason, self.clock())]
                 await self._close(finish(lines) if finish else lines, work, known, tell=False)
 
     async def _close(self, lines: list[Interaction], work: Work, known: Entry, *, tell: bool = True) -> None:
         failpoint.reach("worked")
         logged = 0 if lines[0].sample is None else known.logged
-        lines[:logged] = self._ledger.torn_lines(work.task_id)[:logged] or lines[:logged]
-        result, body = await self._ledger.settle(lines, logged=logged)
+        lines[:logged] = self.ledger.torn_lines(work.task_id)[:logged] or lines[:logged]
+        result, body = await self.ledger.settle(lines, logged=logged)
         failpoint.reach("settled")
         if known.result is not None:
             metrics.count_samples(lines)
             log.info("late", f"logged after the task was closed; the user was told that it {_ending_of(known)}")
             return
         if is_own(work.arm.experiment_id):
-            self._ledger.mark_result_sent(work.task_id)
+            self.ledger.mark_result_sent(work.task_id)
         else:
             self._pending[work.task_id] = PendingResult(body, _origin(work))  # whatever fails from here on: it is told
         metrics.count_samples(lines)
         metrics.count_closed(work.agent_id, result.status, own=is_own(work.arm.experiment_id))
-        self._closed(work, lines, result)
+        self.closed(work, lines, result)
         with suppress(StorageUnavailable):
-            self._ledger.index.forget_response(work.task_id)
+            self.ledger.index.forget_response(work.task_id)
         if tell:
             await self._send_pending(work.task_id)
 
@@ -264,7 +256,7 @@ class Settler:
             return
         failpoint.reach("telling")
         try:
-            await self._results.send(task_id, pending.result, pending.origin)
+            await self.results.send(task_id, pending.result, pending.origin)
         except Exception as error:
             self._pending[task_id] = self._pending.pop(task_id)  # the next time others come first
             if isinstance(error, (BusError, StorageUnavailable)):
@@ -274,7 +266,7 @@ class Settler:
                 raise Retry(f"the user of task {task_id!r} can't be told: {error!r}") from error
             await self._give_up(task_id, pending, error)
         del self._pending[task_id]
-        self._ledger.mark_result_sent(task_id)
+        self.ledger.mark_result_sent(task_id)
 
     async def _give_up(self, task_id: str, pending: PendingResult, error: Exception) -> None:
         metrics.results_untold.inc()
@@ -282,17 +274,17 @@ class Settler:
         todo = f"its Result is in the log (ratchet result {task_id}); mend what the publisher of the task sends"
         log.error("untold", f"a user can't be told ({where}): {error!r}: {todo}", task_id=task_id)
         with suppress(Exception):
-            await self._results.send(task_id, pending.result, Origin())
+            await self.results.send(task_id, pending.result, Origin())
 
     async def _repeat(self, known: Entry, result: bytes) -> None:
         """The Reward came before, and whoever handled it may have ended before the user was told."""
-        work = await self._ledger.work_of(known)
+        work = await self.ledger.work_of(known)
         if not is_own(work.arm.experiment_id):
-            await self._results.send(known.task_id, result, _origin(work))
+            await self.results.send(known.task_id, result, _origin(work))
 
     def _require_known(self, task_id: str) -> Entry:
-        known = self._ledger.find(task_id)
-        if known is None and self._ledger.has_forgotten(task_id):
+        known = self.ledger.find(task_id)
+        if known is None and self.ledger.has_forgotten(task_id):
             raise Reject(f"task {task_id!r} was closed so long ago that its lines are removed from the log by now")
         if known is None:
             raise Reject(
@@ -302,14 +294,14 @@ class Settler:
 
     def _lacks_samples(self, reward: Reward, known: Entry) -> bool:
         """Tell whether the task was closed without any: late ones are logged, also where a kill left a part of them."""
-        lacks = known.logged == 0 or bool(self._ledger.torn_lines(known.task_id))
+        lacks = known.logged == 0 or bool(self.ledger.torn_lines(known.task_id))
         return lacks and (reward.scored is None or bool(reward.scored.samples))
 
     def _response(self, reward: Reward, work: Work, attempt: int) -> Response:
         """The Response that the Reward carries, or that was kept for it; of the Work that was admitted."""
         response = reward.scored or self._kept_response(reward.task_id, attempt)
         check_adapter(response, work)
-        check_size(response, self._max_logged_bytes)
+        check_size(response, self.max_logged_bytes)
         carried = response.work
         for name in MUST_AGREE if carried is not None else ():
             if carried.__dict__[name] != work.__dict__[name]:
@@ -317,15 +309,15 @@ class Settler:
                     f"the Work in this Reward is not the one that was admitted as task {work.task_id!r}: its {name} is "
                     f"another. A Reward carries the Response, and that the Work, as they came"
                 )
-        check_agent(response, work, self._agents)
+        check_agent(response, work, self.agents)
         return response if carried is not None else completed_response(response, work)
 
     def _kept_response(self, task_id: str, attempt: int) -> Response:
-        if (found := self._kept.find(task_id)) is not None:
+        if (found := self.kept.find(task_id)) is not None:
             return found
-        if self._kept.copies_come and attempt < WAITS_FOR_RESPONSE:
+        if self.kept.copies_come and attempt < WAITS_FOR_RESPONSE:
             raise Retry(f"the Response to task {task_id!r}, which this Reward does not carry, has not come yet")
-        self._kept.give_up(task_id)
+        self.kept.give_up(task_id)
         raise Reject(
             f"this Reward does not carry the Response it scores, and none was kept for task {task_id!r}: "
             f"publish it in the field `scored`; or set RATCHET_EXTERNAL_SCORER=true for the whole fleet, and publish "

@@ -69,6 +69,8 @@ class ForeignTask(NotAllowed):
 class AlreadyClosed(RatchetError):
     """The task has ended, so it can't be cancelled."""
 
+    problem = 409, "Has ended", "task-ended"
+
 
 class TaskService:
     def __init__(self, bus: Bus, intake: Intake, settler: Settler, ledger: Ledger, waits: ResultWaiters) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -44,27 +45,23 @@ KNOWN_PLACES = 4096
 """Groups whose places are known: no training takes more by default."""
 
 
+@dataclass(eq=False)
 class TrainingScheduler:
-    """One agent's."""
+    """One agent's.
 
-    def __init__(
-        self,
-        agent_id: str,
-        bus: Bus,
-        ledger: Ledger,
-        policy: TrainingPolicy,
-        clock: Callable[[], datetime],
-        even: Callable[[], float],
-    ) -> None:
-        """`clock` is for people; what has to be waited for is counted by `even` (`DeadlineClock.even`)."""
-        self._even = even
-        self._agent_id = agent_id
-        self._bus = bus
-        self._ledger = ledger
-        self._policy = policy
-        self._clock = clock
-        self._note = f"training/{agent_id}"
-        self._ended = EndedRuns(agent_id, ledger)
+    `clock` is for people; what has to be waited for is counted by `even` (`DeadlineClock.even`).
+    """
+
+    agent_id: str
+    bus: Bus
+    ledger: Ledger
+    policy: TrainingPolicy
+    clock: Callable[[], datetime]
+    even: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._note = f"training/{self.agent_id}"
+        self._ended = EndedRuns(self.agent_id, self.ledger)
         self._state = TrainingState()
         self._noted = 0
         self._sent = False
@@ -73,16 +70,16 @@ class TrainingScheduler:
 
     def start(self) -> None:
         """Once the ledger is open. A request that was pending is sent again: the trainer knows it by its id."""
-        note = self._ledger.index.note(self._note)
+        note = self.ledger.index.note(self._note)
         self._state = msgspec.json.decode(note, type=TrainingState) if note else TrainingState()
         for window in ("since", "asked_since"):
-            if not self._ledger.has_place(INTERACTIONS, getattr(self._state, window)):
+            if not self.ledger.has_place(INTERACTIONS, getattr(self._state, window)):
                 log.warning("window-anew", "the log is another one now: the next training reads it from its beginning")
                 setattr(self._state, window, 0)
         asked = self._state.requested_even_s
-        if self._state.requested_at and (asked is None or asked > self._even()):
-            waited_s = self._clock().timestamp() - self._state.requested_at
-            self._state.requested_even_s = self._even() - min(max(waited_s, 0.0), GIVE_UP_AFTER_S)
+        if self._state.requested_at and (asked is None or asked > self.even()):
+            waited_s = self.clock().timestamp() - self._state.requested_at
+            self._state.requested_even_s = self.even() - min(max(waited_s, 0.0), GIVE_UP_AFTER_S)
         self._noted = self._state.groups
         self._ended.start()
 
@@ -94,7 +91,7 @@ class TrainingScheduler:
     @property
     def wanted(self) -> int:
         """So many bring a training; 0: it is not asked for by count."""
-        return self._policy.after_groups
+        return self.policy.after_groups
 
     @property
     def pending(self) -> str | None:
@@ -123,11 +120,11 @@ class TrainingScheduler:
             return
         if any(line.score is not None for line in lines):
             self._state.scored_by(scorer_of(lines[0]))
-        if is_kept(words_key(lines[0].input), self._policy.replay_share):
+        if is_kept(words_key(lines[0].input), self.policy.replay_share):
             return
-        if teaches(lines, self._policy.baseline) or (self._policy.references_teach and shows(lines)):
+        if teaches(lines, self.policy.baseline) or (self.policy.references_teach and shows(lines)):
             self._state.groups += 1
-            self._places.append((self._ledger.positions()[INTERACTIONS], self._state.scorer))
+            self._places.append((self.ledger.positions()[INTERACTIONS], self._state.scorer))
 
     def note_learned(self, version: str, start: int, end: int) -> None:
         """This version was trained on these bytes of the log, whoever asked for it: the next training goes on there.
@@ -136,7 +133,7 @@ class TrainingScheduler:
         counted before the start, and count as learned from. A card of another log's bytes says nothing of this one.
         """
         state = self._state
-        if not start <= state.since < end or not self._ledger.has_place(INTERACTIONS, end):
+        if not start <= state.since < end or not self.ledger.has_place(INTERACTIONS, end):
             return
         state.window_before, state.since = (version, state.since), end
         left = [scorer for place, scorer in self._places if place > end]
@@ -157,9 +154,9 @@ class TrainingScheduler:
         waited_s = self._waited_s
         if self._state.pending and waited_s > GIVE_UP_AFTER_S:
             self._lose(self._state.pending)
-        if self._state.pending is None and allowed and (why := due(self._state, self._policy, waited_s)):
+        if self._state.pending is None and allowed and (why := due(self._state, self.policy, waited_s)):
             self._begin(why)
-            log.info("training-requested", why, agent_id=self._agent_id, request_id=self._state.pending)
+            log.info("training-requested", why, agent_id=self.agent_id, request_id=self._state.pending)
         if self._state.groups != self._noted:
             self._write_down()
         if self._state.pending and not self._sent:
@@ -168,7 +165,7 @@ class TrainingScheduler:
     def note_outcome(self, outcome: AdapterTrained) -> None:
         """The trainer answered."""
         if outcome.metadata.timestamp is None:
-            dated = outcome.metadata.model_copy(update={"timestamp": self._clock()})
+            dated = outcome.metadata.model_copy(update={"timestamp": self.clock()})
             outcome = outcome.model_copy(update={"metadata": dated})
         if outcome.request_id != self._state.pending:
             self._ended.record(outcome, None, None)
@@ -198,10 +195,8 @@ class TrainingScheduler:
 
     def _lose(self, request_id: str) -> None:
         reason = "no trainer answered within a day: is one there (ratchet status)? see ratchet dead-letters list"
-        log.error("training-lost", f"{request_id}: {reason}", agent_id=self._agent_id)
-        self.note_outcome(
-            AdapterTrained(request_id=request_id, agent_id=self._agent_id, status="failed", reason=reason)
-        )
+        log.error("training-lost", f"{request_id}: {reason}", agent_id=self.agent_id)
+        self.note_outcome(AdapterTrained(request_id=request_id, agent_id=self.agent_id, status="failed", reason=reason))
 
     def _over(self, *, used: bool) -> None:
         """Close the pending training. Where nothing of its window was used, the next one begins where it began."""
@@ -214,22 +209,22 @@ class TrainingScheduler:
     def _waited_s(self) -> float:
         """Since the last request; infinite where there was none."""
         asked = self._state.requested_even_s
-        return float("inf") if asked is None else self._even() - asked
+        return float("inf") if asked is None else self.even() - asked
 
     def _begin(self, why: str) -> None:
         state = self._state
         state.runs += 1
-        state.pending = f"{self._agent_id}-{self._ledger.sequence}-{state.runs}"
-        state.requested_at, state.requested_even_s = self._clock().timestamp(), self._even()
+        state.pending = f"{self.agent_id}-{self.ledger.sequence}-{state.runs}"
+        state.requested_at, state.requested_even_s = self.clock().timestamp(), self.even()
         state.why = why
         state.groups, state.of_others = 0, {}
-        state.asked_since, state.since = state.since, self._ledger.positions()[INTERACTIONS]
+        state.asked_since, state.since = state.since, self.ledger.positions()[INTERACTIONS]
         self._sent = False
         self._save()
 
     async def _send(self, request_id: str, primary: str) -> None:
         request = self._request(request_id, primary)
-        await self._bus.publish(
+        await self.bus.publish(
             TRAINING, request.encode(), type=TrainRequest.TYPE, message_id=derived_id(request_id, "train")
         )
         self._sent = True
@@ -238,11 +233,11 @@ class TrainingScheduler:
         asked = {"timestamp": self._asked_at, "source": "orchestrator", "reason": self._state.why}
         return TrainRequest(
             request_id=request_id,
-            agent_id=self._agent_id,
+            agent_id=self.agent_id,
             metadata=Metadata.model_validate(asked),
             parent_version=parent,
             since=self._state.asked_since,
-            hyperparameters={"baseline": self._policy.baseline} if self._policy.baseline else {},
+            hyperparameters={"baseline": self.policy.baseline} if self.policy.baseline else {},
         )
 
     @property
@@ -252,13 +247,13 @@ class TrainingScheduler:
     def _save(self) -> None:
         """On disk at once: what is asked for, or answered, is not to be asked for again."""
         self._write_down()
-        self._ledger.commit()
+        self.ledger.commit()
 
     def _write_down(self) -> None:
         """On disk with the index's next commit."""
-        self._ledger.index.write_note(self._note, msgspec.json.encode(self._state))
+        self.ledger.index.write_note(self._note, msgspec.json.encode(self._state))
         self._noted = self._state.groups
-        metrics.useful_groups.labels(self._agent_id).set(self._noted)
+        metrics.useful_groups.labels(self.agent_id).set(self._noted)
 
 
 KEPT = 100

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from services.scorer.hidden_tests.plan import Case, Language, Plan
 from workbench.sandbox.job import WORKSPACE, Job, TreeFile
@@ -33,81 +34,9 @@ with os.fdopen(out, "w") as file:
     file.write(result)
 """
 
-JAVASCRIPT = """
-const fs = require("fs");
-const asked = JSON.parse(fs.readFileSync(0, "utf8"));
-const text = fs.readFileSync(asked.file, "utf8").replace(/^#!.*/, "");
-process.stdout.write = process.stderr.write.bind(process.stderr);
-const name = asked.function;
-const functionIn = (main) => typeof main === "function" ? main[name] ?? main : main[name];
-async function load() {
-  const exports = /^\\s*export\\s/m.test(text);
-  if (exports || /^\\s*import\\s*([\\w{*][^;"']*from\\s*)?["']/m.test(text)) {
-    const whole = exports ? text : `${text}\\n;export { ${name} };`;
-    const found = await import("data:text/javascript;base64," + Buffer.from(whole).toString("base64"));
-    return found[name] ?? functionIn(found.default);
-  }
-  const module = { exports: {} };
-  const tail = `\\n;return typeof ${name} === "undefined" ? undefined : ${name};`;
-  const declared = new Function("module", "exports", "require", text + tail)(module, module.exports, require);
-  return declared ?? functionIn(module.exports);
-}
-load().then((found) => found(...asked.arguments)).then((result) => {
-  const written = JSON.stringify(result, (_, value) => {
-    if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError("no finite number");
-    return value;
-  });
-  if (written === undefined) throw new TypeError("nothing that JSON can hold");
-  fs.writeSync(1, written);
-  process.exit();
-});
-"""
-
-GO = """
-package main
-
-import (
-	"encoding/json"
-	"os"
-	"reflect"
-)
-
-func main() {
-	out := os.Stdout
-	os.Stdout = os.Stderr
-	var asked struct {
-		Arguments []json.RawMessage `json:"arguments"`
-	}
-	if err := json.NewDecoder(os.Stdin).Decode(&asked); err != nil {
-		panic(err)
-	}
-	function := reflect.ValueOf(FUNCTION)
-	var given []reflect.Value
-	kind := function.Type()
-	for at, text := range asked.Arguments {
-		var in reflect.Type
-		if last := kind.NumIn() - 1; kind.IsVariadic() && at >= last {
-			in = kind.In(last).Elem()
-		} else {
-			in = kind.In(at)
-		}
-		value := reflect.New(in)
-		if err := json.Unmarshal(text, value.Interface()); err != nil {
-			panic(err)
-		}
-		given = append(given, value.Elem())
-	}
-	result := function.Call(given)[0]
-	if result.Kind() == reflect.Slice && result.IsNil() {
-		result = reflect.MakeSlice(result.Type(), 0, 0)
-	}
-	written, err := json.Marshal(result.Interface())
-	if err != nil {
-		panic(err)
-	}
-	out.Write(written)
-}
-"""
+HERE = Path(__file__).parent
+JAVASCRIPT = (HERE / "harness.js").read_text(encoding="utf-8")
+GO = (HERE / "harness.go").read_text(encoding="utf-8")
 GO_ENVIRONMENT = {
     "GOCACHE": "/tmp/cache",
     "GOPATH": "/tmp/path",

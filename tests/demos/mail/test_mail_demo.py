@@ -20,7 +20,6 @@ from demos.tools.in_sandboxes import programs
 from demos.toy.byte_tokenizer import byte_tokenizer
 from ratchet.logs.rows import AnswerRow, ArtifactRow
 from ratchet.models.tokenization import chat_template
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.rollout import RecordedRollout
 from schemas.messages.response import Sample
 from schemas.messages.workspace import Artifact
@@ -34,6 +33,7 @@ from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.settings import TrainerSettings
 from tests.demos.real.test_real_tasks import date_in
 from tests.demos.tools.test_in_sandboxes import patch_of, run_program
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 
 PARTS: tuple[Part, ...] = get_args(Part)
 DRAWN = {part: distinct_tasks(part, "1", 300) for part in PARTS}

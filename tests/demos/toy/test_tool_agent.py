@@ -18,13 +18,13 @@ from demos.toy.tools.teacher import demonstration
 from demos.toy.tools.tokenizer import END, READ, TEXT_CALLED, tool_tokenizer
 from ratchet.models.tokenization import chat_template
 from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.recording import record
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import Reject
 from schemas.messages.response import Sample
 from schemas.messages.work import Arm, Sampling, Work
 from tests.demos.toy.test_tool_model import sampled_turns
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 
 TOKENIZER = tool_tokenizer(1024)
 TASK = tool_task(random.Random(7), "held_out")

@@ -12,8 +12,8 @@ from urllib.request import urlopen
 
 import yaml
 
-from services.cli.fleet.local_broker import free_port
 from tests.infra.promtool import ROOT, program
+from tests.private_broker import free_port
 from tests.waiting import wait_until
 
 OURS = ROOT / "infra" / "prometheus"

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import aio_pika
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.retry_policy import Rung
 from ratchet.bus.topology import Topology, fleet_topology
+from tests.memory_bus import MemoryBus
 from tests.waiting import until
 
 QUICK_LADDER = (Rung("retry.5s", 30), Rung("retry.30s", 60), Rung("retry.5m", 90))

@@ -26,9 +26,9 @@ from ratchet.bus.retry_policy import SENT_BY
 from ratchet.bus.topology import Topology, fleet_topology, topology_of
 from ratchet.service.errors import Retry
 from ratchet.service.settings import FleetSettings
-from services.cli.doctor.checks import broker_checks
+from services.cli.doctor import broker_checks
 from services.cli.fleet.credentials import DEFINITIONS, SECRET, write_credentials
-from services.cli.fleet.local_broker import LocalBroker
+from tests.private_broker import PrivateBroker
 from tests.waiting import until
 
 pytestmark = pytest.mark.broker
@@ -79,7 +79,7 @@ TOPICS = ("events.small", "events.other", "cancelled.small", "cancelled.other", 
 class Node:
     """A broker with the users, the queues declared by the user `setup`, and a connection of each user."""
 
-    def __init__(self, broker: LocalBroker, credentials: Path) -> None:
+    def __init__(self, broker: PrivateBroker, credentials: Path) -> None:
         self.broker = broker
         self.credentials = credentials
         self._connections: dict[str, BlockingConnection] = {}
@@ -114,7 +114,7 @@ async def declared(settings: FleetSettings) -> None:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     credentials = tmp_path_factory.mktemp("credentials")
-    broker = LocalBroker.on_free_ports(tmp_path_factory.mktemp("rabbitmq"))
+    broker = PrivateBroker.on_free_ports(tmp_path_factory.mktemp("rabbitmq"))
     write_credentials(credentials, accounts(TOPOLOGY, AGENTS, tenants=("acme",)), host="127.0.0.1", port=broker.port)
     process = broker.start()
     node = Node(broker, credentials)

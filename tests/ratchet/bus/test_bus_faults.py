@@ -16,7 +16,7 @@ from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, REWARDS, TASKS
 from ratchet.service.errors import PublishTimeout
-from services.cli.fleet.local_broker import LocalBroker
+from tests.private_broker import PrivateBroker
 from tests.ratchet.bus.bus_kit import Recorder, poison_topology, put, quick_topology
 from tests.waiting import until
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.broker
 
 @dataclass
 class Node:
-    broker: LocalBroker
+    broker: PrivateBroker
     process: subprocess.Popen[bytes]
 
     def kill_and_restart(self) -> None:
@@ -36,7 +36,7 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    broker = LocalBroker.on_free_ports(tmp_path_factory.mktemp("faulty"))
+    broker = PrivateBroker.on_free_ports(tmp_path_factory.mktemp("faulty"))
     node = Node(broker, broker.start())
     try:
         broker.wait_until_ready(node.process)

@@ -26,7 +26,7 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.retry_policy import REASON
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, REWARDS, TASKS, Topology
 from ratchet.service.errors import BusError, PublishTimeout, Reject
-from services.cli.fleet.local_broker import free_port
+from tests.private_broker import free_port
 from tests.ratchet.bus.bus_kit import PATIENCE_S, Recorder, put, quick_topology
 from tests.waiting import settled, until
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import fleet_topology
 from ratchet.client import AsyncFleet
@@ -31,6 +30,7 @@ from services.scorer.strategies.installed import build_strategy
 from services.scorer.worker import ScorerWorker
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker
+from tests.memory_bus import MemoryBus
 
 NAMES = ("agent", "manager", "runner", "scorer", "trainer", "orchestrator")
 

@@ -18,7 +18,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from ratchet.http.access.guard import CallerOf
-from ratchet.http.access.key_folder import KeyFolder
+from ratchet.http.access.keys import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
 from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, Effect, operation

@@ -15,10 +15,10 @@ from ratchet.dialects.body import Refused, read_body
 from ratchet.openai.chat import ChatRequest
 from ratchet.openai.honoured import DIFFERENT, HARMLESS, HONOURED, REFUSED, WISHES
 from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.rollout import RecordedRollout
 from services.orchestrator.api.dialects import MESSAGES_FRONT, RESPONSES_FRONT, Front, chat_request
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 
 ASKED: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "x"}]}
 TOOL = {"type": "function", "function": {"name": "look"}}

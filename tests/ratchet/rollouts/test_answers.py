@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from ratchet.bus.amqp.forwarding import LARGEST_BODY
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.rollouts.answers import ROOM_FOR_SCORES, Answers, response_of
 from schemas.messages.response import Response, Sample
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Artifact
 from tests.making_work import work
+from tests.memory_bus import MemoryBus
 
 TREE = "0" * 64
 

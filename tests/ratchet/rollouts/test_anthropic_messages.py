@@ -12,9 +12,9 @@ import pytest
 
 from ratchet.conversation.segments import segments_of
 from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.rollout import Budget, BudgetSpent, RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "red"}}\n</tool_call>'
 TOOLS = [{"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}]

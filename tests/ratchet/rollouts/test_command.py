@@ -10,10 +10,10 @@ import pytest
 from ratchet.rollouts import guard
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.command import Program, program_name, run_recorded, run_with
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.rollout import RecordedRollout
 from tests.processes import is_gone
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 from tests.waiting import wait_until
 
 AGENT = """

@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.foreign import ForeignRole
 from ratchet.rollouts.kept_steps import KeptSteps
 from ratchet.rollouts.profiles import read_profiles
@@ -27,6 +26,7 @@ from ratchet.service.errors import SettingsError
 from ratchet.service.prices import AgentPrices
 from schemas.messages.response import ForeignPart, Sample
 from tests.ratchet.conversation.speakers import template
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 from tests.serving import serving
 
 KEY = "sk-secret-of-the-provider"

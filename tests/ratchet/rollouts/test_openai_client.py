@@ -18,11 +18,11 @@ import pytest
 from ratchet.conversation.bridge import TOOL
 from ratchet.conversation.segments import segments_of, usage_of
 from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.rollout import RecordedRollout
 from schemas.messages.work import Sampling
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.ratchet.rollouts.exactness import exact_calls
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 
 END = SPECIAL.index("<|im_end|>")
 CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "red"}}\n</tool_call>'

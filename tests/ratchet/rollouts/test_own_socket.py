@@ -18,10 +18,10 @@ import uvloop
 from ratchet.conversation.template import Codec
 from ratchet.dialects.dialect import ModelRequest
 from ratchet.rollouts.application import SMALL_BODY, Recorder
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.own_socket import MOST_CONNECTIONS, serving
 from ratchet.rollouts.rollout import Budget, RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 from tests.waiting import until
 from workbench.sandbox.job import Listen
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from fastapi import APIRouter
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import TASKS, fleet_topology
 from ratchet.runtime.runner import Subscription, Wired, run
 from ratchet.service.settings import FleetSettings
+from tests.memory_bus import MemoryBus
 
 NEVER_S = 3_600.0
 

@@ -14,13 +14,13 @@ import pytest
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
 from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.runtime.runner import Runner, Subscription
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
-from services.cli.fleet.local_broker import free_port
+from tests.memory_bus import MemoryBus
+from tests.private_broker import free_port
 from tests.waiting import until
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings_check import require_usable, settings_classes, unknown_names
-from services.cli.doctor.checks import settings_checks
+from services.cli.doctor import settings_checks
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.programs import REPOSITORY, environment, run_module
 

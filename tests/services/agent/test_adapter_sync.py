@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ratchet.adapters.folder import adapter_sha256
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import ADAPTER_REPORTS, events_topic, fleet_topology
 from ratchet.service.errors import EngineError
 from schemas.messages.adapter_event import AdapterEvent, AdapterReport, ServedAdapter
@@ -16,6 +15,7 @@ from schemas.messages.work import Arm
 from services.agent.adapter_cache import AdapterCache
 from services.agent.adapter_sync import AdapterSync
 from services.agent.engines.scripted import EchoEngine
+from tests.memory_bus import MemoryBus
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.waiting import settled, until
 

@@ -12,7 +12,6 @@ import pytest
 
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.bus.in_hand import NEVER
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, cancellations_topic, fleet_topology, work_queue
 from ratchet.service.deadline_time import DeadlineTime
@@ -24,6 +23,7 @@ from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.scripted import EchoEngine
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
+from tests.memory_bus import MemoryBus
 from tests.waiting import settled, until
 
 MakeWork = Callable[..., Work]

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.http.server.application import application
@@ -34,6 +33,7 @@ from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import JournalScan
 from services.trainer.data.samples import load_samples
 from services.trainer.data.selection import select
+from tests.memory_bus import MemoryBus
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.services.agent.test_agent_worker import agent
 from tests.services.orchestrator.house import house, scored

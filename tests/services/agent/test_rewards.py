@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import events_topic, fleet_topology
 from schemas.messages.adapter_event import AdapterEvent
 from schemas.messages.reward import AgentRewards, TaskScores
 from services.agent.rewards import RewardListener
+from tests.memory_bus import MemoryBus
 
 
 def task(version: str, *scores: float | None) -> TaskScores:

@@ -13,8 +13,7 @@ from pika.spec import BasicProperties
 from ratchet.bus.amqp.frames import Properties
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.dead_letters.dismissals import FILE
-from ratchet.bus.dead_letters.letter import dead_letter
-from ratchet.bus.dead_letters.listing import Selection, listing
+from ratchet.bus.dead_letters.letter import Selection, dead_letter, listing
 from ratchet.bus.topology import UNROUTABLE, fleet_topology
 from services.cli.dead_letters import describe_selection
 from tests.acceptance.ratchet_command import ForkedRatchet

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.bus.topology import fleet_topology
-from services.cli.doctor.checks import (
+from services.cli.doctor import (
     Check,
     broker_checks,
     dead_letters_check,

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from services.cli.fleet.local_broker import free_port
+from tests.private_broker import free_port
 
 FOLDERS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 USER = "postgres"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.adapters.draw_secrets import DRAW_KEY
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import REWARDS, TASKS, topology_of
 from ratchet.files.append_file import AppendFile
@@ -21,6 +20,7 @@ from schemas.messages.response import Sample
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.orchestrator.orchestrator import Orchestrator, now
 from services.orchestrator.settings import OrchestratorSettings
+from tests.memory_bus import MemoryBus
 from tests.waiting import until
 
 REPLIES = "replies"

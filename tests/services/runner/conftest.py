@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology, work_queue
 from ratchet.http.server.application import application
@@ -24,6 +23,7 @@ from services.agent.settings import AgentSettings
 from services.runner.settings import RunnerSettings
 from services.runner.worker import RunnerWorker
 from tests.making_work import work
+from tests.memory_bus import MemoryBus
 from tests.services.agent.test_agent_worker import agent
 from tests.serving import serving
 from workbench.sandbox import bubblewrap

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.http.server.application import application
 from ratchet.logs.best_answer import result_of
@@ -28,6 +27,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import ScoringRequest
 from services.scorer.worker import ScorerWorker
+from tests.memory_bus import MemoryBus
 from tests.processes import marked
 from tests.services.orchestrator.house import house
 from tests.services.runner.conftest import MakeHouse, delivery, limits, python

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ROLLOUTS_TOPIC, fleet_topology
 from schemas.messages.runner_rollouts import RolloutProgress, RolloutState, RunnerRollouts
 from services.runner.progress import KEPT, REPEATED_S, Progress
+from tests.memory_bus import MemoryBus
 
 
 def one(sample: int, state: RolloutState = "running") -> RolloutProgress:

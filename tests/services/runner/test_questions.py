@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import APPROVALS, RESPONSES, cancellations_topic
 from ratchet.programs.declared import Program
 from ratchet.rollouts.answers import Answers
@@ -19,6 +18,7 @@ from schemas.messages.task import TaskCancelled
 from schemas.messages.work import Decision, GivenApproval, Sampling, Work
 from schemas.messages.workspace import Workspace
 from services.agent.engines.scripted import EchoEngine
+from tests.memory_bus import MemoryBus
 from tests.services.runner.conftest import House, MakeHouse, cancelled, delivery, python
 from tests.services.runner.test_runner_worker import Counting
 from tests.waiting import until

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology, work_queue
 from schemas.messages.work import Work
 from services.runner.registered import installers_environment
 from services.runner.worker import RunnerWorker
+from tests.memory_bus import MemoryBus
 from tests.services.manager.managed import Managed, managed
 from tests.services.runner.conftest import House, MakeHouse, python
 from tests.serving import serving

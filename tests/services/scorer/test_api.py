@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import REWARDS, fleet_topology
 from ratchet.http.server.application import application
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.installed import build_strategy
 from services.scorer.worker import ScorerWorker
+from tests.memory_bus import MemoryBus
 from tests.services.scorer.scripted import OK, Scripted
 
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import REWARDS, fleet_topology
 from ratchet.service.errors import Retry, ScorerError
 from schemas.messages.response import Response, Sample, Usage
@@ -23,6 +22,7 @@ from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.judge import Judge
 from services.scorer.strategies.strategy import Answer, ScoringRequest, scores_one_by_one
 from services.scorer.worker import ScorerWorker
+from tests.memory_bus import MemoryBus
 from tests.services.scorer.scripted import BROKEN, OK, Scripted
 from tests.services.scorer.test_lateness import START, bus_delivery, simulated, steady, wall
 

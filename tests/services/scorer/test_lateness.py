@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import RESPONSES, REWARDS, fleet_topology
 from schemas.messages.response import Response, Sample
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity
@@ -18,6 +17,7 @@ from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest
 from services.scorer.worker import CALLED_OFF, LOST_ROLLOUT, TOO_LATE, Lateness, ScorerWorker
+from tests.memory_bus import MemoryBus
 from tests.quick import rounds
 
 START = datetime(2031, 5, 1, tzinfo=UTC)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DEAD_LETTERS, DRAFT_RESPONSES, RESPONSES, REWARDS, fleet_topology
 from ratchet.logs.names import VALIDATION
@@ -22,6 +21,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.installed import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.worker import ScorerWorker, request_of
+from tests.memory_bus import MemoryBus
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
 from tests.waiting import until
 

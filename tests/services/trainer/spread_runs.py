@@ -15,8 +15,8 @@ from collections.abc import Mapping
 
 import services.trainer.run.execution
 from ratchet.service import failpoint
-from services.cli.fleet.local_broker import free_port
 from services.trainer import train
+from tests.private_broker import free_port
 
 assert services.trainer.run.execution  # imported for the time it takes
 

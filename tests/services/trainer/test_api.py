@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
 from ratchet.http.server.application import application
 from ratchet.runs.progress import ProgressFile
@@ -22,6 +21,7 @@ from schemas.messages.base import Metadata
 from schemas.messages.training import AdapterTrained
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker
+from tests.memory_bus import MemoryBus
 from tests.ratchet.adapters.making_adapters import NOON
 
 ASKED = {"agent_id": "small", "request_id": "r-1", "seed": 3}

@@ -13,7 +13,6 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTERS, TRAINING, fleet_topology
 from ratchet.runs.store import RunFolder, RunStore
@@ -23,6 +22,7 @@ from services.trainer.run.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import register
 from services.trainer.worker import FIGURES, TrainerWorker
+from tests.memory_bus import MemoryBus
 from tests.waiting import settled, until
 
 REQUEST = TrainRequest(request_id="small-7", agent_id="small")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ratchet.rollouts.command import run_recorded
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.tools.agent import LEFT, NO_PLAN, AgentFailed, Message, Step, ToolAgent
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 from tests.workbench.tools.world import World
 from workbench.tools.operation import Decision
 

@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from ratchet.rollouts.application import Recorder
-from ratchet.rollouts.engine import ScriptedEngine
 from ratchet.rollouts.kept_steps import KeptSteps
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.rollouts.tool_audit import verify_lines
@@ -23,6 +22,7 @@ from ratchet.tools.recorded import RecordedToolbox, recorder_client
 from ratchet.tools.server import build_server
 from schemas.messages.response import ToolAudit
 from tests.ratchet.conversation.speakers import template
+from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 from workbench.tools.policy import Policy
 
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -23,12 +23,12 @@ from ratchet.bus.amqp.forwarding import (
 )
 from ratchet.bus.amqp.frames import Properties, publish_frames, read_properties, write_properties
 from ratchet.bus.amqp.table import WireTable, bytes_of, is_plain, text_of
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.retry_policy import QUEUE, REASON
 from ratchet.bus.topology import DEAD_LETTERS, TASKS
 from ratchet.service.errors import Reject
 from schemas.messages.work import Arm, Sampling, Work
+from tests.memory_bus import MemoryBus
 from tests.ratchet.bus.bus_kit import Recorder, put, quick_topology
 from tests.ratchet.bus.hostile import FRAME_MAX, ROOM, filled, hostile_messages, hostile_texts
 from tests.waiting import until

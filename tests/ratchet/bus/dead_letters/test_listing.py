@@ -7,8 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.bus.dead_letters.letter import DeadLetter
-from ratchet.bus.dead_letters.listing import Place, listing
+from ratchet.bus.dead_letters.letter import DeadLetter, Place, listing
 
 LETTERS = st.lists(
     st.builds(

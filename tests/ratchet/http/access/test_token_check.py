@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.http.access.guard import CHECK_EVERY_S, TokenCheck
-from ratchet.http.access.key_folder import KeyFolder
+from ratchet.http.access.keys import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import LEEWAY_S, TokenRefused, issue
 from ratchet.service.errors import SettingsError

@@ -8,8 +8,7 @@ from typing import Any
 
 import jwt
 
-from ratchet.http.access.key_folder import KeyFolder
-from ratchet.http.access.keys import public_jwk
+from ratchet.http.access.keys import KeyFolder, public_jwk
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
 

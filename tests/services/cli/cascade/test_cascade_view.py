@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas.api.cascade import CascadeEvidenceView, CascadeView
-from services.cli.cascade.command import cascade_lines
+from services.cli.cascade import cascade_lines
 
 EVIDENCE = CascadeEvidenceView(
     units=120, audited=40, difference=-0.0012, not_worse=3.5, worse=0.2, raise_at=40.0, fall_at=20.0

@@ -15,8 +15,7 @@ from ratchet.service.prices import AgentPrices
 from schemas.records.evaluation import Evaluation, Solved
 from schemas.records.registry import AdapterEntry, AgentAdapters
 from services.cli.eval.asking import Asking, Contestant
-from services.cli.eval.results import Asked, Group, evaluate
-from services.cli.eval.solved import Spent, Tried, count_solved, pass_at, wilson
+from services.cli.eval.results import Asked, Group, Spent, Tried, count_solved, evaluate, pass_at, wilson
 from services.cli.eval.task_set import Leaks, TaskSet, read_set
 from services.cli.eval.view import picture, render_evaluation
 from tests.ratchet.adapters.making_adapters import NOON

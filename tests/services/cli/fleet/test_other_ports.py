@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from services.cli.fleet.local_broker import free_port
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.ports import STEP, on_other_ports
 from services.cli.terminal import UsageError
+from tests.private_broker import free_port
 from tests.programs import REPOSITORY
 
 

@@ -13,15 +13,16 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from ratchet.bus.accounts import accounts
 from ratchet.bus.topology import fleet_topology
-from services.cli.fleet.local_broker import LocalBroker, server_folder
+from services.cli.fleet.local_broker import server_folder
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.plan import declare_queues, plan_fleet, private_users
+from tests.private_broker import PrivateBroker
 
 USERS = accounts(fleet_topology(("small",)), ("small",))
 
 
 @contextmanager
-def running(broker: LocalBroker) -> Iterator[None]:
+def running(broker: PrivateBroker) -> Iterator[None]:
     node = broker.start()
     try:
         broker.wait_until_ready(node)
@@ -41,7 +42,7 @@ def publish(url: str, queue: str) -> None:
 @pytest.mark.skipif(server_folder() is None, reason="RabbitMQ is not installed")
 @pytest.mark.timeout(300)
 def test_guest_and_clients_can_publish_no_reward_any_more_and_guest_can_again_without_tokens(tmp_path: Path) -> None:
-    opened = LocalBroker.on_free_ports(tmp_path / "broker")
+    opened = PrivateBroker.on_free_ports(tmp_path / "broker")
     guarded = replace(opened, accounts=USERS)
     planned = replace(plan_fleet(FleetOptions(), tmp_path, None, 0.0, USERS), broker=guarded)
     with running(opened):

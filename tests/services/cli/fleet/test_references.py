@@ -7,7 +7,7 @@ import pytest
 from services.cli.fleet.folder import FleetRecord
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.own_fleet import noting_references
-from services.cli.submit.command import new_task
+from services.cli.submit import new_task
 from tests.services.cli.started import started
 
 

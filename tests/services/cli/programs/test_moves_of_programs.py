@@ -85,7 +85,7 @@ def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(tmp_path: Path) ->
     assert "new / old" in ratchet("experiment", "list").out
     assert "program old" in ratchet("adapters", "list").out
     settings = FleetSettings(adapters_dir=store.folder)
-    assert [(one.agent_id, one.program, one.tried) for one in program_rows(settings)] == [("small", "old", "new")]
+    assert program_rows(settings) == [{"agent_id": "small", "program": "old", "tried": "new"}]
     ambiguous = ratchet("programs", "rollback", "--reason", "which?")
     assert (ambiguous.code, "new is tried and old answers by default" in ambiguous.err) == (2, True)
     back = ratchet("programs", "rollback", "new", "--reason", "not today", "--json").json

@@ -17,8 +17,7 @@ from ratchet.logs.segments import sealed_segments
 from ratchet.rollouts.tool_audit import ToolChain
 from ratchet.service.errors import Ambiguous
 from services.cli.log import last_rows, render_row, show
-from services.cli.result import find_task, result
-from services.cli.task_id import whole_id
+from services.cli.result import find_task, result, whole_id
 from services.cli.terminal import CommandError
 from services.cli.tools import verify_audit
 

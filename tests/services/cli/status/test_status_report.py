@@ -6,19 +6,13 @@ from rich.console import Console
 
 from ratchet.bus.topology import Queue, Topology, fleet_topology
 from services.cli.fleet.readiness import QueueDepth
-from services.cli.fleet.service_http import held_up
 from services.cli.status import (
-    HeldUpRow,
-    QualityRow,
     ServiceStatus,
     StatusReport,
-    learning_rows,
-    quality_rows,
     quality_table,
     queue_faults,
     render_status,
-    saved_rows,
-    unaudited_rows,
+    rows_of,
 )
 
 TOPOLOGY = fleet_topology(("small",))
@@ -71,8 +65,8 @@ def test_what_users_are_served_is_shown_with_its_interval_where_there_is_one() -
     served = {"tasks": 9, "mean": 0.9, "low": 0.85, "high": 0.95}
     single = {"tasks": 9, "mean": 0.5, "low": None, "high": None}
     figure = {"agent_id": "small", "adapter_version": "v1.0.1", "served": served, "single": single, "distinct": None}
-    rows = tuple(quality_rows({"quality": [figure]}))
-    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), rows)
+    rows = rows_of({"agents": [], "quality": [figure]})
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows)
     console = Console(width=120, record=True)
 
     console.print(render_status(report))
@@ -81,21 +75,21 @@ def test_what_users_are_served_is_shown_with_its_interval_where_there_is_one() -
     assert "small v1.0.1" in shown
     assert "0.900 [0.850, 0.950]" in shown
     assert "0.500" in shown
-    assert list(quality_rows(None)) == []
+    assert rows_of(None) == {}
 
 
 def test_what_was_saved_is_said_of_the_agents_that_saved_any() -> None:
     saved = {"now": 2, "usual": 8, "least": 2, "saved_samples": 1200, "saved_tokens": 34567}
     none = saved | {"now": 8, "saved_samples": 0, "saved_tokens": 0}
     glance = {"agents": [{"agent_id": "small", "samples": saved}, {"agent_id": "other", "samples": none}]}
-    rows = tuple(saved_rows(glance))
-    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), (), rows)
+    rows = rows_of(glance, learns=False)
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows)
     console = Console(width=120, record=True)
 
     console.print(render_status(report))
 
     assert "small: 2 answers a task; 1,200 answers, 34,567 tokens saved" in console.export_text()
-    assert [row.agent_id for row in rows] == ["small"]
+    assert [row["agent_id"] for row in rows["saved"]] == ["small"]
 
 
 def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:
@@ -105,7 +99,7 @@ def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:
             {"agent_id": "other", "learning": {"groups": 40, "wanted": 64, "pending": None}},
         ]
     }
-    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), learning=tuple(learning_rows(glance)))
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows_of(glance))
     console = Console(width=120, record=True)
 
     console.print(render_status(report))
@@ -114,15 +108,14 @@ def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:
     assert "small: 3 groups to learn from since the last training" in shown
     assert "`ratchet train` needs 8 and takes older ones too" in shown
     assert "RATCHET_TRAIN_AFTER_GROUPS is off" in shown and "the fleet trains at 64" in shown
-    assert list(learning_rows(None)) == []
+    assert rows_of(glance, learns=False)["learning"] == ()
 
 
 def test_a_held_up_candidate_and_a_judge_without_an_auditor_are_said_and_the_fleet_is_healthy() -> None:
     told = {"name": "v1.0.3", "reason": "no scores", "tries": 1, "again_at": "2026-11-23T12:00:30Z"}
     gap = "nobody would notice a fooled judge"
     glance = {"agents": [{"agent_id": "small", "held_up": [told], "unaudited": gap}, {"agent_id": "older"}]}
-    ((agent_id, one), *none) = held_up(glance)
-    rows = {"held_up": (HeldUpRow(agent_id, one.name, one.sentence),), "unaudited": tuple(unaudited_rows(glance))}
+    rows = rows_of(glance, learns=False)
     report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows)
     console = Console(width=120, record=True)
 
@@ -132,13 +125,14 @@ def test_a_held_up_candidate_and_a_judge_without_an_auditor_are_said_and_the_fle
     assert "The fleet is healthy" in shown
     assert "small: v1.0.3 could not be validated: no scores; it is tried again from 12:00:30 UTC on" in shown
     assert f"small: {gap}" in shown
-    assert none == []
+    assert [one["agent_id"] for one in rows["held_up"]] == ["small"]
 
 
 def test_eighty_columns_hold_each_interval_in_one_piece() -> None:
-    found = {"mean": 0.5123, "low": 0.4012, "high": 0.6234}
+    interval = {"mean": 0.5123, "low": 0.4012, "high": 0.6234}
+    found = {"served": interval, "single": interval, "distinct": interval}
     console = Console(width=80, record=True)
 
-    console.print(quality_table([QualityRow("assistant", "v1.0.12", found, found, found)]))
+    console.print(quality_table(({"agent_id": "assistant", "adapter_version": "v1.0.12"} | found,)))
 
     assert console.export_text().count("0.512 [0.401, 0.623]") == 3

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from services.cli.submit.command import Overruled, new_task, read_tasks
+from services.cli.submit import Overruled, new_task, read_tasks
 from services.cli.terminal import UsageError
 
 

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from rich.console import Console
 
 from services.cli.fleet.readiness import QueueDepth
+from services.cli.terminal import number
 from services.cli.watch.figures import (
     Snapshot,
     figures,
     parse_series,
     plain_line,
-    rate,
     render_watch,
     rollouts_of,
     seconds,
@@ -86,7 +86,7 @@ def test_it_can_be_shown_with_and_without_traffic() -> None:
 
 def test_seconds_are_written_in_the_unit_a_person_would_use() -> None:
     assert [seconds(value) for value in (None, 0.0000512, 0.0123, 4.25)] == ["–", "51 µs", "12 ms", "4.2 s"]
-    assert rate(1234.56) == "1,234.6"
+    assert number(1234.56, ",.1f") == "1,234.6"
 
 
 def test_rollouts_that_run_are_shown_and_the_newest_that_ended() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.bus.memory import MemoryBus
 from ratchet.http.work import THREADS
 from schemas.messages.task import Task
 from schemas.records.registry import AdapterEntry, EntryState
+from tests.memory_bus import MemoryBus
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import MINUTES, house

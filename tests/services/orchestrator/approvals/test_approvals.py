@@ -20,6 +20,7 @@ from schemas.messages.task import TaskCancelled
 from schemas.records.approval import LoggedApproval
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, answered, house, scored
+from tests.services.orchestrator.observation.test_event_hub import Client, joined
 from tests.waiting import settled, until
 
 PROGRAMS = '[agents.small]\nprograms = ["it"]\n\n[programs.it]\ncommand = ["true"]\n'
@@ -86,6 +87,20 @@ async def test_a_question_is_listed_and_its_answer_sends_the_work_again(tmp_path
         ]
         assert (await http.get("/v1/approvals")).json()["items"] == []
         assert [line.state for line in await until_logged(tmp_path, 3)] == ["asked", "decided", "resumed"]
+
+
+async def test_a_question_and_its_answer_are_events(tmp_path: Path) -> None:
+    async with asking(tmp_path) as at, api_of(at) as http:
+        client = Client(at.orchestrator._api.hub, kinds=frozenset({"approval"}))
+        await joined(at.orchestrator._api.hub, 1)
+        await submitted(at)
+        await ask(at, "a")
+        await until_open(http, "a")
+        await http.post("/v1/approvals/a", json={"decision": "approve"})
+
+        await until(lambda: len(client.events) >= 2)
+        await client.leave()
+    assert [(told["approval_id"], told["decision"]) for _, told in client.events] == [("a", None), ("a", "approve")]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from schemas import Task
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.audit import AuditedTask
 from schemas.records.decision import MoveCascade
-from services.cli.cascade.command import replayed_moves
+from services.cli.cascade import replayed_moves
 from services.orchestrator.cascade.cascades import BUDGET
 from services.trainer.data.feedback_scores import read_feedback
 from tests.ratchet.adapters.making_decisions import promoted_by_hand

@@ -12,7 +12,7 @@ from ratchet.bus.topology import FEEDBACK
 from ratchet.logs.reader import read
 from schemas import Task
 from schemas.messages.feedback import Feedback, LoggedFeedback
-from services.orchestrator.feedback.feedback_service import IdUsedBefore
+from services.orchestrator.ledger.keyed_log import IdUsedBefore
 from tests.services.orchestrator.house import House, answered, house, scored
 from tests.waiting import settled, until
 

@@ -16,7 +16,6 @@ import pytest
 
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import HIGH_PRIORITY, events_topic, fleet_topology, work_queue
 from ratchet.service.errors import NotJudged, OtherModel
@@ -31,6 +30,7 @@ from services.orchestrator.promotion.gate import POLL_EVERY_S, Gate
 from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.replicas import Announcer, Replicas
 from services.orchestrator.promotion.shadow_gate import ShadowGate
+from tests.memory_bus import MemoryBus
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.ratchet.adapters.making_decisions import decided
 from tests.services.orchestrator.promotion.test_experiment_transitions import POLICY

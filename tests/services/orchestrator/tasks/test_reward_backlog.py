@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import REWARDS, fleet_topology
 from schemas import Task
 from services.orchestrator.orchestrator import SWEEP_EVERY_S
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
+from tests.memory_bus import MemoryBus
 from tests.services.orchestrator.house import MINUTES, PACE, House, answered, house, scored
 from tests.waiting import settled, until
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.service.errors import PublishTimeout
 from schemas import Task
+from tests.memory_bus import MemoryBus
 from tests.services.orchestrator.house import REPLIES, House, answered, house, scored
 from tests.waiting import until
 

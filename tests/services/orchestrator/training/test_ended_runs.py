@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
 from schemas.messages.training import AdapterTrained
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.training.scheduler import GIVE_UP_AFTER_S, KEPT, EndedRuns, TrainingScheduler
 from services.orchestrator.training.trigger import TrainingPolicy
+from tests.memory_bus import MemoryBus
 
 
 def refused(number: int, reason: str = "too few groups") -> AdapterTrained:

@@ -11,7 +11,6 @@ import pytest
 from pydantic import JsonValue
 
 from ratchet.adapters.taught_logs import is_kept, words_key
-from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import TRAINING, fleet_topology
 from ratchet.logs.names import INTERACTIONS
 from schemas.messages.reward import ScorerIdentity
@@ -20,6 +19,7 @@ from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.training.scheduler import TrainingScheduler
 from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, shows, teaches, uses_up
+from tests.memory_bus import MemoryBus
 from tests.services.trainer.making_logs import group, line
 
 BY_COUNT = TrainingPolicy(after_groups=30, every_s=0)

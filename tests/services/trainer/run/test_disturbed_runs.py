@@ -24,11 +24,11 @@ from ratchet.runs.store import RunFolder, RunStore
 from ratchet.service.errors import SettingsError
 from ratchet.service.failpoint import STEP_BYTES
 from schemas.messages.training import TrainRequest
-from services.cli.fleet.local_broker import free_port
 from services.trainer.follower import Follower
 from services.trainer.run.checkpoints import MARKER, mark_whole, newest_checkpoint, remove_broken
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import launch_command, launch_run
+from tests.private_broker import free_port
 from tests.services.trainer.conftest import settings_of
 from tests.services.trainer.run.test_training_run import folder, train
 from tests.services.trainer.tiny_policy import loaded

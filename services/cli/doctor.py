@@ -1,4 +1,4 @@
-"""The checks of `ratchet doctor`: of this machine, then of its broker. A failed one says what to type."""
+"""`ratchet doctor`: can a fleet run here, and what to type where not. Checks this machine, then its broker."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import psutil
+import typer
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 from pydantic import ValidationError
+from rich.text import Text
 
 from ratchet.bus.amqp.short_connection import BrokerUnreachable, open_connection, without_password
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE, Topology
@@ -26,11 +28,15 @@ from ratchet.logs.index_check import disagreement
 from ratchet.logs.names import task_index
 from ratchet.service.entry_points import to_install
 from ratchet.service.errors import BusError, SettingsError
+from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import require_usable, unknown_names
+from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.local_broker import INSTALL_SENTENCE, server_folder
-from services.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL
-from services.cli.fleet.ports import taken_ports
+from services.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL, FleetOptions
+from services.cli.fleet.plan import plan_fleet
+from services.cli.fleet.ports import supervisor_process, taken_ports
 from services.cli.fleet.readiness import QueueDepth, queue_depths
+from services.cli.terminal import AsJson, ExitCode, out, print_json
 from workbench.sandbox.job import SandboxRefused
 from workbench.sandbox.sandbox import Sandbox
 from workbench.sandbox.settings import SandboxSettings
@@ -263,3 +269,39 @@ def settings_checks(environment: Iterable[str]) -> Iterator[Check]:
         require_usable()
     except SettingsError as error:
         yield Check("settings", "fail", str(error), "correct or unset what is named")
+
+
+MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")}
+
+
+def doctor(json: AsJson = False) -> None:
+    """Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."""
+    checks = _examine()
+    if json:
+        print_json({"sound": sound(checks), "checks": [asdict(check) for check in checks]})
+    else:
+        _print(checks)
+    if not sound(checks):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _examine() -> list[Check]:
+    access = FleetAccess.here()
+    settings = FleetSettings.read()
+    index_dir = settings.index_dir or access.logs_dir
+    named = os.environ.get("RATCHET_AMQP_URL")
+    is_up = access.record is not None and supervisor_process(access.record) is not None
+    plan = plan_fleet(FleetOptions(), FleetFolder.here().broker, named, drain_grace_s=0)
+    return [
+        *settings_checks(os.environ),
+        *machine_checks(access.logs_dir, index_dir, settings.adapters_dir, None if is_up else plan.ports),
+        *broker_checks(access.amqp_url, access.namespace, access.topology, expected=bool(named) or is_up),
+    ]
+
+
+def _print(checks: list[Check]) -> None:
+    for check in checks:
+        mark, style = MARKS[check.level]
+        out.print(Text.assemble((mark, style), f" {check.name:<13} {check.says}"))
+        if check.fix:
+            out.print(Text(f"  {'':<13} → {check.fix}", style="cyan"))

@@ -1,6 +1,6 @@
-"""The bus without a broker, for tests and for one process: the same promises, kept in memory, in a settled order.
+"""The bus without a broker, for tests and benchmarks: the same promises, kept in memory, in a settled order.
 
-It shares the policy of `retry_policy.py` and passes the same contract tests as `amqp/rabbit_bus.py`.
+It shares the policy of `ratchet/bus/retry_policy.py` and passes the same contract tests as the bus of a broker.
 Leaves out what only a broker has: durability, several processes, length limits, alarms.
 """
 

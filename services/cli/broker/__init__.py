@@ -1,1 +1,0 @@
-"""Users and rights on a broker, and declaring the queues for services that may not."""

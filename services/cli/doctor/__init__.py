@@ -1,1 +1,0 @@
-"""Holds the checks of `ratchet doctor`, each with its fix."""
