@@ -193,10 +193,10 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         Of rows that were held to grammars, those among the tokens that were allowed.
         """
         found = None
-        if self._masks is not None:
+        if self._shares_prompts and not options.get("compute_aux_loss"):
+            found = self._with_shared_prompts(model, input_ids, attention_mask, logits_to_keep, self._masks)
+        if found is None and self._masks is not None:
             found = self._under_grammars(model, input_ids, attention_mask, logits_to_keep, self._masks)
-        elif self._shares_prompts and not options.get("compute_aux_loss"):
-            found = self._with_shared_prompts(model, input_ids, attention_mask, logits_to_keep)
         if found is None:
             plain = super()._get_per_token_logps_and_entropies
             found = plain(model, input_ids, attention_mask, logits_to_keep, **options)
@@ -209,13 +209,29 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         """Log-probabilities, entropies and no router loss. All logits of the completions are in memory at once."""
         with self.accelerator.autocast():
             output = model(input_ids=ids, attention_mask=mask, logits_to_keep=completion + 1, use_cache=False)
-        logps = masked_logps(output.logits[:, :-1].float() / self.temperature, masks)
+        return *self._among_allowed(output.logits[:, :-1], masks, ids[:, -completion:]), None
+
+    def _among_allowed(
+        self, logits: torch.Tensor, masks: torch.Tensor, tokens: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities of the tokens and entropies, among the tokens that the masks allow at each place."""
+        logps = masked_logps(logits.float() / self.temperature, masks)
         plain = logps.detach()
         entropies = -(plain.exp() * plain.masked_fill(plain.isinf(), 0.0)).sum(-1)
-        return logps.gather(-1, ids[:, -completion:, None])[..., 0], entropies, None
+        return logps.gather(-1, tokens[..., None])[..., 0], entropies
 
-    def _with_shared_prompts(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, completion: int) -> Any:
-        """Log-probabilities, entropies and no router loss; None where TRL's own way is as cheap."""
+    def _with_shared_prompts(
+        self,
+        model: Any,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        completion: int,
+        masks: torch.Tensor | None = None,
+    ) -> Any:
+        """Log-probabilities, entropies and no router loss; None where the way without it is as cheap, or the only one.
+
+        `masks`, (rows, completion, words): of rows that were held to grammars.
+        """
         padding = self.processing_class.pad_token_id
         shared = share_prompts(ids, mask, completion, padding)
         if not (self.together and is_cheaper(ids.shape, shared.ids.shape, self._parameters, self._width)):
@@ -226,13 +242,18 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         labels = shared.labels[:, begun:]
         answers = labels != IGNORED
         some = self.states is not None and bool(answers.any())
+        placed = None if masks is None else shared.spread(masks)
+        if masks is not None and (placed is None or not some):
+            return None  # equal answers were held to different grammars, or the head gets the prompts' tokens, too
+        head: dict[str, Any] = {}
+        if placed is None:
+            head = {"shift_labels": labels[answers][None] if some else labels, "fused_lm_head": True}
         with self.accelerator.autocast(), self.states.only(answers) if self.states and some else nullcontext():
             output = model(
                 input_ids=shared.ids[:, begun:],
                 attention_mask=shared.mask(self._mask_dtype)[:, :, begun:],
                 position_ids=shared.positions[:, begun:],
-                shift_labels=labels[answers][None] if some else labels,
-                fused_lm_head=True,
+                **head,
                 **({"past_key_values": self._prefix(shared, begun)} if begun else {}),
             )
 
@@ -241,7 +262,10 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
                 values = values.new_zeros(labels.shape).masked_scatter(answers, values[0])
             return shared.gather(torch.nn.functional.pad(values, (begun, 0)))
 
-        return place(output.log_probs), place(output.entropy), None
+        if placed is None:
+            return place(output.log_probs), place(output.entropy), None
+        found = self._among_allowed(output.logits, placed[:, begun:][answers][None], labels[answers][None])
+        return place(found[0]), place(found[1]), None
 
     def _prefix(self, shared: SharedPrompts, length: int) -> DynamicCache:
         """Keys and values of what all sequences begin with, for each of them, with their gradient."""

@@ -84,6 +84,14 @@ class SharedPrompts:
         saved = (self.ids.size(0) - 1) * length
         return length if saved >= max(FEWEST_SAVED, WORTH_SAVING * self.ids.numel()) else 0
 
+    def spread(self, masks: torch.Tensor) -> torch.Tensor | None:
+        """Masks of rows, (rows, completion, words), at (sequences, tokens, words); None where two rows share a place
+        and differ in their masks."""
+        used = self.place != NOBODY
+        placed = masks.new_zeros(*self.ids.shape, masks.size(-1))
+        placed[self.sequence[used], self.place[used]] = masks[used]
+        return placed if torch.equal(placed[self.sequence[used], self.place[used]], masks[used]) else None
+
     def gather(self, values: torch.Tensor) -> torch.Tensor:
         """Values at (sequences, tokens), back as (rows, completion); 0 where a row is masked."""
         return values[self.sequence, self.place.clamp(min=0)].masked_fill(self.place == NOBODY, 0.0)

@@ -7,6 +7,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
@@ -92,9 +93,23 @@ def trainer_of(policy: Any, model: Path, folder: Path) -> LoggedTrainer:
     return Grpo().trainer(inputs, GrpoHyperparameters(epochs=1, batch=12))
 
 
-def test_log_probabilities_and_gradients_are_the_same(base_model: Path, tmp_path: Path) -> None:
+def masks_of(tensors: dict[str, torch.Tensor], vocabulary: int) -> torch.Tensor:
+    """Masks that allow half of the tokens and those that were sampled, the same for equal answers to one prompt."""
+    rng, made = random.Random(7), dict[tuple[Any, ...], list[list[int]]]()
+    found = []
+    for prompt, answer in zip(tensors["prompt_ids"].tolist(), tensors["completion_ids"].tolist(), strict=True):
+        masks = [[rng.getrandbits(32) for _ in range((vocabulary + 31) // 32)] for _ in answer]
+        for mask, token in zip(masks, answer, strict=True):
+            mask[token // 32] |= 1 << token % 32
+        found.append(made.setdefault((*prompt, *answer), masks))
+    return torch.from_numpy(np.array(found, np.uint32).view(np.int32))
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_log_probabilities_and_gradients_are_the_same(base_model: Path, tmp_path: Path, held: bool) -> None:
     trainer = trainer_of(tiny_lora(base_model), base_model, tmp_path)
     tensors = trainer.layout(range(12), 12)
+    trainer._masks = masks_of(tensors, trainer.model.config.vocab_size) if held else None
     ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
     mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
     completion = tensors["completion_ids"].size(1)
@@ -105,7 +120,7 @@ def test_log_probabilities_and_gradients_are_the_same(base_model: Path, tmp_path
         (logps * weights).sum().backward()  # type: ignore[no-untyped-call]
         return {name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None}
 
-    together = trainer._with_shared_prompts(trainer.model, ids, mask, completion)
+    together = trainer._with_shared_prompts(trainer.model, ids, mask, completion, trainer._masks)
     trainer._shares_prompts = False
     one_by_one = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, completion, compute_entropy=True)
 
@@ -116,6 +131,19 @@ def test_log_probabilities_and_gradients_are_the_same(base_model: Path, tmp_path
     found, expected = gradients(together[0]), gradients(one_by_one[0])
     assert found.keys() == expected.keys()
     assert all(torch.allclose(found[name], expected[name], rtol=1e-3, atol=1e-4) for name in found)
+
+
+def test_equal_answers_that_were_held_to_different_grammars_go_one_by_one(base_model: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(tiny_lora(base_model), base_model, tmp_path)
+    tensors = trainer.layout(range(12), 12)
+    ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
+    mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
+    masks = masks_of(tensors, trainer.model.config.vocab_size)
+    masks[3, 0, 0] ^= 1 << 30  # the fourth sample's answer is the first one's
+
+    together = trainer._with_shared_prompts(trainer.model, ids, mask, tensors["completion_ids"].size(1), masks)
+
+    assert together is None
 
 
 @pytest.mark.parametrize(("answer", "second_pass"), [(3, (2, 9)), (57, (6, 57))])
