@@ -11,6 +11,7 @@ from infra.check_ports import LAST_AMQP, LAST_BASE, advice, wanted
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.plan import plan_fleet
 from services.cli.terminal import UsageError
+from tests.private_broker import free_port
 
 
 def test_a_taken_port_is_named_with_others_to_take() -> None:
@@ -25,7 +26,7 @@ def test_a_taken_port_is_named_with_others_to_take() -> None:
 
 def test_no_port_is_advised_that_the_fleet_refuses() -> None:
     with socket.create_server(("127.0.0.1", LAST_BASE)):
-        said = advice("demo", LAST_BASE, 5673)
+        said = advice("demo", LAST_BASE, free_port())
 
     assert said == f"taken: port {LAST_BASE}. Free them, or name others: make demo PORT_BASE=N AMQP_PORT=N"
     plan_fleet(FleetOptions(port_base=LAST_BASE, amqp_port=LAST_AMQP), Path(), None, 0.0)
