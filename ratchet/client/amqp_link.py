@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractExchange, AbstractIncomingMessage
@@ -33,6 +33,11 @@ ROUTES = {Task: (TASKS, "task"), Feedback: (FEEDBACK, "feedback"), TrainRequest:
 logging.getLogger("aiormq").addHandler(logging.NullHandler())  # its errors are raised as ours; logging prints them else
 LOST = (refusals.AMQPError, refusals.ChannelInvalidStateError, OSError, TimeoutError)
 LOGIN_REFUSED = (refusals.AuthenticationError, refusals.ProbableAuthenticationError)
+
+
+async def _close(connection: AbstractConnection) -> None:
+    """End a connection. If it is broken, errors of its end are of no use, a cancelled task of its own among them."""
+    await asyncio.gather(connection.close(), return_exceptions=True)
 
 
 class AmqpLink:
@@ -87,7 +92,9 @@ class AmqpLink:
             self._broken = asyncio.Event()
             connecting = aio_pika.connect(self._url, ssl_context=tls.context if tls else None)
             try:
-                async with asyncio.timeout(CONNECT_S) as limit, await connecting as connection:
+                async with asyncio.timeout(CONNECT_S) as limit, AsyncExitStack() as opened:
+                    connection = await connecting
+                    opened.push_async_callback(_close, connection)
                     self._exchange = await self._prepare(connection, self._broken)
                     limit.reschedule(None)
                     self._ready.set()
