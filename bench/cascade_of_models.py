@@ -32,7 +32,7 @@ from schemas.messages.work import Sampling
 OUT = Path(__file__).parent / "out" / "cascade-of-models"
 FAMILY, EXAMPLES, GROUP, SEED = FAMILIES["orders"], 12, 4, 4
 PRICE_OF_PROMPT, PRICE_OF_SAMPLED = 1.0, 4.0
-"""Of a thousand tokens of the small model."""
+"""Prices of a thousand tokens of the small model."""
 FLEETS, STREAM = 200, 8_000
 
 Row = dict[str, Any]

@@ -28,12 +28,12 @@ from services.scorer.matching.json_grade import grade
 ROLES = ("extractor", "mender")
 LEARNED, GROUP, HELD_OUT = 32, 4, 40
 Answers = dict[str, list[float]]
-"""Of each task, 1.0 for an answer that is exactly right, 0.0 for another."""
+"""For each task, 1.0 for an answer that is exactly right, 0.0 for another."""
 DRAFTS = (
     '{"name": "Anna Bell", "item": "teak fans", "quantity": 3, "price": 12.48}',
     '{"name": "Tom Reed", "item": "oak barrel", "quantity": 11, "price": 40.13}',
 )
-"""What is wrong with them the mender's example turns mend."""
+"""Drafts whose mistakes the example turns of the mender mend."""
 
 
 class OrderRollout(Rollout):

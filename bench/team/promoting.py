@@ -13,7 +13,7 @@ from bench.decision.twin import CONTINUE, PROMOTE, Twin
 from bench.team.world import Vector, World
 
 SHARE = 0.5
-"""Of the units, the candidate's."""
+"""The candidate's share of the units."""
 WRONG_BAR = 0.05
 
 

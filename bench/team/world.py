@@ -110,7 +110,7 @@ class World:
     """One seed's tasks. `base`: the folder of the model."""
 
     roles: tuple[str, str] = ROLES
-    """Who drafts, and who is shown the draft."""
+    """The role that drafts, and the one that is shown the draft."""
     rollout: type[Rollout] = Rollout
     temperature, max_tokens, at_once = 1.0, LENGTH + 3, ROWS_AT_ONCE
     steps, rate = STEPS, 1e-3

@@ -107,10 +107,10 @@ def jobs_end(cluster: Cluster) -> Iterator[str]:
 def cpu_is_compared_with_a_share(cluster: Cluster) -> Iterator[str]:
     """an HPA compares the CPU used with 30 to 90 % of what was asked for"""
     for scaler in cluster.all("HorizontalPodAutoscaler"):
-        metrics = scaler.content["spec"].get("metrics")
+        metrics = scaler.content["spec"].get("metrics", [])
         if not metrics:
             yield f"{scaler} compares nothing that it names"
-        for metric in metrics or []:
+        for metric in metrics:
             target = metric.get("resource", {}).get("target", {})
             share = target.get("averageUtilization", 0)
             if (metric["type"], metric.get("resource", {}).get("name"), target.get("type")) != (

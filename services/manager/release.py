@@ -26,11 +26,8 @@ GRACE_S = 300.0
 
 
 _LANE = case((jobs.c.kind == JobKind.TRAINING, jobs.c.agent_id + f"/{JobKind.TRAINING}"), else_=jobs.c.agent_id)
-_RELEASED = (
-    select(jobs.c.agent_id, jobs.c.kind, func.sum(jobs.c.released))
-    .where(jobs.c.released > 0)
-    .group_by(jobs.c.agent_id, jobs.c.kind)
-)
+"""The window that a job's tasks go through."""
+_RELEASED = select(_LANE.label("lane"), func.sum(jobs.c.released)).where(jobs.c.released > 0).group_by("lane")
 _RANK = jobs.c.priority + (bindparam("now", type_=Double) - jobs.c.served_at) / bindparam("ageing_s", type_=Double)
 _IN_TURN = (_RANK.desc(), jobs.c.served_at, jobs.c.job_id)
 _IN_LINE = (
@@ -43,7 +40,7 @@ _IN_LINE = (
     .subquery()
 )
 _NEXT_JOBS = (
-    select(jobs)
+    select(jobs, _LANE.label("lane"))
     .where(jobs.c.job_id.in_(select(_IN_LINE.c.job_id).where(_IN_LINE.c.n <= bindparam("most"))))
     .with_for_update()
 )
@@ -133,8 +130,8 @@ def release(
     `orders`: by agent, the turns so far. `prices`: of the agents that have some.
     """
     in_fleet = Counter[str]()
-    for agent_id, kind, count in connection.execute(_RELEASED):
-        in_fleet[_lane(agent_id, kind)] += count
+    for lane, count in connection.execute(_RELEASED):
+        in_fleet[lane] += count
     full = [lane for lane, count in in_fleet.items() if count >= window]
     there = connection.execute(_NEXT_JOBS, {"full": full, "now": now, "ageing_s": ageing_s, "most": window}).all()
     if not there:
@@ -154,7 +151,7 @@ def release(
             at_once = f"{quotas[job.tenant].tasks_at_once:,} tasks in the fleet, as many as it may have at a time"
             explain_wait(connection, job, f"the tenant {job.tenant!r} has {at_once}")
         else:
-            by_lane[_lane(job.agent_id, job.kind)].append(job)
+            by_lane[job.lane].append(job)
     weights = {tenant: float(quota.weight) for tenant, quota in quotas.items()}
     found: list[Task | TrainRequest] = []
     for lane, its_jobs in by_lane.items():
@@ -177,11 +174,6 @@ def release(
             room[tenant] = None if left is None else left - len(new)
             found += new
     return found
-
-
-def _lane(agent_id: str, kind: str) -> str:
-    """Return the window that a job's tasks go through."""
-    return f"{agent_id}/{kind}" if kind == JobKind.TRAINING else agent_id
 
 
 def _release(

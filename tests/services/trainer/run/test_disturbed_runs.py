@@ -61,7 +61,7 @@ def report_of(adapter: Path) -> Any:
 
 
 def environment_of(settings: TrainerSettings) -> dict[str, str]:
-    """Of a process that writes a checkpoint after each step."""
+    """Settings of a process that writes a checkpoint after each step."""
     return os.environ | {
         "RATCHET_LOGS_DIR": str(settings.logs_dir),
         "RATCHET_ADAPTERS_DIR": str(settings.adapters_dir),
