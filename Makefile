@@ -88,11 +88,9 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.rollouts
 	$(BIN)/python -m bench.rollouts --kills
 	$(BIN)/python -m bench.recorded
-	$(BIN)/python -m bench.recorder
 	$(BIN)/python -m bench.api
 	$(BIN)/ratchet models fetch smollm2
 	$(BIN)/python -m bench.generation
-	$(BIN)/python -m bench.sandbox
 	$(BIN)/python -m bench.decision
 	$(BIN)/python -m bench.cascade
 	$(BIN)/python -m bench.training

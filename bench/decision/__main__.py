@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.decision import margins, served, shadow
+from bench.decision import served, shadow
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import Lifetime, Watched, lifetimes, watched
 from bench.decision.simulate import Outcome, simulate, wilson
@@ -189,7 +189,6 @@ def simulate_lives(runs: int, seed: int) -> tuple[Figures, Bars]:
 PARTS: dict[str, Callable[[int, int], tuple[Figures, Bars]]] = {
     "worlds": simulate_worlds,
     "served": served.report,
-    "margins": margins.report,
     "errors": simulate_errors,
     "lives": simulate_lives,
     "replay": shadow.report,

@@ -1,9 +1,9 @@
 """`python -m bench.generation`: groups of 8 on a real model, by all that can generate them here, in turns.
 
-Contestants: plain `generate()` in whole batches of 64, the embedded engine, the fleet over it, and vLLM's server on the
-CPU where its environment is (`make vllm-test` makes it). Each gets the same tasks at once, and its tokens count until
-the last answer: the seconds of the clock, and the CPU seconds of the processes that generate. Workloads: `examples`,
-where all prompts begin with the same example turns, and `distinct`, where they share the system prompt at most.
+Contestants: plain `generate()` in whole batches of 64, the embedded engine, and the fleet over it. Each gets the same
+tasks at once, and its tokens count until the last answer: the seconds of the clock, and the CPU seconds of the
+processes that generate. Workloads: `examples`, where all prompts begin with the same example turns, and `distinct`,
+where they share the system prompt at most.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from services.agent.engines.engine import GenerationRequest
 from services.agent.settings import AgentSettings
 
 OUT = ROOT / "bench" / "out" / "generation.json"
-BARS = {("engine", "generate"): 3.0, ("engine", "vllm"): 1.0, ("fleet", "engine"): 0.95}
+BARS = {("engine", "generate"): 3.0, ("fleet", "engine"): 0.95}
 """Ratios of tokens/s, on `examples`."""
 
 
@@ -57,14 +57,13 @@ def main() -> int:
 
 
 def options() -> argparse.Namespace:
-    names = f"generate,engine,fleet{',vllm' if (ROOT / '.venv-vllm' / 'ready').exists() else ''}"
     parser = argparse.ArgumentParser(prog="python -m bench.generation", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds; medians over them are printed (3)")
     parser.add_argument("--groups", type=int, default=24, help="tasks in a round, for each (24)")
     parser.add_argument("--model", default=MODEL, help="folder or known model (smollm2)")
     parser.add_argument("--threads", type=int, help="of the engines; chosen by size and load if not given")
     parser.add_argument("--workloads", default="examples,distinct", help="which of the two (both)")
-    parser.add_argument("--contestants", default=names, help=f"some of generate,engine,fleet,vllm ({names})")
+    parser.add_argument("--contestants", default="generate,engine,fleet", help="some of these (all)")
     return parser.parse_args()
 
 

@@ -1,9 +1,7 @@
-"""Contestants (plain `generate()`, the embedded engine, the fleet over it, vLLM's server), and the prompts."""
+"""Contestants (plain `generate()`, the embedded engine, the fleet over it), and the prompts."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -16,22 +14,18 @@ from typing import Any
 import psutil
 
 from bench.generation.fleet import Client, Rate, agent_process, count_tokens
-from ratchet.models.known import model_folder
 from ratchet.models.loading import load_language_model
 from schemas.messages.task import ChatMessage
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.row_adapters import RowAdapters
 from services.agent.engines.transformers_engine import TransformersEngine
-from services.agent.engines.vllm_engine import VllmEngine
 from services.agent.engines.whole_batches import WholeBatches
 from services.agent.settings import AgentSettings
-from tests.private_broker import free_port
 
 ROOT = Path(__file__).parents[2]
 MODEL = "smollm2"
 SAMPLING = Sampling(n=8, temperature=1.0, max_tokens=30)
-READY_S = 1800.0
 
 GOODS = ("oak chairs", "walnut desks", "green lamps", "linen curtains", "copper pans", "wool rugs", "glass doors")
 CITIES = ("Lisbon", "Oslo", "Prague", "Vienna", "Rome", "Dublin", "Athens", "Warsaw", "Paris", "Riga")
@@ -114,56 +108,7 @@ def fleet(settings: AgentSettings, agent: psutil.Process) -> Run:
 
 
 @asynccontextmanager
-async def vllm_server(folder: Path, log: Path) -> AsyncIterator[Run]:
-    """Of `make vllm-test`, on a port of its own."""
-    port = free_port()
-    command = ["tests/integration/vllm_server.sh", str(folder.resolve()), str(port)]
-    with log.open("w") as output:
-        server = await asyncio.create_subprocess_exec(
-            *command, cwd=ROOT, stdout=output, stderr=output, env=_without_adapters()
-        )
-    settings = AgentSettings.read(
-        agent_engine="vllm",
-        agent_model="base",
-        agent_tokenizer=str(folder),
-        agent_vllm_url=f"http://127.0.0.1:{port}",
-        agent_generation_timeout_s=READY_S,
-    )
-    engine = VllmEngine.from_settings(settings)
-    try:
-        async with asyncio.timeout(READY_S):
-            await engine.start()
-        yield lambda requests: _asked(engine, psutil.Process(server.pid), requests)
-    finally:
-        await engine.stop()
-        _end(psutil.Process(server.pid))
-        await server.wait()
-
-
-def _without_adapters() -> dict[str, str]:
-    """The script turns LoRA on, for which vLLM pays; here nobody has an adapter."""
-    return os.environ | {"RATCHET_VLLM_ARGUMENTS": "--no-enable-lora --enable-prefix-caching --max-model-len 2048"}
-
-
-def _end(server: psutil.Process) -> None:
-    for process in (*server.children(recursive=True), server):
-        process.kill()
-
-
-async def _asked(engine: VllmEngine, server: psutil.Process, requests: Sequence[GenerationRequest]) -> Rate:
-    started, cpu = time.perf_counter(), _cpu_s(server)
-    sampled = _counted(await engine.generate(requests))
-    return Rate(sampled, time.perf_counter() - started, _cpu_s(server) - cpu)
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    used = [one.cpu_times() for one in (process, *process.children(recursive=True))]
-    return float(sum(one.user + one.system for one in used))
-
-
-@asynccontextmanager
 async def contestants(settings: AgentSettings, names: Sequence[str], logs: Path) -> AsyncIterator[list[Contestant]]:
-    folder = model_folder(settings.agent_model)
     found: list[Contestant] = []
     async with AsyncExitStack() as stack:
         if "generate" in names or "engine" in names:
@@ -176,6 +121,4 @@ async def contestants(settings: AgentSettings, names: Sequence[str], logs: Path)
         if "fleet" in names:
             agent = await stack.enter_async_context(agent_process(settings, logs / "agent.log"))
             found.append(Contestant("fleet", fleet(settings, agent)))
-        if "vllm" in names:
-            found.append(Contestant("vllm", await stack.enter_async_context(vllm_server(folder, logs / "vllm.log"))))
         yield found

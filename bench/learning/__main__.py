@@ -3,7 +3,7 @@
 A small model answers 512 times a round, a bigger one scores; what counts is the probability of the right answer to
 1,000 tasks whose answers no model here was ever trained on. Two base models, two judges, seeds of the tuning and of the
 result apart, four points of a grid for each learner. Each cell is kept when it is done: the command goes on where it
-was left. Prints a table for each judge; everything goes to bench/out/learning.json, a picture beside it. Exits 1 where
+was left. Prints a table for each judge; everything goes to bench/out/learning.json. Exits 1 where
 offline GRPO's 95 % interval over the best control, with the rough judge, is not above 0.
 """
 
@@ -34,7 +34,7 @@ from bench.learning.cells import (
     tuning_cells,
 )
 from bench.learning.models import make_models
-from bench.learning.table import draw, print_table, verdict
+from bench.learning.table import print_table, verdict
 from bench.machine import machine
 
 OUT = Path(__file__).parents[1] / "out"
@@ -96,8 +96,6 @@ def tell(done: Sequence[Lesson], everything: Sequence[Lesson], options: argparse
     report = {"machine": machine(), "claim_holds": held, "lessons": [asdict(one) for one in everything]}
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=1))
-    if present:
-        draw(options.json.with_suffix(".svg"), present)
     return held.get("rough", False)
 
 

@@ -19,7 +19,7 @@ from bench.learning.models import BASES
 
 SHOWN = ("references", "references-then-grpo")
 """Learn from the right answers to the tasks: alone, or first and from the model's own samples after them."""
-LEARNERS = ("grpo", "weighted-sft", "best-of-group-sft", "kto", "online-grpo", *SHOWN)
+LEARNERS = ("grpo", "weighted-sft", "best-of-group-sft", "kto", *SHOWN)
 HELD_OUT = "grpo-held-out"
 """GRPO as the trainer does it with 64 groups or more: some are held out, and it ends when it gains no more by them."""
 BESIDES = ("masked-grpo", HELD_OUT, *(f"{name}-{wrong}-wrong" for wrong in (10, 20) for name in SHOWN))

@@ -10,14 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from transformers import PrinterCallback
-from trl import GRPOConfig, GRPOTrainer
-
 from bench.learning.cells import HELD_OUT, SHOWN, share_wrong, tuned_as
-from bench.learning.world import MAX_TOKENS, World, first_experience
+from bench.learning.world import World, first_experience
 from ratchet.models.loading import load_language_model
 from schemas.messages.base import BaseModelIdentity
-from schemas.messages.response import Sample
 from schemas.records.adapter_card import AdapterCard
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
@@ -28,10 +24,7 @@ from services.trainer.data.selection import FEWEST_HELD_OUT
 from services.trainer.run.choices import find_algorithm
 from services.trainer.run.held_out import look_at_held_out, restore_best
 
-ONLINE = "online-grpo"
 BASE = BaseModelIdentity(name="small")
-ONLINE_KNOBS = {"clip_high": 0.28, "batch": 64, "negative_weight": 1.0}
-"""Its answers are fresh: DAPO's own clipping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +72,6 @@ class Round:
 
 def learn(name: str, point: Point, given: Round) -> Path:
     """The adapter after the round."""
-    if name == ONLINE:
-        return _online(point, given)
     if (learner := tuned_as(name)) in SHOWN:
         samples = given.experience if learner != "references" else []
         return _offline("grpo", point, given, samples, given.world.references(given.number, share_wrong(name)))
@@ -143,61 +134,6 @@ def _offline(
     if looks is not None and looks.result.is_better:
         restore_best(trainer, policy, looks.result)
     return _saved(policy, given.folder)
-
-
-def _online(point: Point, given: Round) -> Path:
-    """TRL's own GRPO: generates from the policy as it is, as many samples, in as many steps."""
-    from datasets import Dataset
-
-    knobs = GrpoHyperparameters.read({}, ONLINE_KNOBS | {"learning_rate": point.rate})
-    model = load_language_model(str(given.world.base))
-    policy = make_policy(model, given.parent, knobs, seed=given.seed, max_rank=64)
-    tasks, noise = given.world.tasks(given.number), random.Random(30_000 + given.seed)
-    by_input = {task.input: task for task in tasks}
-
-    def reward(prompts: Sequence[Any], completions: Sequence[Any], **_: Any) -> list[float]:
-        scores: list[float] = []
-        for prompt, completion in zip(prompts, completions, strict=True):
-            answer = Sample(text=completion[0]["content"], finish_reason="stop")
-            scores += given.world.scores(by_input[prompt[0]["content"]], [answer], noise)
-        return scores
-
-    batches = given.world.judgement.samples // knobs.batch
-    trainer = GRPOTrainer(
-        policy,
-        reward,
-        args=GRPOConfig(
-            output_dir=str(given.folder / "trl"),
-            per_device_train_batch_size=knobs.batch,
-            num_generations=given.world.judgement.group,
-            num_iterations=max(1, point.steps // batches),
-            num_train_epochs=1,
-            max_completion_length=MAX_TOKENS,
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            loss_type=knobs.loss,
-            scale_rewards=knobs.scale,
-            epsilon=knobs.clip_low,
-            epsilon_high=knobs.clip_high,
-            beta=knobs.beta,
-            learning_rate=point.rate,
-            lr_scheduler_type="linear",
-            max_grad_norm=knobs.max_grad_norm,
-            seed=given.seed,
-            use_cpu=True,
-            bf16=False,
-            activation_checkpointing=False,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-        ),
-        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": task.input}]} for task in tasks]),
-        processing_class=model.tokenizer,
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
-    return _saved(trainer.accelerator.unwrap_model(trainer.model), given.folder)
 
 
 def _saved(policy: Any, folder: Path) -> Path:

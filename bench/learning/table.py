@@ -1,17 +1,15 @@
-"""Lessons as tables and as a picture, and whether the claim holds."""
+"""Lessons as tables, and whether the claim holds."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 from bench.learning.cells import Lesson
 
 CLAIMED = "grpo"
 """Whose gain over the best of the simpler ones is claimed, or not."""
 CONTROLS = ("weighted-sft", "best-of-group-sft", "kto")
-ONLINE = "online-grpo"
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -81,33 +79,3 @@ def _signed(values: Sequence[float]) -> str:
         return ""
     mean, half = interval(values)
     return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
-
-
-def draw(path: Path, by_judgement: dict[str, Sequence[Lesson]]) -> None:
-    """An SVG: for each judge a row for each learner, the mean over the rounds with its interval."""
-    rows = [(judgement, name) for judgement, lessons in by_judgement.items() for name in learners_of(lessons)]
-    width, left, line = 720, 210, 26
-    figures = {row: interval([one.mean for one in of(by_judgement[row[0]], row[1]).values()]) for row in rows}
-    low = min(mean - min(half, 0.2) for mean, half in figures.values())
-    high = max(mean + min(half, 0.2) for mean, half in figures.values())
-
-    def x(value: float) -> float:
-        return left + (min(max(value, low), high) - low) / max(high - low, 1e-9) * (width - left - 70)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {line * (len(rows) + 2)}" '
-        f'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="white"/>'
-        f'<text x="10" y="18">Held-out probability of the right answer, mean over rounds, 95 % intervals</text>'
-    ]
-    for number, row in enumerate(rows):
-        (judgement, name), (mean, half) = row, figures[row]
-        y = line * (number + 2)
-        colour = "#1f5fbf" if name == CLAIMED else "#555"
-        parts.append(
-            f'<text x="10" y="{y}">{judgement}: {name}</text>'
-            f'<line x1="{x(mean - half):.1f}" x2="{x(mean + half):.1f}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}"/>'
-            f'<circle cx="{x(mean):.1f}" cy="{y - 4}" r="4" fill="{colour}"/>'
-            f'<text x="{width - 50}" y="{y}">{mean:.3f}</text>'
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([*parts, "</svg>"]) + "\n")

@@ -155,7 +155,7 @@ class World:
             engine.load_adapter(role, adapter)
         sampling = Sampling(n=group, max_tokens=self.max_tokens, temperature=self.temperature)
         name = role if adapter else None
-        found, known = [], dict[bytes, array[int]]()
+        found, known = [], dict[bytes, "array[int]"]()
         for answer in engine.generate([GenerationRequest(one, sampling, name) for one in prompts]):
             assert isinstance(answer, Generation), answer
             prompt = array("l", answer.prompt_ids or ())

@@ -1,5 +1,5 @@
 """python -m bench.training [--runs 3] [--real]: the trainer beside stock TRL GRPOTrainer on the same completions, on a
-CPU. --real: SmolLM2 (ratchet models fetch smollm2), and what each part of the gain brings, left out one at a time.
+CPU. --real: SmolLM2 (ratchet models fetch smollm2).
 
 Each run is a process of its own; medians. A sample counts for both, also where it has no advantage and is left out:
 that is part of the work saved. Figures go to bench/out/training.json (training-real.json). Exits 1 if the trainer is
@@ -24,19 +24,17 @@ NAMES = ("ratchet", "TRL")
 
 
 def main() -> None:
-    from bench.training.contestants import PARTS
     from bench.training.workloads import REAL, WORKLOADS
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--real", action="store_true")
     options = parser.parse_args()
-    names = (*NAMES, *(f"without: {part}" for part in PARTS)) if options.real else NAMES
     print(f"{machine()}; medians of {options.runs}, one thread\n")
     print(f"{'':42}{'samples/s':>22}{'ratio':>8}{'per CPU-s':>11}{'peak MB':>18}")
     figures = {}
     for number, workload in enumerate(REAL if options.real else WORKLOADS):
-        runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+        runs: dict[str, list[dict[str, float]]] = {name: [] for name in NAMES}
         for _ in range(options.runs):
             for name, found in runs.items():
                 found.append(in_a_process(name, number, real=options.real))
@@ -49,9 +47,6 @@ def main() -> None:
             f"{us['peak_mb']:>9.0f} : {them['peak_mb']:>6.0f}",
             flush=True,
         )
-        for name in names[len(NAMES) :]:
-            slower = us["samples_per_cpu_s"] / medians[name]["samples_per_cpu_s"]
-            print(f"    {name:38}{medians[name]['samples_per_s']:>10.2f}{'':19}{slower:>10.2f}x slower", flush=True)
     OUT.parent.mkdir(exist_ok=True)
     (OUT.with_name("training-real.json") if options.real else OUT).write_text(
         json.dumps({"machine": machine(), "figures": figures}, indent=2)

@@ -8,8 +8,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.grpo import advantage_targets, loss_arguments
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.algorithms.logged_trainer import LoggedTrainer
-from services.trainer.algorithms.plan import MicroBatch, Plan
 from services.trainer.data.samples import TrainingSample
 
 RATE = 1e-4
@@ -48,12 +45,11 @@ def measured(name: str, workload: Workload) -> dict[str, float]:
     }
 
 
-def ours(workload: Workload, samples: list[TrainingSample], folder: Path, *, without: str = "") -> Any:
-    """`without`: one of PARTS."""
+def ours(workload: Workload, samples: list[TrainingSample], folder: Path) -> Any:
     knobs = GrpoHyperparameters(learning_rate=RATE, epochs=1, batch=workload.batch)
     groups = [[sample.score for sample in group] for group in _groups(samples)]
     spread = [number for number, scores in enumerate(groups) if max(scores) > min(scores)]
-    kept = [sample for sample in samples if sample.group in spread or without == "flat groups left out"]
+    kept = [sample for sample in samples if sample.group in spread]
     inputs = TrainerInputs(
         policy=_policy(workload),
         tokenizer=workload.tokenizer(),
@@ -64,28 +60,8 @@ def ours(workload: Workload, samples: list[TrainingSample], folder: Path, *, wit
         learning_rate=RATE,
         on_gpu=False,
     )
-    targets = advantage_targets(
-        inputs.scores, knobs.scale, knobs.negative_weight, all_live=without == "flat groups left out"
-    )
-    trainer = LoggedTrainer(inputs, knobs, targets, **loss_arguments(knobs))
-    if without == "packing":
-        trainer.plan = _unpacked(trainer.plan, workload.trl_rows)
-    trainer.together = trainer.together and without != "prompts shared"
-    trainer.takes_prefixes = trainer.takes_prefixes and without not in ("prompts shared", "common prefix")
-    if without == "head on answers only":
-        trainer.states = None
-    return trainer
-
-
-def _unpacked(plan: Plan, rows: int) -> Plan:
-    """The samples of each step in the order they come, so many at once."""
-
-    def cut(step: tuple[MicroBatch, ...]) -> tuple[MicroBatch, ...]:
-        numbers = sorted(number for part in step for number in part.samples)
-        parts = [tuple(numbers[start : start + rows]) for start in range(0, len(numbers), rows)]
-        return tuple(replace(step[0], samples=part, rows=len(part)) for part in parts)
-
-    return replace(plan, steps=tuple(cut(step) for step in plan.steps))
+    targets = advantage_targets(inputs.scores, knobs.scale, knobs.negative_weight)
+    return LoggedTrainer(inputs, knobs, targets, **loss_arguments(knobs))
 
 
 def stock(workload: Workload, samples: list[TrainingSample], folder: Path) -> Any:
@@ -152,11 +128,7 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-PARTS = ("prompts shared", "common prefix", "flat groups left out", "head on answers only", "packing")
-"""What makes the trainer faster, each of which can be left out."""
-
 CONTESTANTS: dict[str, Callable[[Workload, list[TrainingSample], Path], Any]] = {
     "ratchet": ours,
     "TRL": stock,
-    **{f"without: {part}": partial(ours, without=part) for part in PARTS},
 }

@@ -18,6 +18,8 @@ from demos.real.tasks import RealTask
 from demos.toy.sort_task import LENGTH, SortTask
 from schemas.messages.response import Sample
 from schemas.messages.task import ChatMessage
+from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.transformers_engine import TransformersEngine
 
 
 def test_demonstrations_of_both_roles_are_as_long_and_the_mender_sees_no_letter_that_was_lost() -> None:
@@ -73,6 +75,22 @@ def test_a_role_is_promoted_where_the_teams_outcome_is_proved_better(
 
     assert verdict is promoted
     assert world.asked == (1000 if asked_at_once == 500 else -(-units // 50) * 50)
+
+
+class PlayedEngine:
+    """Each prompt gets the same ids, in a list of its own."""
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        return [Generation((Sample(text="abcde"),), (1, 2)) for _ in requests]
+
+
+def test_equal_prompts_are_one_object_which_the_trainer_computes_once(tmp_path: Path) -> None:
+    engine = cast(TransformersEngine, PlayedEngine())
+
+    (one,), (other,) = World(tmp_path, 1)._ask(engine, "writer", {"writer": None}, ["a", "a"], 1)
+
+    assert (one.prompt, list(other.prompt)) == (other.prompt, [1, 2])
+    assert one.prompt is other.prompt
 
 
 class PlayedOrders(OrdersWorld):

@@ -14,9 +14,9 @@ from threading import Thread
 import pytest
 from packaging.requirements import Requirement
 
-from bench.image_sizes import MB, closure, installed
 from infra.image_requirements import requirements
 from ratchet.runtime.container_health import complaint
+from tests.infra.installed_sizes import MB, closure, installed
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "services/Dockerfile"

@@ -19,4 +19,4 @@ exec .venv-vllm/bin/python -m vllm.entrypoints.openai.api_server \
   --model "$model" --served-model-name base --host 127.0.0.1 --port "$port" \
   --dtype float32 --generation-config vllm --logprobs-mode processed_logprobs \
   --structured-outputs-config.backend guidance \
-  --enable-lora --max-loras 4 --max-lora-rank 16 --max-cpu-loras 8 ${RATCHET_VLLM_ARGUMENTS:-}
+  --enable-lora --max-loras 4 --max-lora-rank 16 --max-cpu-loras 8

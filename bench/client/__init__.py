@@ -1,1 +1,0 @@
-"""The client library beside a bare aio-pika publisher and consumer."""
