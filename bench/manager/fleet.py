@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
-import subprocess
-import sys
 import time
 import uuid
 from collections import Counter
@@ -91,15 +88,6 @@ class House:
             self.members[name].kill()
             self.members[name].start()
 
-    def check_log(self) -> Any:
-        """Return what the check of the balances by the fleet's log says; None without a fleet."""
-        if self._fleet is None:
-            return None
-        environment = {**os.environ, **self.manager.environment}
-        command = [sys.executable, "-m", "services.manager.log_check"]
-        told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        return json.loads(told.stdout) if told.stdout else told.stderr
-
     def look_after(self) -> None:
         """Start again what has ended by itself, as a supervisor does."""
         for member in self.members.values():
@@ -146,13 +134,10 @@ class House:
 
 
 @contextmanager
-def whole_fleet(
-    folder: Path, broker: MortalBroker, database: Postgres | None = None, **environment: str
-) -> Iterator[House]:
-    """A fleet with an echo that takes 20 ms a task, where `environment` does not say otherwise, and a manager over a
-    `database`, or over SQLite."""
+def whole_fleet(folder: Path, broker: MortalBroker, database: Postgres | None = None) -> Iterator[House]:
+    """A fleet with an echo that takes 20 ms a task, and a manager over a `database`, or over SQLite."""
     folder.mkdir(parents=True, exist_ok=True)
-    fleet = Fleet(folder, broker.url, f"m{uuid.uuid4().hex[:6]}.", environment=LATENCY | environment).start()
+    fleet = Fleet(folder, broker.url, f"m{uuid.uuid4().hex[:6]}.", environment=LATENCY).start()
     manager = manager_of(fleet)
     manager.environment |= {"RATCHET_MANAGER_DB": database.url} if database else {}
     manager.start()
@@ -231,7 +216,6 @@ def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
         "lost": count - len(by_number),
         "tasks_per_s": round(count / seconds, 1),
         "memory_mb": {"median": round(median(later), 1), "least": round(min(later), 1), "most": round(max(later), 1)},
-        "by_the_log": house.check_log(),
     }
 
 
