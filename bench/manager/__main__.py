@@ -6,7 +6,7 @@ with one manager over SQLite, and (`postgres`) with three over a PostgreSQL of i
 once; shares of tenants beside one that floods; calls while processes are killed; events at many WebSockets.
 It starts a broker and a manager of its own; for `whole`, `priority`, `paired` and `sockets` a fleet with an echo that
 takes 20 ms a task, for the others one process that answers in its place, behind a queue of tasks that holds 1,000.
-`whole` is the job over a fleet and a PostgreSQL, whose orchestrator and database are killed, too.
+`job` and `whole` are over a PostgreSQL, which is killed, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
             return
         with mortal_broker(place / "broker") as broker:
             if "job" in given.parts:
-                with fleet.one_process(place / "job", broker) as house:
+                with postgres() as server, fleet.one_process(place / "job", broker, server) as house:
                     show("job", fleet.one_job(house, given.tasks, given.kills))
             if "whole" in given.parts:
                 with postgres() as server, fleet.whole_fleet(place / "whole", broker, server) as house:
@@ -73,7 +73,7 @@ def main() -> None:
             if "postgres" in given.parts:
                 with (
                     postgres() as server,
-                    fleet.one_process(place / "postgres", broker, server.url, 3, **priced) as house,
+                    fleet.one_process(place / "postgres", broker, server, 3, **priced) as house,
                 ):
                     show("postgres", fleet.budgets(house, *asked))
             if "many" in given.parts:

@@ -151,7 +151,7 @@ def whole_fleet(folder: Path, broker: MortalBroker, database: Postgres | None = 
 
 @contextmanager
 def one_process(
-    folder: Path, broker: MortalBroker, database: str | None = None, managers: int = 1, **environment: str
+    folder: Path, broker: MortalBroker, database: Postgres | None = None, managers: int = 1, **environment: str
 ) -> Iterator[House]:
     """One process that answers, behind a queue of tasks that holds 1,000 (bench/manager/answering.py), and so many
     managers over a `database`; one over SQLite if none is named."""
@@ -160,7 +160,7 @@ def one_process(
     given = {
         "RATCHET_AMQP_URL": broker.url,
         "RATCHET_NAMESPACE": namespace,
-        "RATCHET_MANAGER_DB": database or f"sqlite:///{folder}/jobs.sqlite",
+        "RATCHET_MANAGER_DB": database.url if database else f"sqlite:///{folder}/jobs.sqlite",
         "RATCHET_API_AUDIT_DIR": str(folder / "audit"),
         "RATCHET_API_REQUESTS_PER_S": "0",
         **environment,
@@ -178,7 +178,7 @@ def one_process(
         for name, member in members.items():
             if name != "worker":
                 member.wait_until_ready()
-        yield House(members, broker)
+        yield House(members, broker, database=database)
     finally:
         for member in members.values():
             member.kill()
@@ -365,7 +365,9 @@ def shares(house: House, mint: Mint, flood: int, seconds: float) -> dict[str, An
 
 
 def calls_under_kills(house: House, clients: int, seconds: float) -> dict[str, Any]:
-    """Calls of so many clients, each tried again as the documents say, while every 20 s a process is killed."""
+    """Calls of so many clients, each tried again as the documents say, while processes are killed: twenty in an hour,
+    and in a shorter time one every 20 s."""
+    pause = max(20.0, seconds / 20)
     until, calls, failed, killed = time.monotonic() + seconds, Counter[str](), Counter[str](), 0
 
     def call_on(client: int) -> None:
@@ -387,8 +389,8 @@ def calls_under_kills(house: House, clients: int, seconds: float) -> dict[str, A
     with ThreadPoolExecutor(clients) as pool:
         for client in range(clients):
             pool.submit(call_on, client)
-        while time.monotonic() < until - 20:
-            time.sleep(20)
+        while time.monotonic() < until - pause:
+            time.sleep(pause)
             house.kill(house.victims[killed % len(house.victims)])
             killed += 1
             house.look_after()
