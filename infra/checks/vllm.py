@@ -7,6 +7,7 @@ from typing import Any
 
 from infra.checks.cluster import ROLE, Cluster, Pods
 from infra.checks.declared import our_containers
+from infra.checks.folders import hub_token_at
 from services.agent.settings import AgentSettings
 from services.scorer.settings import ScorerSettings
 
@@ -50,7 +51,7 @@ def vllm_serves_what_it_must(cluster: Cluster) -> Iterator[str]:
         shared = pods.mount_of(box, "/dev/shm")
         if shared is None or not shared.in_memory:
             yield f"{who} has no memory at /dev/shm for its processes to share a model in"
-        token = pods.mount_of(box, variables.get("HF_TOKEN_PATH", "/nowhere"))
+        token = pods.mount_of(box, hub_token_at(variables))
         if cluster.settings.hub_token_secret and (token is None or token.kind != "site-secret"):
             yield f"{who} does not see the token of the hub at {variables.get('HF_TOKEN_PATH')}"
         yield from (f"{who}: {fault}" for fault in _folders(pods, box, variables))
