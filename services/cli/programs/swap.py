@@ -55,7 +55,7 @@ class Swap:
     def mixed(self) -> list[str]:
         return list(self.vectors)[1:-1]
 
-    def corners(self) -> dict[str, tuple[str, str, str, str]]:
+    def corners(self) -> dict[str, tuple[str, ...]]:
         """Return of each changed role which vectors are all new, old in that role, new in that role, and all old. Of
         two roles the second has the same, so the first alone is there."""
         names = {tuple(vector.values()): name for name, vector in self.vectors.items()}
@@ -63,7 +63,7 @@ class Swap:
         changed = [role for role in new if new[role] != old[role]]
         mixed = {role: (new | {role: old[role]}, old | {role: new[role]}) for role in changed}
         found = {role: tuple(names[tuple(one.values())] for one in (new, *mixed[role], old)) for role in mixed}
-        return dict(list(found.items())[: 1 if len(changed) == 2 else None])
+        return found if len(changed) > 2 else dict(list(found.items())[:1])
 
 
 def swap_of(registry: Registry, roles: Mapping[str, str]) -> Swap:
