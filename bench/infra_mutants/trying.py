@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -173,7 +174,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
 def _but_for_the_name(mutant: Mutant, good: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     """Return the differences that are left if a word in an object's name is read as the other word, wherever it is."""
     names = {path.partition(" ")[0].partition("/")[2] for path in good}
-    if not mutant.word or not any(mutant.word in name for name in names):
+    if not re.fullmatch(r"[\w.-]+", mutant.word or "") or not any(str(mutant.word) in name for name in names):
         return _differences(good, other)
     one, two = (_with_word(flat, mutant) for flat in (good, other))
     return [RENAMED, *_differences(one, two)]

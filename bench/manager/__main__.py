@@ -4,8 +4,9 @@ Shares of tenants and waits of priorities in simulated time; a job of many tasks
 priority 10 behind one of priority 1; the job path beside direct publishing, in turns; budgets under several clients,
 with one manager over SQLite, and (`postgres`) with three over a PostgreSQL of its own; many calls at once; many jobs at
 once; shares of tenants beside one that floods; calls while processes are killed; events at many WebSockets.
-It starts a broker and a manager of its own; for `priority` and `paired` a fleet with an echo that takes 20 ms a task,
-for the others one process that answers in its place, behind a queue of tasks that holds 1,000.
+It starts a broker and a manager of its own; for `whole`, `priority`, `paired` and `sockets` a fleet with an echo that
+takes 20 ms a task, for the others one process that answers in its place, behind a queue of tasks that holds 1,000.
+`whole` is the job over a fleet with a PostgreSQL, which are killed, too; its cost is computed anew from the log.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from pathlib import Path
 
 from bench.manager import fleet, simulated, sockets
 from tests.acceptance.brokers import mortal_broker
+from tests.acceptance.chat_model import chat_model
 from tests.ratchet.http.access.tokens_for_tests import Mint
 from tests.services.manager.postgres import postgres
 
-PARTS = ("simulated", "job", "priority", "paired", "budgets", "postgres", "mixed", "many", "shares", "kills", "sockets")
+PARTS = (
+    *("simulated", "job", "whole", "priority", "paired", "budgets", "postgres", "mixed", "many", "shares", "kills"),
+    "sockets",
+)
 PRICES = 'currency = "EUR"\n[agents.small]\nprompt = 0\nsampled = 1000\nsamples = 1\nmax_tokens = 16\n'
 
 
@@ -29,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=PARTS, choices=[*PARTS, []])
     parser.add_argument("--tasks", type=int, default=100_000, help="of the one large job")
+    parser.add_argument("--latency", type=float, default=0.02, help="seconds that `whole` takes a task")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--behind", type=int, default=50_000)
     parser.add_argument("--paired", type=int, default=3_000)
@@ -47,18 +53,25 @@ def main() -> None:
         if not set(given.parts) - {"simulated"}:
             return
         with mortal_broker(place / "broker") as broker:
+            prices = place / "prices.toml"
+            prices.write_text(PRICES)
+            priced = {"RATCHET_PRICES": str(prices)}
             if "job" in given.parts:
                 with fleet.one_process(place / "job", broker) as house:
                     show("job", fleet.one_job(house, given.tasks, given.kills))
+            if "whole" in given.parts:
+                with (
+                    postgres() as server,
+                    chat_model(given.latency) as model,
+                    fleet.whole_fleet(place / "whole", broker, server, **priced, **model) as house,
+                ):
+                    show("job of a whole fleet", fleet.one_job(house, given.tasks, given.kills))
             if "priority" in given.parts:
                 with fleet.whole_fleet(place / "priority", broker) as house:
                     show("priority", fleet.overtaking(house, given.behind))
             if "paired" in given.parts:
                 with fleet.whole_fleet(place / "paired", broker) as house:
                     show("paired", fleet.beside_direct(house, given.paired, given.rounds))
-            prices = place / "prices.toml"
-            prices.write_text(PRICES)
-            priced = {"RATCHET_PRICES": str(prices)}
             asked = (given.clients, given.each, given.budget, min(given.kills, 6))
             if "budgets" in given.parts:
                 with fleet.one_process(place / "budgets", broker, **priced) as house:

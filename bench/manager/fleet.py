@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
+import subprocess
+import sys
 import time
 import uuid
 from collections import Counter
@@ -32,6 +35,7 @@ from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.test_manager_faults import manager_of
 from tests.private_broker import free_port
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
+from tests.services.manager.postgres import Postgres
 
 LATENCY = {"RATCHET_AGENT_ECHO_LATENCY_S": "0.02"}
 PART = 5_000
@@ -45,9 +49,16 @@ RETRY_S = 30.0
 class House:
     """A manager and its API, the broker, and who answers: by name, the processes that may be killed."""
 
-    def __init__(self, members: dict[str, Member], broker: MortalBroker, fleet: Fleet | None = None) -> None:
+    def __init__(
+        self,
+        members: dict[str, Member],
+        broker: MortalBroker,
+        fleet: Fleet | None = None,
+        database: Postgres | None = None,
+    ) -> None:
         self.members, self.manager, self.broker = members, members["manager"], broker
-        self._fleet, manager = fleet, self.manager
+        self._fleet, self._database, manager = fleet, database, self.manager
+        self.victims = [*members, "broker", *(["database"] if database else [])]
         self.managers = [name for name in members if name.startswith("manager")]
         self.api = httpx.Client(base_url=f"http://127.0.0.1:{manager.port}", timeout=120.0, trust_env=False)
 
@@ -68,13 +79,26 @@ class House:
         return self._fleet
 
     def kill(self, name: str) -> None:
-        """Kill a process, or the broker, and start it again."""
+        """Kill a process, the broker or the database, and start it again."""
         if name == "broker":
             self.broker.kill()
             self.broker.start()
+        elif name == "database":
+            assert self._database is not None
+            self._database.stop()
+            self._database.start()
         else:
             self.members[name].kill()
             self.members[name].start()
+
+    def check_log(self) -> Any:
+        """Return what the check of the balances by the fleet's log says; None without a fleet."""
+        if self._fleet is None:
+            return None
+        environment = {**os.environ, **self.manager.environment}
+        command = [sys.executable, "-m", "services.manager.log_check"]
+        told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return json.loads(told.stdout) if told.stdout else told.stderr
 
     def look_after(self) -> None:
         """Start again what has ended by itself, as a supervisor does."""
@@ -122,15 +146,19 @@ class House:
 
 
 @contextmanager
-def whole_fleet(folder: Path, broker: MortalBroker) -> Iterator[House]:
-    """A fleet with an echo that takes 20 ms a task."""
+def whole_fleet(
+    folder: Path, broker: MortalBroker, database: Postgres | None = None, **environment: str
+) -> Iterator[House]:
+    """A fleet with an echo that takes 20 ms a task, where `environment` does not say otherwise, and a manager over a
+    `database`, or over SQLite."""
     folder.mkdir(parents=True, exist_ok=True)
-    fleet = Fleet(folder, broker.url, f"m{uuid.uuid4().hex[:6]}.", environment=LATENCY).start()
+    fleet = Fleet(folder, broker.url, f"m{uuid.uuid4().hex[:6]}.", environment=LATENCY | environment).start()
     manager = manager_of(fleet)
+    manager.environment |= {"RATCHET_MANAGER_DB": database.url} if database else {}
     manager.start()
     manager.wait_until_ready()
     try:
-        yield House({"manager": manager, ORCHESTRATOR: fleet[ORCHESTRATOR]}, broker, fleet)
+        yield House({"manager": manager, ORCHESTRATOR: fleet[ORCHESTRATOR]}, broker, fleet, database)
     finally:
         manager.kill()
         fleet.stop()
@@ -172,7 +200,8 @@ def one_process(
 
 
 def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
-    """One job of so many tasks, while the manager, the worker and the broker are killed in turn."""
+    """One job of so many tasks, while the processes, the broker and the database are killed in turn."""
+    house.broker.control("set_policy", "bound", r"tasks$", '{"max-length": 1000}', "--apply-to", "queues")
     began = time.monotonic()
     house.submit("large", count)
     memory: list[float] = []
@@ -186,7 +215,7 @@ def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
             if job["state"] == "done":
                 break
             if killed < kills and ended > count * (killed + 1) / (kills + 2):
-                house.kill(("manager", "worker", "broker")[killed % 3])
+                house.kill(house.victims[killed % len(house.victims)])
                 killed += 1
         house.look_after()
         time.sleep(POLL_S)
@@ -202,6 +231,7 @@ def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
         "lost": count - len(by_number),
         "tasks_per_s": round(count / seconds, 1),
         "memory_mb": {"median": round(median(later), 1), "least": round(min(later), 1), "most": round(max(later), 1)},
+        "by_the_log": house.check_log(),
     }
 
 
@@ -375,7 +405,7 @@ def calls_under_kills(house: House, clients: int, seconds: float) -> dict[str, A
             pool.submit(call_on, client)
         while time.monotonic() < until - 20:
             time.sleep(20)
-            house.kill(("manager", "worker", "broker")[killed % 3])
+            house.kill(house.victims[killed % len(house.victims)])
             killed += 1
             house.look_after()
         time.sleep(max(0.0, until - time.monotonic()))

@@ -72,7 +72,7 @@ CHECKS: tuple[Check, ...] = (
     storage.the_broker_has_room,
     scaling.one_autoscaler_for_each,
     scaling.scaled_within_reason,
-    scaling.agents_on_cpus_are_scaled,
+    scaling.what_may_grow_is_scaled,
     scaling.triggers_can_log_in,
     scaling.jobs_end,
     flows.nothing_is_allowed_by_default,

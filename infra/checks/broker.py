@@ -66,7 +66,7 @@ def the_broker_keeps_its_data(cluster: Cluster) -> Iterator[str]:
         yield from (
             f"{pods}: {fault}" for fault in _configured(cluster, pods, box, _lines(files.get(conf[0].file, "")))
         )
-        yield from (f"{pods}: {fault}" for fault in _watched(box))
+        yield from (f"{pods}: {fault}" for fault in (*_watched(box), *_drained(pods, box)))
 
 
 def _watched(box: Mapping[str, Any]) -> Iterator[str]:
@@ -75,6 +75,21 @@ def _watched(box: Mapping[str, Any]) -> Iterator[str]:
             yield f"its {probe} does not ask `rabbitmq-diagnostics -q {' '.join(words)}`"
     if box["startupProbe"].get("tcpSocket", {}).get("port") != "amqp":
         yield "its startupProbe does not wait for the port that clients use"
+
+
+def _drained(pods: Pods, box: Mapping[str, Any]) -> Iterator[str]:
+    words = box.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
+    drain = re.fullmatch(
+        r"/bin/bash -c (?:rabbitmq-upgrade await_online_quorum_plus_one -t (\d+); )?rabbitmq-upgrade drain",
+        " ".join(words),
+    )
+    killed_s = pods.spec.get("terminationGracePeriodSeconds", 30)
+    if drain is None or (drain[1] is None) is (pods.count > 1):
+        yield f"a node that stops does not wait until the others can do without it, and drain: {words}"
+    elif drain[1] and not 60 <= int(drain[1]) < killed_s - 30:
+        yield f"before it stops it waits for {drain[1]} s; the pod is killed after {killed_s} s"
+    elif killed_s > 3600:
+        yield f"a node may take {killed_s} s to go"
 
 
 def _lines(text: str) -> dict[str, str]:
@@ -127,16 +142,6 @@ def _clustered(pods: Pods, box: Mapping[str, Any], lines: dict[str, str]) -> Ite
     fields = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in box.get("env", [])}
     if (fields.get("POD_NAME"), fields.get("POD_NAMESPACE")) != ("metadata.name", "metadata.namespace"):
         yield "its name is made of POD_NAME and POD_NAMESPACE, which are not the pod's own"
-    words = " ".join(box.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", []))
-    waits = re.search(r"await_online_quorum_plus_one -t (\d+); rabbitmq-upgrade drain$", words)
-    if waits is None:
-        yield "a node that stops does not wait until the others can do without it, and drain"
-    elif not 60 <= int(waits[1]) < pods.spec.get("terminationGracePeriodSeconds", 30) - 30:
-        yield f"before it stops it waits for {waits[1]} s; the pod is killed after " + str(
-            pods.spec.get("terminationGracePeriodSeconds")
-        )
-    elif pods.spec.get("terminationGracePeriodSeconds", 30) > 3600:
-        yield f"a node may take {pods.spec['terminationGracePeriodSeconds']} s to go"
 
 
 def users_are_those_of_the_table(cluster: Cluster) -> Iterator[str]:

@@ -46,7 +46,7 @@ def folders_are_there_with_their_rights(cluster: Cluster) -> Iterator[str]:
         needs = list(_needs(cluster, one, one.settings))
         for need in needs:
             mount = one.pods.mount_of(one.box, need.at)
-            yield from _fault(one, need, mount)
+            yield from _fault(cluster, one, need, mount)
             if mount and need.kinds == CLAIM:
                 behind[need.what][mount.name].append(one.pods.owner.name)
         yield from _unneeded(one, needs)
@@ -60,10 +60,12 @@ def folders_are_there_with_their_rights(cluster: Cluster) -> Iterator[str]:
             yield f"claim {claim} is for {' and for '.join(kinds)}: one claim, one kind of folder"
 
 
-def _fault(one: OurContainer, need: Need, mount: Mounted | None) -> Iterator[str]:
+def _fault(cluster: Cluster, one: OurContainer, need: Need, mount: Mounted | None) -> Iterator[str]:
     if mount is None or mount.kind not in need.kinds:
         where = f"{mount.kind} {mount.name}" if mount else "its image"
         yield f"{one}: its {need.what} ({need.at}) lie on {where}, not on a {' or '.join(need.kinds)}"
+    elif mount.kind == "config" and Path(need.at).name not in (cluster.keys("ConfigMap", mount.name) or ()):
+        yield f"{one}: its {need.what} ({need.at}) are no file of ConfigMap {mount.name}"
     elif mount.read_only and need.right == WRITE:
         yield f"{one} must write its {need.what} ({need.at}), and may only read"
     elif not mount.read_only and need.right == READ:
@@ -109,7 +111,7 @@ def _needs(cluster: Cluster, one: OurContainer, settings: FleetSettings) -> Iter
                 yield from _models(one, [settings.scorer_likelihood_model])
             if SANDBOX in one.variables:
                 yield Need("workspaces", settings.workspace_cache, WRITE, SCRATCH)
-    if settings.programs and process[0] != "orchestrator":  # which hears what runners tell, and opens no file
+    if settings.programs:
         yield Need("programs", settings.programs, READ, ("config",))
 
 
@@ -154,7 +156,7 @@ def _of_commands(cluster: Cluster, one: OurContainer, settings: FleetSettings) -
             yield Need("programs", settings.programs or "nowhere", READ, ("config",))
         case "models":
             words = list(one.box.get("args", []))
-            yield Need("models", words[words.index("--out") + 1] if "--out" in words else "nowhere", WRITE)
+            yield Need("models", words[2] if words[:2] == ["make", "--out"] else "nowhere", WRITE)
         case "tokens":
             runners = [
                 other.settings for other in our_containers(cluster) if isinstance(other.settings, RunnerSettings)
@@ -176,14 +178,16 @@ def sidecars_see_what_their_agent_names(cluster: Cluster) -> Iterator[str]:
     """a vLLM beside an agent finds adapters and models where the agent names them, and may change no adapter"""
     for one in our_containers(cluster):
         for box in one.pods.spec.get("initContainers") or []:
-            main = {mount.path: mount for mount in one.pods.mounts(one.box) if mount.kind == "claim"}
-            mine = {mount.path: mount for mount in one.pods.mounts(box) if mount.kind == "claim"}
+            main, used = one.pods.mounts(one.box), []
             for need in _needs(cluster, one, one.settings) if one.settings else ():
-                mount = one.pods.mount_of(box, need.at)
-                if need.what in ("adapters", "models") and (mount is None or mount != main.get(mount.path)):
+                if need.what not in ("adapters", "models"):
+                    continue
+                used.append(one.pods.mount_of(box, need.at))
+                if used[-1] not in main:
                     yield f"{one}: the {box['name']} beside it does not find the {need.what} at {need.at}"
-            if extra := mine.keys() - main.keys():
-                yield f"{one}: the {box['name']} beside it mounts {', '.join(sorted(extra))}, and the agent does not"
+            for mount in one.pods.mounts(box):
+                if mount.kind in ("claim", "config") and mount not in used:
+                    yield f"{one}: the {box['name']} beside it mounts {mount.path}, and has nothing to do there"
 
 
 def claims_keep_what_cannot_be_made_again(cluster: Cluster) -> Iterator[str]:

@@ -204,12 +204,14 @@ def whoever_has_metrics_is_read(cluster: Cluster) -> Iterator[str]:
     read = {monitor.name: monitor for monitor in cluster.all("ServiceMonitor")}
     for pods in cluster.pods:
         ports = {name for name in pods.ports if name in ("http", "metrics", "vllm")}
-        if pods.owner.kind == "Job" or pods.labels.get(ROLE) == "gateway" or not ports:
+        if pods.owner.kind == "Job" or pods.works_for_a_leader:
             continue
+        if pods.labels.get(ROLE) == "gateway":  # what it relays are the leader's
+            ports = set()
         found = read.get(pods.owner.name)
         endpoints = {one["port"] for one in found.content["spec"]["endpoints"]} if found else set()
         if endpoints != ports:
-            yield f"{pods} has metrics at {', '.join(sorted(ports))}; Prometheus reads {sorted(endpoints) or 'none'}"
+            yield f"{pods} has metrics at {sorted(ports) or 'no port'}; Prometheus reads {sorted(endpoints) or 'none'}"
     for one in (*read.values(), *cluster.all("PrometheusRule")):
         if (one.content["metadata"].get("labels") or {}).get("release") != wanted.release_label:
             yield f"{one} is not labelled release: {wanted.release_label}, by which the operator finds it"

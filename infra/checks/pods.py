@@ -96,6 +96,8 @@ def probes_find_their_port(cluster: Cluster) -> Iterator[str]:
             ports = {port[part] for port in box.get("ports", []) for part in ("name", "containerPort")}
             for probe in PROBES:
                 words = box.get(probe, {}).get("exec", {}).get("command", [])
+                lost = [word for word in words[1:] if word.startswith("/") and pods.mount_of(box, word) is None]
+                yield from (f"{pods}, container {box['name']}: its {probe} asks for {path}" for path in lost)
                 if words[:1] == ["sh"] and words[1:2] != ["-c"]:
                     yield f"{pods}, container {box['name']}: its {probe} gives the shell no command, but {words[1:2]}"
                 action = box.get(probe, {}).get("httpGet") or box.get(probe, {}).get("tcpSocket")
@@ -220,7 +222,7 @@ def containers_may_use_their_volumes(cluster: Cluster) -> Iterator[str]:
 
 
 def pods_are_placed(cluster: Cluster) -> Iterator[str]:
-    """what stays is spread over nodes and zones by labels that nodes have; brokers strictly over nodes"""
+    """what stays is spread over nodes and zones by labels that nodes have; strictly over nodes what one must outlive"""
     for pods in cluster.pods:
         if pods.owner.kind not in ("Deployment", "StatefulSet"):
             continue
@@ -228,12 +230,12 @@ def pods_are_placed(cluster: Cluster) -> Iterator[str]:
         if set(found) != set(TOPOLOGY_KEYS):
             yield f"{pods} is spread over {', '.join(found)}: nodes are labelled with {' and '.join(TOPOLOGY_KEYS)}"
             continue
-        together = pods.labels.get(ROLE) == "broker" and pods.owner.content["spec"].get("replicas", 1) > 1
         strict = {key for key, one in found.items() if one.get("whenUnsatisfiable") == "DoNotSchedule"}
-        if TOPOLOGY_KEYS[1] in strict or (together and TOPOLOGY_KEYS[0] not in strict):
-            yield f"{pods} is spread strictly over {', '.join(sorted(strict)) or 'nothing'}"
-        if pods.labels.get(ROLE) not in ("broker", "orchestrator") and strict:
-            yield f"{pods} waits for a node of its own for each replica"
+        several_nodes = cluster.settings.storage.access_mode == "ReadWriteMany"
+        apart = {"broker": pods.count > 1, "orchestrator": several_nodes}.get(str(pods.labels.get(ROLE)), False)
+        if strict != ({TOPOLOGY_KEYS[0]} if apart else set()):
+            wanted = "each replica must have a node of its own" if apart else "replicas may share a node"
+            yield f"{pods} is spread strictly over {', '.join(sorted(strict)) or 'nothing'}: {wanted}"
         yield from (f"{pods}: its skew is {one['maxSkew']}" for one in found.values() if one["maxSkew"] != 1)
 
 
@@ -267,9 +269,12 @@ def updates_drain(cluster: Cluster) -> Iterator[str]:
             yield f"{pods} is updated with {rolling}: not one pod at a time"
         if not 600 <= spec.get("progressDeadlineSeconds", 600) <= 7200:
             yield f"{pods}: an update is given up after {spec.get('progressDeadlineSeconds')} s"
-        two_at_once = pods.labels.get(ROLE) in ("orchestrator", "trainer") or pods.gpus
-        if rolling and two_at_once and rolling.get("maxSurge") != 0:
-            yield f"{pods}: an update starts a new pod beside the old one, for which there is no GPU or no use"
+        no_room = pods.labels.get(ROLE) in ("orchestrator", "trainer") or pods.gpus
+        if rolling and no_room is not (rolling.get("maxSurge") == 0):
+            wanted = (
+                "an old pod ends first: there is no GPU or no use for two" if no_room else "the new pod starts first"
+            )
+            yield f"{pods} is updated with {rolling}; {wanted}"
         if not 1 <= (spec.get("revisionHistoryLimit") or 0) <= 50:
             yield f"{pods} keeps no revisions: `kubectl rollout undo` could not take an update back"
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-import click
 import typer
+from typer.core import TyperGroup
 
 from infra.checks.cluster import ROLE, Cluster, Pods
 from infra.checks.declared import (
@@ -43,7 +43,6 @@ OF_ONE_FLEET = {"namespace", "logs_dir"}
 VARIABLES = {"HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_TOKEN_PATH"}
 """Variables that a process of ours has beside its settings."""
 ALWAYS = ("orchestrator", "agent", "trainer", "broker", "gateway", "operator", "setup")
-CUDA = "cuda"
 WHOLE_BREAK_S = (60, 600)
 """Seconds without an answer after which a container is restarted: sooner is a busy moment, later an outage."""
 READY_WITHIN_S = 120
@@ -105,7 +104,7 @@ def _command(box: Mapping[str, Any], is_service: bool) -> Iterator[str]:
             yield from _call(shlex.split(found[1].replace("\\", "")))
     elif words[:1] == ["broker"]:
         yield from _call(words)
-    elif words and words[0] != "sleep" and not words[0].isdigit():
+    elif not is_service and (not words or (words[0] != "sleep" and not words[0].isdigit())):
         yield f"nobody knows what {words} runs"
 
 
@@ -114,13 +113,13 @@ def _call(words: list[str]) -> Iterator[str]:
     from services.cli.app import app
 
     command: Any = typer.main.get_command(app)
-    context = click.Context(command, info_name="ratchet")
+    context = typer.Context(command, info_name="ratchet")
     try:
-        while isinstance(command, click.Group):
+        while isinstance(command, TyperGroup) and words:
             _, command, words = command.resolve_command(context, words)
         command.make_context(command.name, words, parent=context)
-    except click.ClickException as error:
-        yield f"`ratchet` does not take that: {error.format_message()}"
+    except typer.TyperException as error:
+        yield f"`ratchet` does not take that: {error}"
 
 
 def settings_are_known_and_agree(cluster: Cluster) -> Iterator[str]:
@@ -132,9 +131,10 @@ def settings_are_known_and_agree(cluster: Cluster) -> Iterator[str]:
         yield from (
             f"{one} is told {name}, which nothing reads" for name in sorted(one.variables.keys() - ours - VARIABLES)
         )
-        offline = one.variables.get("HF_HUB_OFFLINE", "1")
-        if offline not in ("1", "0" if cluster.settings.hub_access else "1"):
-            yield f"{one}: HF_HUB_OFFLINE is {offline!r}: 1, or 0 where the stack has hub_access"
+        sandboxes = "RATCHET_SANDBOX_ISOLATION" in one.variables
+        offline = one.variables.get("HF_HUB_OFFLINE", "" if sandboxes or "HF_HOME" in one.variables else "1")
+        if offline not in ("1", "0" if cluster.settings.hub_access and not sandboxes else "1"):
+            yield f"{one}: HF_HUB_OFFLINE is {offline!r}: 1, or 0 where the stack has hub_access and it runs no sandbox"
         yield from (f"{one}: {fault}" for fault in one.faults)
     values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for one in fleet(cluster):
@@ -174,6 +174,7 @@ def what_the_stack_asks_for_is_told(cluster: Cluster) -> Iterator[str]:
                 asked |= {"trainer_fsdp": stack.trainer.fsdp, "trainer_once": one.pods.owner.kind == "ScaledJob"}
             case OrchestratorSettings():
                 asked |= {"train_after_groups": stack.orchestrator.train_after_groups}
+                asked |= {"api_hosts": (stack.api.ingress.host,) if stack.api.ingress else ()}
                 asked |= {f"objective_{name}": value for name, value in stack.orchestrator.objectives}
         for name, value in asked.items():
             if (is_told := getattr(one.settings, name, value)) != value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ def scaled_by_what_it_consumes(cluster: Cluster) -> Iterator[str]:
         if sorted(asked) != sorted(wanted):
             yield f"{scaler} scales {pods} by {', '.join(asked) or 'no queue'}; it consumes {', '.join(wanted)}"
         for trigger in scaler.content["spec"]["triggers"]:
-            yield from (f"{scaler}: {fault}" for fault in _trigger(trigger))
+            yield from (f"{scaler}: {fault}" for fault in _trigger(trigger, "jobTargetRef" in scaler.content["spec"]))
         yield from (f"{scaler}: {fault}" for fault in _pace(scaler.content["spec"]))
 
 
@@ -57,12 +58,13 @@ def _consumed(cluster: Cluster, pods: Pods) -> list[str]:
     return [prefix + queue.name for queue in mine]
 
 
-def _trigger(trigger: Mapping[str, Any]) -> Iterator[str]:
+def _trigger(trigger: Mapping[str, Any], makes_jobs: bool) -> Iterator[str]:
     metadata = trigger["metadata"]
     for name, value in TRIGGER.items():
         if metadata.get(name) != value:
             yield f"its trigger's {name} is {metadata.get(name)!r}; it must be {value!r}"
-    if trigger["type"] != "rabbitmq" or not str(metadata.get("value")).isdigit() or int(metadata["value"]) < 1:
+    fits = re.fullmatch("1" if makes_jobs else r"[1-9]\d*", str(metadata.get("value")))
+    if trigger["type"] != "rabbitmq" or fits is None:
         yield f"its trigger of type {trigger['type']} starts a replica for {metadata.get('value')!r} messages"
 
 

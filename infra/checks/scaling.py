@@ -7,10 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.cluster import ROLE, Cluster
+from infra.checks.fleets import name_in_fleet
 from infra.render.manifests import Manifest
+from infra.settings import Autoscaling
 
 NEVER_NONE = ("orchestrator", "broker", "judge", "agent", "runner", "manager")
 """Roles of which one must be there. The agents: a candidate is validated by the replicas there are."""
+
+FIXED = {"orchestrator": 2, "gateway": 2, "trainer": 1, "operator": 1, "tokens": 1}
+"""Replicas of what is not scaled: two where one stands by for when a node is emptied, else one."""
 
 
 def one_autoscaler_for_each(cluster: Cluster) -> Iterator[str]:
@@ -46,23 +51,28 @@ def scaled_within_reason(cluster: Cluster) -> Iterator[str]:
             yield f"{scaler} scales the orchestrator: one leads, one stands by, and more do nothing"
     for pods in cluster.pods:
         replicas = pods.owner.content["spec"].get("replicas")
-        if pods.labels.get(ROLE) == "gateway" and (replicas or 0) < 2:
-            yield f"{pods} has {replicas} replicas: with one, an emptied node takes the API away"
-        if pods.labels.get(ROLE) == "orchestrator" and replicas != 2:
-            yield f"{pods} has {replicas} replicas: there must be a leader and a standby"
+        wanted = FIXED.get(str(pods.labels.get(ROLE)), replicas)
+        if pods.owner.kind == "Deployment" and replicas != wanted:
+            yield f"{pods} has {replicas} replicas; there must be {wanted}"
         if pods.owner.kind == "StatefulSet" and (replicas or 0) % 2 == 0:
             yield f"{pods} has {replicas} nodes: an even number has no majority when split in halves"
 
 
-def agents_on_cpus_are_scaled(cluster: Cluster) -> Iterator[str]:
-    """an agent without a GPU that may have more replicas has an autoscaler"""
-    scaled = {_target(scaler)[1] for scaler in cluster.all("ScaledObject", "HorizontalPodAutoscaler")}
-    growing = {f"agent-{one.id}" for one in cluster.settings.agents if one.min_replicas < one.max_replicas}
+def what_may_grow_is_scaled(cluster: Cluster) -> Iterator[str]:
+    """what the stack lets grow has an autoscaler with its bounds; on a GPU only by KEDA, since its CPU says nothing"""
+    stack = cluster.settings
+    bounds = {_target(scaler)[1]: _bounds(scaler) for scaler in cluster.all("ScaledObject", "HorizontalPodAutoscaler")}
+    several = {"scorer": stack.scorer, "auditor": stack.auditor, "runner": stack.runner, "manager": stack.manager}
+    stated = {f"agent-{one.id}": one for one in stack.agents} | {name: one for name, one in several.items() if one}
+    by_keda = stack.autoscaling == Autoscaling.KEDA
     for pods in cluster.pods:
-        name = pods.owner.name
-        grows = name in growing or name.rpartition("-")[0] in growing  # of another fleet: agent-small-1
-        if pods.labels.get(ROLE) == "agent" and grows and not pods.gpus and name not in scaled:
-            yield f"{pods} may have more replicas, and no autoscaler decides how many"
+        one = stated.get(name_in_fleet(pods, stack))
+        if one is None or (pods.gpus and not by_keda):
+            continue
+        fewest = one.min_replicas if by_keda and pods.labels.get(ROLE) != "manager" else max(1, one.min_replicas)
+        wanted = (fewest, one.max_replicas) if one.min_replicas < one.max_replicas else None
+        if (found := bounds.get(pods.owner.name)) != wanted:
+            yield f"{pods} is scaled within {found or 'no bounds'}; the stack says {wanted or 'that it is not'}"
 
 
 def triggers_can_log_in(cluster: Cluster) -> Iterator[str]:
@@ -133,7 +143,7 @@ def _role(cluster: Cluster, scaler: Manifest) -> str | None:
 
 
 def _bounds(scaler: Manifest) -> tuple[int, int]:
+    """Return the fewest and the most replicas; `one_autoscaler_for_each` finds who says neither."""
     spec: Mapping[str, Any] = scaler.content["spec"]
-    if scaler.kind == "ScaledObject":
-        return spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100)
-    return spec.get("minReplicas", 1), spec["maxReplicas"]
+    replicas = "ReplicaCount" if scaler.kind == "ScaledObject" else "Replicas"
+    return spec[f"min{replicas}"], spec[f"max{replicas}"]

@@ -7,10 +7,11 @@ the fields used here, so a field spelled wrong or used for the first time is ref
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zoneinfo import available_timezones
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
@@ -21,14 +22,31 @@ from infra.checks.cluster import Cluster
 
 KUBERNETES = "1.33"
 SCHEMAS = Path(__file__).parent / "schemas"
-WORDS = {
-    "concurrencyPolicy": {"Forbid", "Replace", "Allow"},
-    "effect": {"NoSchedule", "PreferNoSchedule", "NoExecute"},
-    "policyTypes": {"Ingress", "Egress"},
-    "restartPolicy": {"Always", "OnFailure", "Never", "RecreateGroupOnPodRestart"},
-    "whenUnsatisfiable": {"DoNotSchedule", "ScheduleAnyway"},
+WORDS: Mapping[str, Set[str]] = {
+    ".accessModes": {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"},
+    ".completionMode": {"Indexed", "NonIndexed"},
+    ".concurrencyPolicy": {"Forbid", "Replace", "Allow"},
+    ".drop": {"ALL"},
+    ".effect": {"NoSchedule", "PreferNoSchedule", "NoExecute"},
+    ".fsGroupChangePolicy": {"OnRootMismatch", "Always"},
+    ".medium": {"Memory"},
+    ".pathType": {"Exact", "Prefix", "ImplementationSpecific"},
+    ".podManagementPolicy": {"OrderedReady", "Parallel"},
+    ".policyTypes": {"Ingress", "Egress"},
+    ".preemptionPolicy": {"Never", "PreemptLowerPriority"},
+    ".protocol": {"TCP", "UDP", "SCTP", "http"},
+    ".restartPolicy": {"Always", "OnFailure", "Never", "RecreateGroupOnPodRestart"},
+    ".timeZone": available_timezones(),
+    ".unhealthyPodEvictionPolicy": {"IfHealthyBudget", "AlwaysAllow"},
+    ".whenUnsatisfiable": {"DoNotSchedule", "ScheduleAnyway"},
+    "matchExpressions.operator": {"In", "NotIn", "Exists", "DoesNotExist"},
+    "rolloutStrategy.type": {"RollingUpdate"},
+    "seccompProfile.type": {"RuntimeDefault", "Localhost"},
+    "strategy.type": {"RollingUpdate", "Recreate"},
+    "tolerations.operator": {"Exists", "Equal"},
+    "updateStrategy.type": {"RollingUpdate", "OnDelete"},
 }
-"""Fields that Kubernetes' schemas take any text for, and refuses later."""
+"""Words of fields, by how their paths end: Kubernetes' schemas take any text for them, and it refuses others later."""
 CUSTOM = ("keda.sh/", "monitoring.coreos.com/", "leaderworkerset.x-k8s.io/")
 
 
@@ -57,17 +75,20 @@ def valid_alone(cluster: Cluster) -> Iterator[str]:
 def words_are_kubernetes_own(cluster: Cluster) -> Iterator[str]:
     """fields with a few possible words have one of these"""
     for manifest in cluster.manifests:
-        for name, word in _words(manifest.content):
-            if word not in WORDS[name]:
-                yield f"{manifest}: {name} is {word!r}, and may be {', '.join(sorted(WORDS[name]))}"
+        for path, word in _words(manifest.content, ""):
+            wanted = next((words for end, words in WORDS.items() if path.endswith(end)), {word})
+            if word not in wanted:
+                yield f"{manifest}: {path[1:]} is {word!r}, and may be {', '.join(sorted(wanted)[:4])}"
 
 
-def _words(part: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in part.items() if isinstance(part, dict) else ():
-        if name in WORDS:
-            yield from ((name, word) for word in (value if isinstance(value, list) else [value]))
-    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
-        yield from _words(inner)
+def _words(part: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Each text with its path, in which places of lists are left out."""
+    if isinstance(part, str):
+        yield path, part
+    for name, inner in part.items() if isinstance(part, dict) else ():
+        yield from _words(inner, f"{path}.{name}")
+    for inner in part if isinstance(part, list) else ():
+        yield from _words(inner, path)
 
 
 def _problem(content: Mapping[str, Any]) -> str | None:

@@ -26,8 +26,9 @@ def disk_of(pods: Pods) -> Decimal | None:
 def backups_are_encrypted_and_pruned(cluster: Cluster) -> Iterator[str]:
     """a backup is made when the stack says, encrypted with the site's key, and all but the newest few are removed"""
     wanted = cluster.settings.backups
-    made = {one.name: one.content["spec"]["schedule"] for one in cluster.all("CronJob")}
-    if made != ({"backup": wanted.schedule} if wanted else {}):
+    specs = {one.name: one.content["spec"] for one in cluster.all("CronJob")}
+    made = {name: f"{spec['schedule']} {spec.get('timeZone')}" for name, spec in specs.items()}
+    if made != ({"backup": f"{wanted.schedule} Etc/UTC"} if wanted else {}):
         yield f"there are the CronJobs {made}; the stack says {wanted.schedule if wanted else 'none'}"
     for pods in cluster.pods:
         if pods.labels.get(ROLE) == "backup" and wanted:
@@ -49,6 +50,8 @@ def the_broker_has_room(cluster: Cluster) -> Iterator[str]:
             size = quantity(disk["spec"]["resources"]["requests"]["storage"]) or 0
             files = (cluster.get("ConfigMap", f"{pods.owner.name}-files") or pods.owner).content.get("data", {})
             reserves = [int(found) * 10**9 for text in files.values() for found in RESERVE.findall(text)]
+            if len(disk["spec"].get("accessModes", [])) != 1:
+                yield f"{pods} does not say how its disks are accessed, which Kubernetes refuses"
             if len(reserves) != 1 or size < 2 * reserves[0]:
                 yield f"{pods} has disks of {size} bytes and must keep {reserves} free: it would take no messages"
 

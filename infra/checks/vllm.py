@@ -22,6 +22,11 @@ LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
 
 def vllm_serves_what_it_must(cluster: Cluster) -> Iterator[str]:
     """a vLLM server has GPUs and uses them all, serves the model it is asked for, and logs what was sampled from"""
+    beside = [pods for pods, _ in servers(cluster)]
+    for one in our_containers(cluster):
+        asks = isinstance(one.settings, AgentSettings) and one.settings.agent_engine == "vllm"
+        if asks is not (one.pods in beside):
+            yield f"{one} asks {'a' if asks else 'no'} vLLM beside it, and there is {'none' if asks else 'one'}"
     for pods, box in servers(cluster):
         who = f"{pods}, container {box['name']}"
         options, variables = options_of(box), dict(cluster.environment(pods, box))

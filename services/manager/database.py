@@ -10,8 +10,9 @@ import asyncio
 import fcntl
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -109,6 +110,20 @@ class Database:
         """Return what `work` reads. Raises StorageUnavailable."""
         self._check_answers()
         return await self._run(self._reads, partial(self._transaction, work))
+
+    @contextmanager
+    def beside(self) -> Iterator[Connection]:
+        """Yield a connection for reading beside the manager that has this database. Raises StorageUnavailable."""
+        if self.is_sqlite and not Path(str(self._url.database)).is_file():
+            raise StorageUnavailable(f"{self._where} is not there")
+        engine = self._make_engine()
+        try:
+            with engine.begin() as connection:
+                yield connection
+        except AWAY as error:
+            raise self._away(error) from error
+        finally:
+            engine.dispose()
 
     async def leads(self) -> bool:
         """Tell whether this manager releases tasks: the only one on SQLite, one of those on PostgreSQL.

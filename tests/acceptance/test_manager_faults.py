@@ -1,4 +1,4 @@
-"""A job whose manager, broker and orchestrator are killed: each of its tasks is answered once."""
+"""A job whose manager, broker and orchestrator are killed: each of its tasks is answered once, and paid for once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ import httpx
 import pytest
 
 from services.cli.fleet.local_broker import server_folder
+from services.manager.database import Database
+from services.manager.log_check import TenantCheck, check
 from tests.acceptance.brokers import mortal_broker
+from tests.acceptance.chat_model import chat_model
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.private_broker import free_port
 from tests.waiting import wait_until
+
+PRICES = 'currency = "EUR"\n[agents.small]\nprompt = 3\nsampled = 7\nsamples = 1\nmax_tokens = 8\n'
 
 pytestmark = [
     pytest.mark.broker,
@@ -56,8 +61,11 @@ def results(manager: Member) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("count", [600, pytest.param(2_000, marks=pytest.mark.long)])
 def test_each_task_of_a_job_is_answered_once_whoever_is_killed(tmp_path: Path, count: int) -> None:
-    with mortal_broker(tmp_path / "broker") as broker:
-        fleet = Fleet(tmp_path, broker.url, forked=True).start()
+    prices = tmp_path / "prices.toml"
+    prices.write_text(PRICES)
+    with mortal_broker(tmp_path / "broker") as broker, chat_model() as model:
+        environment = {**model, "RATCHET_PRICES": str(prices)}
+        fleet = Fleet(tmp_path, broker.url, forked=True, environment=environment).start()
         manager = manager_of(fleet)
         try:
             # given a manager that dies between marking tasks as released and publishing them
@@ -93,6 +101,13 @@ def test_each_task_of_a_job_is_answered_once_whoever_is_killed(tmp_path: Path, c
             # and the fleet ran each once
             logged = [json.loads(line) for line in (fleet.logs / "assignments.jsonl").read_text().splitlines()]
             assert Counter(one["task_id"] for one in logged) == Counter(f"j/{n}" for n in range(count))
+
+            # and the log says to the unit what was paid
+            words = [f"sort: {n}" for n in range(count)]
+            cost = sum(3 * len(one.split()) + 7 * (1 + len(one) % 7) for one in words)
+            with Database(manager.environment["RATCHET_MANAGER_DB"]).beside() as connection:
+                found = check(connection, fleet.logs)
+            assert found == {"default": TenantCheck(spent=cost, in_log=cost, tasks=count)}
         finally:
             if manager.process is not None and manager.exit_code is None:
                 manager.kill()

@@ -65,7 +65,7 @@ PROGRAM_MISTAKES = (
         "HOME on the read-only disk", "pods", '{"HOME": "/tmp"}', '{"HOME": "/root"}', "homes_can_be_written"
     ),
     ProgramMistake(
-        "an agent that never grows", "fleet", "by_cpu=not on_gpu", "by_cpu=False", "agents_on_cpus_are_scaled", "dev"
+        "an agent that never grows", "fleet", "by_cpu=not on_gpu", "by_cpu=False", "what_may_grow_is_scaled", "dev"
     ),
     ProgramMistake(
         "a direction that is none",
@@ -73,6 +73,16 @@ PROGRAM_MISTAKES = (
         '["Ingress", "Egress"]',
         '["Ingres", "Egress"]',
         "words_are_kubernetes_own",
+    ),
+    ProgramMistake("a command with an option that is none", "fleet", '"--timeout", "300"', '"--timeou", "300"', IMAGES),
+    ProgramMistake("nobody declares the queues", "fleet", 'args=("broker", "setup",', 'args=("broker",', IMAGES),
+    ProgramMistake(
+        "a file that is elsewhere", "fleet", '{PROGRAMS_AT}/{PROGRAMS}"}', '{PROGRAMS_AT}/x{PROGRAMS}"}', FOLDERS
+    ),
+    ProgramMistake("a preStop without its shell", "broker", 'return "/bin/bash", ', "return ", DATA, "dev"),
+    ProgramMistake("vLLM asked for, and none there", "fleet", 'wanted.engine == "vllm"', "False", VLLM),
+    ProgramMistake(
+        "ten trainers of one agent", "fleet", "else Scale(1, 1)", "else Scale(10, 10)", "scaled_within_reason", "dev"
     ),
     ProgramMistake("pods meet under another name", "pods", '-nodes" if jobs', '-pods" if jobs', MACHINES),
     ProgramMistake(

@@ -1,6 +1,8 @@
-"""Checks JavaScript, Go and Rust for `style` and `security`: by node, gofmt, go vet and rustc, in the sandbox.
+"""Checks JavaScript, Go and Rust: for `style` by node, gofmt, go vet and rustc in the sandbox, for `security` by
+patterns, because none of these tools looks for holes.
 
-A tool that the sandbox does not have checks nothing, and answers in its language get no score for that part.
+A tool that the sandbox does not have checks nothing, and answers in its language get no score for that part. Patterns
+need no tool. They read the text only: they find neither what is put together at run time nor what has another name.
 """
 
 from __future__ import annotations
@@ -8,7 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import re2
 
 from services.scorer.ground import OwnFault
 from workbench.sandbox.job import End, Job, Result, SandboxError, TreeFile
@@ -22,7 +26,6 @@ LIMITS = Limits(
 PLACE = re.compile(r"(before|after)/m(\d+)\.\w+$")
 ELSEWHERE = re.compile(r"undefined:|undeclared|could not import|cannot find package")
 """A file is checked alone: what it says of names that other files have is no finding."""
-UNSAFE = "unsafe_code"
 VERSIONS: Mapping[Language, Sequence[str]] = {
     "javascript": ("node", "--version"),
     "go": ("go", "version"),
@@ -30,7 +33,7 @@ VERSIONS: Mapping[Language, Sequence[str]] = {
 }
 RUSTC = (
     'grep -q "fn main" "$1" && type=bin || type=lib; '
-    'rustc --edition=2021 --crate-type=$type -W unsafe-code --emit=metadata --error-format=json -o /tmp/checked "$1"'
+    'rustc --edition=2021 --crate-type=$type --emit=metadata --error-format=json -o /tmp/checked "$1"'
 )
 EACH = 'command=$1; shift; for one in "$@"; do sh -c "$command" sh "$one"; done; true'
 RUST = Check("rustc", lambda paths: ["sh", "-c", EACH, "sh", RUSTC, *paths], CHECKS["rust"][0].read)
@@ -38,19 +41,66 @@ RUST = Check("rustc", lambda paths: ["sh", "-c", EACH, "sh", RUSTC, *paths], CHE
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A language as one kind of part looks at it: its tools, and which of their findings count."""
+    """A language as one kind of part looks at it: its tools, which of their findings count, and patterns by name."""
 
     language: Language
-    checks: tuple[Check, ...]
-    counts: re.Pattern[str]
+    checks: tuple[Check, ...] = ()
+    counts: re.Pattern[str] = re.compile(".*")
+    patterns: Mapping[str, str] = field(default_factory=dict)
+
+    def matches_in(self, file: TreeFile | None) -> Counter[str]:
+        """Count what each pattern finds in a file, without whole lines of comments."""
+        text = COMMENTS.sub("", bytes(file.content).decode("utf-8", "replace")) if file and self.patterns else ""
+        return Counter({name: sum(1 for _ in re2.finditer(f"(?m){one}", text)) for name, one in self.patterns.items()})
 
 
 STYLE = (
-    Checked("javascript", CHECKS["javascript"], re.compile(".*")),
-    Checked("go", CHECKS["go"], re.compile(".*")),
-    Checked("rust", (RUST,), re.compile(rf"(?!E\d|error|{UNSAFE}).*")),
+    Checked("javascript", CHECKS["javascript"]),
+    Checked("go", CHECKS["go"]),
+    Checked("rust", (RUST,), re.compile(r"(?!E\d|error).*")),
 )
-SECURITY = (Checked("rust", (RUST,), re.compile(UNSAFE)),)
+
+COMMENTS = re2.compile(r"(?m)^\s*//.*$|^\s*/\*(?s:.*?)\*/")
+"""Comments that begin a line. One behind code is read as code is, because strings can look like its beginning."""
+SHELL = r'"(?:/[\w/]*/)?(?:(?:ba|da|z|k)?sh|cmd(?:\.exe)?)"'
+SQL = r"(?i:select\s[^\"'`]*\sfrom|insert\s+into|update\s[^\"'`]*\sset|delete\s+from)\s[^\"'`]*"
+SECRET = r"(?i:token|secret|passw|nonce|salt|session)\w*[^:=\n]*[:=]+[^;\n]*"
+ALONE = r"(?:^|[^.\w$])"
+"""No method of something else, such as `exec` of a regular expression."""
+HOLES: Mapping[Language, Mapping[str, str]] = {
+    "javascript": {
+        "eval": rf"(?:{ALONE}|\b(?:globalThis|global|window|self)\.)eval\s*[(),;]",
+        "function-of-text": rf"{ALONE}Function\s*\(|\bvm\.runIn\w+\s*\(",
+        "timer-of-text": r"\bset(?:Timeout|Interval)\s*\(\s*[\"'`]",
+        "shell": rf"(?:{ALONE}|\b(?:cp|childProcess|child_process(?:[\"']\))?)\.)exec\s*\(|\bexecSync\s*\(",
+        "shell-option": r"\bshell\s*:\s*true",
+        "html": r"\.(?:inner|outer)HTML\s*\+?=\s*(?:[^=\s\"'`]|[\"'`][^\"'`])",
+        "written-html": r"\bdocument\.write(?:ln)?\s*\(|\.insertAdjacentHTML\s*\(",
+        "sql": rf"[\"'`]{SQL}(?:\$\{{|[\"']\s*\+)",
+        "random-secret": rf"{SECRET}Math\.random\b",
+        "weak-hash": r"\bcreateHash\s*\(\s*[\"'`](?:md[45]|sha1)[\"'`]",
+        "tls": r"\brejectUnauthorized\s*:\s*false|NODE_TLS_REJECT_UNAUTHORIZED",
+    },
+    "go": {
+        "shell": rf"\bexec\.Command(?:Context)?\s*\([^\"\n]*{SHELL}",
+        "command": r"\bexec\.Command\s*\(\s*[^\"`\s]",
+        "html": r"\btemplate\.(?:HTML|HTMLAttr|JS|URL)\s*\(\s*[^\"`\s]",
+        "sql": rf"\bSprintf\s*\(\s*[\"`]{SQL}%|[\"`]{SQL}[\"`]\s*\+",
+        "random-secret": rf"{SECRET}\brand\.(?:Intn|Int31|Int63|Uint32|Uint64|Float32|Float64|Perm)",
+        "weak-hash": r"\b(?:md5|sha1)\.(?:New|Sum)\s*\(|\b(?:des|rc4)\.New\w*\s*\(",
+        "tls": r"\bInsecureSkipVerify\s*[:=]+\s*true",
+        "unsafe": r"\bunsafe\.[A-Z]",
+        "open-to-all": r"\bos\.(?:Chmod|Mkdir|MkdirAll|OpenFile|WriteFile)\s*\([^\n]*\b0o?[0-7]?[0-7]{2}[2367]\b",
+    },
+    "rust": {
+        "shell": rf"\bCommand::new\s*\(\s*{SHELL}",
+        "sql": rf"\bformat!\s*\(\s*\"{SQL}\{{",
+        "tls": r"\bdanger_accept_invalid_(?:certs|hostnames)\s*\(\s*true",
+        "unsafe": r"\bunsafe\s*(?:\{|fn\b|impl\b|trait\b|extern\b)",
+    },
+}
+"""Regular expressions of RE2 by language and by what they find."""
+SECURITY = tuple(Checked(language, patterns=patterns) for language, patterns in HOLES.items())
 
 
 def job_of(check: Check, files: Mapping[str, TreeFile]) -> Job:

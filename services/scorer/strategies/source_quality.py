@@ -1,5 +1,5 @@
 """Scores how what an answer wrote is written: `style`, and `security` for what invites an attack. Python by ruff, other
-languages by their own tools (source_checks.py).
+languages as source_checks.py says.
 
 Only what is new counts: findings in the files that the answer changed, less those that were there. Ruff runs in the
 sandbox, for it reads what strangers wrote; it knows no configuration of the workspace's, and no comment that tells it
@@ -35,7 +35,7 @@ from workbench.sandbox.limits import MIB, Limits
 from workbench.tools.code import SUFFIXES
 from workbench.trees import Tree
 
-REVISION = "4"
+REVISION = "5"
 RUFF = "tool/ruff"
 LIMITS = Limits(wall_s=60, cpu_s=30, output_bytes=16 * MIB, workspace_bytes=256 * MIB, memory_bytes=1024 * MIB)
 NOT_EXECUTED = (126, 127)
@@ -109,6 +109,9 @@ class SourceQuality(OnGround):
     async def _find_tools(self) -> None:
         """Note which other languages the sandbox has the tools for: another version is another scorer."""
         for one in self.kind.others:
+            if not one.checks:
+                self._others = (*self._others, one)
+                continue
             try:
                 found = await self._ground.run(Job(VERSIONS[one.language], limits=LIMITS))
             except SandboxError:
@@ -174,7 +177,9 @@ class SourceQuality(OnGround):
             and before.files.get(path) != file
             and SUFFIXES.get(PurePosixPath(path).suffix) == checked.language
         ]
-        new: dict[str, Counter[str]] = {path: Counter() for path in changed}
+        new = {
+            path: checked.matches_in(after.files[path]) - checked.matches_in(before.files.get(path)) for path in changed
+        }
         for check in checked.checks if changed else ():
             tree = {
                 f"{when}/m{number}{PurePosixPath(path).suffix}": file

@@ -181,9 +181,31 @@ async def test_other_languages_are_held_to_their_own_tools(
         )
     )
 
-    assert (right.score, right.parts) == (1.0, {"style": 1.0})
+    assert (right.score, right.parts) == (1.0, {"style": 1.0, "security": 1.0})
     assert broken.parts is not None and broken.parts["style"] <= 0.5
-    assert "security: nothing was written that security has a tool for" in (right.reason or "")
+
+
+@pytest.mark.parametrize("scorer", ["security"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("a.js", "spawnSync('ls', [folder]);\n", "child_process.execSync(`ls ${folder}`);\n"),
+        ("a.go", 'exec.Command("ls", folder)\n', 'exec.Command("sh", "-c", "ls "+folder)\n'),
+        ("a.rs", 'Command::new("ls").arg(folder)\n', 'Command::new("sh").arg("-c").arg(folder)\n'),
+    ],
+)
+async def test_a_hole_in_another_language_costs_half_unless_it_was_there(
+    scorer: Strategy, name: str, good: str, bad: str
+) -> None:
+    texts = (good, bad, bad + bad, "\n".join((bad, *(f"say({number});" for number in range(300)))))
+    written = [Answer(json.dumps({"files": {name: text}})) for text in texts]
+
+    scores = await scorer.score(request_of(*written, workspace={"files": {"old.py": ""}}))
+    (kept,) = await scorer.score(request_of(written[1], workspace={"files": {name: good + bad}}))
+
+    assert [one.score for one in scores] == pytest.approx([1.0, 0.5, 1 / 3, 0.5])
+    assert (scores[1].reason or "").endswith(f"{name}: shell")
+    assert kept.score == 1.0
 
 
 @pytest.mark.timeout(300)
