@@ -6,7 +6,7 @@ with one manager over SQLite, and (`postgres`) with three over a PostgreSQL of i
 once; shares of tenants beside one that floods; calls while processes are killed; events at many WebSockets.
 It starts a broker and a manager of its own; for `whole`, `priority`, `paired` and `sockets` a fleet with an echo that
 takes 20 ms a task, for the others one process that answers in its place, behind a queue of tasks that holds 1,000.
-`whole` is the job over a fleet with a PostgreSQL, which are killed, too; its cost is computed anew from the log.
+`job` and `whole` are over a PostgreSQL, which is killed, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 
 from bench.manager import fleet, simulated, sockets
 from tests.acceptance.brokers import mortal_broker
-from tests.acceptance.chat_model import chat_model
 from tests.ratchet.http.access.tokens_for_tests import Mint
 from tests.services.manager.postgres import postgres
 
@@ -34,7 +33,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=PARTS, choices=[*PARTS, []])
     parser.add_argument("--tasks", type=int, default=100_000, help="of the one large job")
-    parser.add_argument("--latency", type=float, default=0.02, help="seconds that `whole` takes a task")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--behind", type=int, default=50_000)
     parser.add_argument("--paired", type=int, default=3_000)
@@ -53,18 +51,11 @@ def main() -> None:
         if not set(given.parts) - {"simulated"}:
             return
         with mortal_broker(place / "broker") as broker:
-            prices = place / "prices.toml"
-            prices.write_text(PRICES)
-            priced = {"RATCHET_PRICES": str(prices)}
             if "job" in given.parts:
-                with fleet.one_process(place / "job", broker) as house:
+                with postgres() as server, fleet.one_process(place / "job", broker, server) as house:
                     show("job", fleet.one_job(house, given.tasks, given.kills))
             if "whole" in given.parts:
-                with (
-                    postgres() as server,
-                    chat_model(given.latency) as model,
-                    fleet.whole_fleet(place / "whole", broker, server, **priced, **model) as house,
-                ):
+                with postgres() as server, fleet.whole_fleet(place / "whole", broker, server) as house:
                     show("job of a whole fleet", fleet.one_job(house, given.tasks, given.kills))
             if "priority" in given.parts:
                 with fleet.whole_fleet(place / "priority", broker) as house:
@@ -72,6 +63,9 @@ def main() -> None:
             if "paired" in given.parts:
                 with fleet.whole_fleet(place / "paired", broker) as house:
                     show("paired", fleet.beside_direct(house, given.paired, given.rounds))
+            prices = place / "prices.toml"
+            prices.write_text(PRICES)
+            priced = {"RATCHET_PRICES": str(prices)}
             asked = (given.clients, given.each, given.budget, min(given.kills, 6))
             if "budgets" in given.parts:
                 with fleet.one_process(place / "budgets", broker, **priced) as house:
@@ -79,7 +73,7 @@ def main() -> None:
             if "postgres" in given.parts:
                 with (
                     postgres() as server,
-                    fleet.one_process(place / "postgres", broker, server.url, 3, **priced) as house,
+                    fleet.one_process(place / "postgres", broker, server, 3, **priced) as house,
                 ):
                     show("postgres", fleet.budgets(house, *asked))
             if "many" in given.parts:

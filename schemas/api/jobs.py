@@ -145,6 +145,9 @@ class TenantQuota(Record):
     tasks_at_once: Count | None = Field(None, description="Tasks of its jobs that the fleet has at a time; more wait.")
     tokens_a_day: Count | None = Field(None, description="Tokens of its jobs in a day of UTC.")
     budget: Money | None = Field(None, description="The most that all of its jobs may cost.")
+    bytes: Count | None = Field(
+        None, description="Bytes of its tasks and their results, artifacts included, that the manager keeps."
+    )
 
 
 class TenantUse(TenantQuota):
@@ -152,6 +155,7 @@ class TenantUse(TenantQuota):
 
     tenant: str
     is_open: int = Field(ge=0, description="Tasks that have not ended.")
+    bytes_kept: int = Field(ge=0)
     tokens_today: int = Field(ge=0)
     tokens_reset_at: Timestamp
     reserved: Money

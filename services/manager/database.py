@@ -67,6 +67,8 @@ class Database:
         self._writes = ThreadPoolExecutor(1, "manager-db")
         self._waiting: deque[_Write] = deque()
         self._reads = ThreadPoolExecutor(2, "manager-db-read")
+        self._pings = ThreadPoolExecutor(1, "manager-db-ping")
+        """Many readers would keep a ping waiting, and the database would pass for away."""
 
     @property
     def is_sqlite(self) -> bool:
@@ -97,7 +99,7 @@ class Database:
     async def ping(self) -> None:
         """Return when the database has answered. Raises StorageUnavailable."""
         await self._run(
-            self._reads, partial(self._transaction, lambda connection: connection.execute(text("SELECT 1")))
+            self._pings, partial(self._transaction, lambda connection: connection.execute(text("SELECT 1")))
         )
         self._answered_at = time.monotonic()
 
@@ -134,8 +136,8 @@ class Database:
 
     async def close(self) -> None:
         await self._run(self._writes, self._close)
-        self._writes.shutdown(wait=False)
-        self._reads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._writes, self._reads, self._pings):
+            pool.shutdown(wait=False, cancel_futures=pool is not self._writes)
 
     def _check_answers(self) -> None:
         if (trouble := self.trouble()) is not None:

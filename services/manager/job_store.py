@@ -33,7 +33,7 @@ from schemas.api.jobs import (
 )
 from schemas.api.status import Interval
 from schemas.messages.result import Result
-from services.manager.limits import check_budget, check_quota
+from services.manager.limits import check_budget, check_quota, size_of
 from services.manager.submission import JobTerms, NewTask, read_tasks, task_id_of
 from services.manager.tables import jobs, tasks, transfers
 
@@ -95,12 +95,13 @@ def submit(
     new = list(read_tasks(asked.tasks, job_id, terms, 0))
     if asked.budget is not None:
         check_budget(new, micros(asked.budget), terms, prices)
-    check_quota(connection, tenant, len(new), now)
+    check_quota(connection, tenant, new, now)
     state, reason = _state_of_new(more=asked.more, needs_approval=needs_approval)
     values: dict[str, Any] = {
         **dict.fromkeys(COUNTS, 0),
         "tasks": len(new),
         "waiting": len(new),
+        "bytes": size_of(new),
         "job_id": job_id,
         "tenant": tenant,
         "owner": owner,
@@ -155,11 +156,12 @@ def add_tasks(
     if job.state == JobState.LOADING:
         if job.budget is not None:
             check_budget(missing, job.budget, terms, prices_of(connection, job.agent_id))
-        check_quota(connection, job.tenant, len(missing), now)
+        check_quota(connection, job.tenant, missing, now)
         _insert_tasks(connection, job_id, missing)
         state, reason = _state_of_new(more=given.more, needs_approval=job.awaits_approval)
         values: dict[str, Any] = {"state": state, "reason": reason, "changed_at": now, "served_at": now}
         values |= {"tasks": jobs.c.tasks + len(missing), "waiting": jobs.c.waiting + len(missing)}
+        values["bytes"] = jobs.c.bytes + size_of(missing)
         connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(values))
     return _job(_must_find(connection, job_id))
 
@@ -270,16 +272,26 @@ def rerun(connection: Connection, job_id: str, now: float, default_deadline: flo
     job = _must_find(connection, job_id)
     if job.state == JobState.LOADING:
         raise NotAllowed(f"job {job_id!r} is loading: none of its tasks was run yet")
+    unanswered = and_(tasks.c.job_id == job_id, tasks.c.state.in_(NO_ANSWER))
+    size = sum(
+        len((one or "").encode()) for one in connection.execute(select(tasks.c.result).where(unanswered)).scalars()
+    )
     again = connection.execute(
         update(tasks)
-        .where(tasks.c.job_id == job_id, tasks.c.state.in_(NO_ANSWER))
+        .where(unanswered)
         .values(
             state=TaskState.WAITING, attempt=tasks.c.attempt + 1, place=None, ended_at=None, reason=None, result=None
         )
     ).rowcount
     if not again:
         return _job(job)
-    changed = {"failed": 0, "expired": 0, "cancelled": 0, "waiting": jobs.c.waiting + again}
+    changed = {
+        "failed": 0,
+        "expired": 0,
+        "cancelled": 0,
+        "waiting": jobs.c.waiting + again,
+        "bytes": jobs.c.bytes - size,
+    }
     if state_of(job).has_ended:
         changed |= {
             "state": JobState.PAUSED if job.awaits_approval else JobState.RUNNING,

@@ -19,7 +19,7 @@ from schemas.messages.result import Result, TaskUsage
 from services.manager.tables import jobs, quotas, transfers, usage
 
 AVAILABLE, RESERVED, SPENT = "available", "reserved", "spent"
-LIMITS = ("open_tasks", "tasks_at_once", "tokens_a_day", "budget")
+LIMITS = ("open_tasks", "tasks_at_once", "tokens_a_day", "budget", "bytes")
 NOTHING = TaskUsage(prompt_tokens=0, sampled_tokens=0)
 
 
@@ -51,8 +51,10 @@ class Quota(NamedTuple):
     tasks_at_once: int | None = None
     tokens_a_day: int | None = None
     budget: int | None = None
+    bytes: int | None = None
     is_open: int = 0
     released: int = 0
+    bytes_kept: int = 0
     tokens_today: int = 0
     reserved: int = 0
     spent: int = 0
@@ -69,6 +71,7 @@ class Quota(NamedTuple):
             "open_tasks": (self.is_open, self.open_tasks),
             "tokens_a_day": (self.tokens_today, self.tokens_a_day),
             "budget": (self.reserved + self.spent, self.budget),
+            "bytes": (self.bytes_kept, self.bytes),
         }
         return {name: used / most if most else 1.0 for name, (used, most) in limits.items() if most is not None}
 
@@ -80,6 +83,10 @@ class Quota(NamedTuple):
     @property
     def has_tokens(self) -> bool:
         return self.tokens_a_day is None or self.tokens_today < self.tokens_a_day
+
+    def has_bytes(self, more: int = 1) -> bool:
+        """Tell whether so many bytes more may be kept."""
+        return self.bytes is None or self.bytes_kept + more <= self.bytes
 
 
 def charge_of(task: Any, result: Result, *, is_run: bool = False) -> Charge:
@@ -135,6 +142,7 @@ def quotas_of(connection: Connection, now: float, tenant: str | None = None) -> 
     for row in connection.execute(_of(quotas, tenant, select(quotas))):
         found[row.tenant] = Quota(row.weight, *(row._mapping[name] for name in LIMITS))
     columns = {"is_open": jobs.c.waiting + jobs.c.released, "released": jobs.c.released, "reserved": jobs.c.reserved}
+    columns |= {"bytes_kept": jobs.c.bytes}
     sums = select(jobs.c.tenant, *(func.sum(column).label(name) for name, column in columns.items()))
     for row in connection.execute(_of(jobs, tenant, sums).group_by(jobs.c.tenant)):
         found[row.tenant] = found[row.tenant]._replace(**{name: int(row._mapping[name] or 0) for name in columns})
@@ -161,6 +169,13 @@ def no_tokens(tenant: str, quota: Quota, now: float) -> str:
     return (
         f"the tenant {tenant!r} has used {quota.tokens_today:,} of its {quota.tokens_a_day:,} tokens today: "
         f"it goes on at {next_day(now):%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def no_bytes(tenant: str, quota: Quota) -> str:
+    return (
+        f"{quota.bytes_kept:,} bytes of tasks and results of the tenant {tenant!r} are kept, and it may have "
+        f"{quota.bytes:,}: a job's go when it is forgotten (RATCHET_MANAGER_KEEP_DAYS)"
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, func, insert, select, update
 
 from ratchet.http.problem import Problem
 from ratchet.service.prices import AgentPrices, micros, most_cost, units
 from schemas.api.jobs import TenantQuota, TenantUse, UsageKey, UsageRow
-from services.manager.ledger import Quota, limits_of, next_day, no_tokens, quotas_of
+from services.manager.ledger import Quota, limits_of, next_day, no_bytes, no_tokens, quotas_of
 from services.manager.submission import JobTerms, NewTask, read_body
 from services.manager.tables import jobs, quotas, usage
 
@@ -25,8 +25,9 @@ def check_budget(new: Iterable[NewTask], budget: int, job: JobTerms, prices: Age
             raise Problem(402, "Budget too small", why, "budget")
 
 
-def check_quota(connection: Connection, tenant: str, new: int, now: float) -> None:
+def check_quota(connection: Connection, tenant: str, tasks: Sequence[NewTask], now: float) -> None:
     """Raises Problem for a tenant that may have no further tasks."""
+    new, size = len(tasks), size_of(tasks)
     quota = limits_of(connection, now, [tenant])[tenant]
     if quota.open_tasks is not None and quota.is_open + new > quota.open_tasks:
         why = (
@@ -34,6 +35,9 @@ def check_quota(connection: Connection, tenant: str, new: int, now: float) -> No
             f"{new:,} more: submit them when some have ended"
         )
         raise Problem(429, "Too many open tasks", why, "open-tasks")
+    if not quota.has_bytes(size):
+        why = f"these tasks have {size:,} bytes. {no_bytes(tenant, quota)}"
+        raise Problem(429, "Too many bytes", why, "bytes")
     if not quota.has_tokens:
         wait = {"Retry-After": str(int(next_day(now).timestamp() - now) + 1)}
         raise Problem(429, "No tokens left today", no_tokens(tenant, quota, now), "tokens", wait)
@@ -45,9 +49,17 @@ def check_quota(connection: Connection, tenant: str, new: int, now: float) -> No
         raise Problem(402, "Budget is used up", why, "tenant-budget")
 
 
+def size_of(tasks: Iterable[NewTask]) -> int:
+    """Return the bytes that are kept of them."""
+    return sum(len(one.body.encode()) for one in tasks)
+
+
 def set_quota(connection: Connection, tenant: str, given: TenantQuota, now: float) -> TenantUse:
     budget = None if given.budget is None else micros(given.budget)
-    values = {**given.model_dump(include={"weight", "open_tasks", "tasks_at_once", "tokens_a_day"}), "budget": budget}
+    values = {
+        **given.model_dump(include={"weight", "open_tasks", "tasks_at_once", "tokens_a_day", "bytes"}),
+        "budget": budget,
+    }
     if not connection.execute(update(quotas).where(quotas.c.tenant == tenant).values(values)).rowcount:
         connection.execute(insert(quotas).values(tenant=tenant, **values))
     return tenant_use(connection, tenant, now)
@@ -57,7 +69,7 @@ def tenant_use(connection: Connection, tenant: str, now: float) -> TenantUse:
     quota = quotas_of(connection, now, tenant).get(tenant, Quota())
     amounts = {"reserved": units(quota.reserved), "spent": units(quota.spent)}
     budget = None if quota.budget is None else units(quota.budget)
-    names = ("weight", "open_tasks", "tasks_at_once", "tokens_a_day", "is_open", "tokens_today")
+    names = ("weight", "open_tasks", "tasks_at_once", "tokens_a_day", "bytes", "is_open", "bytes_kept", "tokens_today")
     same = {name: getattr(quota, name) for name in names}
     return TenantUse(tenant=tenant, tokens_reset_at=next_day(now), budget=budget, **same, **amounts)
 

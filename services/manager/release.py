@@ -16,7 +16,7 @@ from schemas.messages.task import Task
 from schemas.messages.training import TrainRequest
 from services.manager.agent_store import forget_old, registrations
 from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
-from services.manager.ledger import Charge, charge_of, limits_of, no_tokens, reserve, settle
+from services.manager.ledger import Charge, charge_of, limits_of, no_bytes, no_tokens, reserve, settle
 from services.manager.order import FairOrder, Waiting
 from services.manager.submission import Route, parse_task_id, task_id_of, task_to_release
 from services.manager.tables import jobs, tasks
@@ -86,7 +86,7 @@ _END_TASK = (
 )
 
 ENDS = ("ok", "failed", "expired", "cancelled")
-ADDED = (*ENDS, "released", "places", "scored", "score_sum", "score_squares")
+ADDED = (*ENDS, "released", "places", "bytes", "scored", "score_sum", "score_squares")
 _ADD = (
     update(jobs)
     .where(jobs.c.job_id == bindparam("job"))
@@ -145,6 +145,8 @@ def release(
         agent = registered.get(job.agent_id)
         if not quotas[job.tenant].has_tokens:
             explain_wait(connection, job, no_tokens(job.tenant, quotas[job.tenant], now))
+        elif not quotas[job.tenant].has_bytes():
+            explain_wait(connection, job, no_bytes(job.tenant, quotas[job.tenant]))
         elif agent is not None and not agent.is_served and job.kind != JobKind.TRAINING:
             explain_wait(connection, job, f"agent {agent.name!r} is {agent.state}: {agent.reason}")
         elif room[job.tenant] == 0:
@@ -313,6 +315,7 @@ def _store(
     new = {(n, attempt): result for n, attempt, result in results if (n, attempt) in open_ones}
     if not new:
         return Counter()
+    bodies = [result.encode() for result in new.values()]
     rows = [
         {
             "job": job.job_id,
@@ -320,24 +323,27 @@ def _store(
             "now": now,
             "to": result.status,
             "why": result.reason,
-            "answer": result.encode().decode(),
+            "answer": body.decode(),
             "turn": job.places + turn,
         }
-        for turn, ((n, _), result) in enumerate(new.items(), start=1)
+        for turn, ((n, _), result, body) in enumerate(zip(new, new.values(), bodies, strict=True), start=1)
     ]
     connection.execute(_END_TASK, rows)
     counts = Counter[str](result.status for result in new.values())
     is_run = job.kind == JobKind.TRAINING
     charges = [charge_of(open_ones[key], result, is_run=is_run) for key, result in new.items()]
     settle(connection, job, charges, now)
-    _count(connection, job, counts, [one.score for one in new.values() if one.score is not None])
+    size = sum(map(len, bodies))
+    _count(connection, job, counts, [one.score for one in new.values() if one.score is not None], size)
     _close_if_done(connection, job.job_id, now)
     return counts
 
 
-def _count(connection: Connection, job: Row[Any], counts: Mapping[str, int], scores: Sequence[float]) -> None:
+def _count(
+    connection: Connection, job: Row[Any], counts: Mapping[str, int], scores: Sequence[float], size: int
+) -> None:
     ended = sum(counts.values())
-    moved: dict[str, float] = {**dict.fromkeys(ENDS, 0), **counts, "released": -ended, "places": ended}
+    moved: dict[str, float] = {**dict.fromkeys(ENDS, 0), **counts, "released": -ended, "places": ended, "bytes": size}
     moved |= {"scored": len(scores), "score_sum": sum(scores), "score_squares": sum(one * one for one in scores)}
     connection.execute(_ADD, {"job": job.job_id, **{f"more_{name}": amount for name, amount in moved.items()}})
 

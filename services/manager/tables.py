@@ -38,6 +38,7 @@ jobs = Table(
     Column("scored", Integer, nullable=False, default=0),  # tasks whose answer has a score
     Column("score_sum", Double, nullable=False, default=0.0),
     Column("score_squares", Double, nullable=False, default=0.0),
+    Column("bytes", BigInteger, nullable=False, default=0),  # of its tasks and their results
     Index("jobs_by_state", "state", "agent_id"),
     Index("jobs_by_tenant", "tenant"),
     Index("jobs_by_released", "released"),
@@ -86,6 +87,7 @@ quotas = Table(
     Column("tasks_at_once", BigInteger),
     Column("tokens_a_day", BigInteger),
     Column("budget", BigInteger),
+    Column("bytes", BigInteger),
 )
 
 usage = Table(

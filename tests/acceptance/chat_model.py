@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +12,6 @@ from typing import Any
 
 class Model(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    latency_s = 0.0
 
     def do_GET(self) -> None:
         self._answer({"data": []})
@@ -21,7 +19,6 @@ class Model(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         text = body["messages"][-1]["content"]
-        time.sleep(self.latency_s)  # real time: the latency that was asked for
         usage = {"prompt_tokens": len(text.split()), "completion_tokens": 1 + len(text) % 7}
         self._answer({"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": usage})
 
@@ -37,12 +34,15 @@ class Model(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
 @contextmanager
-def chat_model(latency_s: float = 0.0) -> Iterator[dict[str, str]]:
+def chat_model() -> Iterator[dict[str, str]]:
     """Yield the settings of agents that ask it."""
-    handler = type("Slow", (Model,), {"latency_s": latency_s})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Model)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

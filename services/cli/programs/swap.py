@@ -51,10 +51,6 @@ class Swap:
 
     vectors: Mapping[str, Vector]
 
-    @property
-    def mixed(self) -> list[str]:
-        return list(self.vectors)[1:-1]
-
     def corners(self) -> dict[str, tuple[str, ...]]:
         """Return of each changed role which vectors are all new, old in that role, new in that role, and all old. Of
         two roles the second has the same, so the first alone is there."""

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
+from sqlalchemy import create_engine, select
 
 from ratchet.http.access.roles import Role
 from ratchet.service.errors import SettingsError
 from ratchet.service.prices import LARGEST, AgentPrices, Prices, cost, most_tokens
 from schemas.messages.result import TaskUsage
 from schemas.messages.task import Task
+from services.manager.tables import tasks
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.manager.managed import Managed, ScriptedFleet, managed
 from tests.waiting import settled, until
@@ -188,6 +190,39 @@ async def test_a_quota_bounds_open_tasks(tmp_path: Path) -> None:
         await here.submit(2, job_id="j")
         refused = await here.post("/v1/jobs", 429, json={"tasks": ["a", "b"]})
         assert "has 2 open tasks and may have 3; these are 2 more" in refused["detail"]
+
+
+async def test_a_quota_bounds_the_bytes_that_are_kept(tmp_path: Path) -> None:
+    async with managed(tmp_path, manager_window=1) as here:
+        # given a job whose tasks fit the quota
+        await here.submit(2, job_id="j")
+        kept = (await here.get("/v1/tenants/default/quota"))["bytes_kept"]
+        await here.api.put("/v1/tenants/default/quota", json={"bytes": kept + 1000})
+        refused = await here.post("/v1/jobs", 429, json={"tasks": ["é" * 600]})
+        assert f"{kept:,} bytes of tasks and results of the tenant 'default' are kept" in refused["detail"]
+
+        # when the answer of the first one has an artifact that does not
+        await here.released(1)
+        here.fleet.answer("j/0", artifact={"files": {"a.txt": "x" * 1000}})
+
+        # then the second one waits, until an operator raises it
+        async def waits() -> bool:
+            return "and it may have" in (await here.get("/v1/jobs/j"))["reason"]
+
+        await until(waits)
+        assert here.fleet.submitted == ["j/0"]
+        await here.api.put("/v1/tenants/default/quota", json={"bytes": kept + 9000})
+        await here.released(1)
+        here.fleet.answer("j/1", status="failed", reason="it broke", response=None)
+        await here.wait_for("j", state="done")
+
+        # and what is kept is what the database has
+        await here.post("/v1/jobs/j/rerun")
+        await here.released(1)
+        bytes_kept = (await here.get("/v1/tenants/default/quota"))["bytes_kept"]
+        with create_engine(f"sqlite:///{tmp_path}/jobs.sqlite").connect() as connection:
+            rows = connection.execute(select(tasks.c.body, tasks.c.result)).all()
+        assert bytes_kept == sum(len(body.encode()) + len((result or "").encode()) for body, result in rows)
 
 
 async def test_a_quota_bounds_what_the_fleet_has_at_a_time(tmp_path: Path) -> None:

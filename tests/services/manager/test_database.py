@@ -107,6 +107,20 @@ async def test_writes_that_wait_are_committed_together_and_one_that_fails_is_und
         await database.close()
 
 
+async def test_a_database_that_many_read_is_not_away(tmp_path: Path) -> None:
+    database, hold = Database(f"sqlite:///{tmp_path}/jobs.sqlite"), threading.Event()
+    await database.open()
+    try:
+        slow = [asyncio.create_task(database.look(lambda connection: hold.wait(60))) for _ in range(8)]
+        await settled()
+        await asyncio.wait_for(database.ping(), 30)
+        assert not any(one.done() for one in slow)
+    finally:
+        hold.set()
+        await asyncio.gather(*slow)
+        await database.close()
+
+
 async def test_while_the_database_is_away_it_answers_503_and_is_not_ready(tmp_path: Path) -> None:
     async with managed(tmp_path, manager_window=1) as here:
         # given a job under way
