@@ -1,10 +1,17 @@
-"""What a figure was measured on, in a line: figures without it mean nothing."""
+"""What a figure was measured on, in a line, and where figures are kept."""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+OUT = Path(__file__).parent / "out"
+CLIENTS = ("aiormq", "aio_pika", "pika", "asyncio", "ratchet", "httpx")
 
 
 def machine() -> str:
@@ -21,3 +28,18 @@ def processor() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next((text.partition(":")[2].strip() for text in lines if text.startswith("model name")), platform.machine())
+
+
+def write_figures(name: str, found: Mapping[str, Any]) -> str:
+    """Keep figures in bench/out, and return them as text."""
+    OUT.mkdir(exist_ok=True)
+    text = json.dumps(found, indent=2)
+    (OUT / f"{name}.json").write_text(text + "\n")
+    return text
+
+
+def log_the_bench_alone() -> None:
+    """Show what a bench says, and nothing of the clients whose connections it cuts."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%T")
+    for client in CLIENTS:
+        logging.getLogger(client).setLevel(logging.CRITICAL)

@@ -151,9 +151,6 @@ class Measured(Generic[Q]):
     tasks: Mapping[str, Q]
     answered: Mapping[str, str]
     rows: Sequence[AnswerRow]
-    dead_letters: int = 0
-    """Messages that became dead letters meanwhile."""
-    seconds: float = 1.0
 
     def samples(self) -> Iterator[tuple[Q, AnswerRow]]:
         return ((self.tasks[row.task_id], row) for row in self.rows if row.sample is not None)
@@ -174,17 +171,10 @@ def measure(
     advance: Callable[[], None] = lambda: None,
 ) -> Measured[Q]:
     """Ask the `messages` of these tasks and read what the log has of them. Raises BusError, TimedOut, JournalError."""
-    start, letters, began, books = (
-        end_of_log(access.logs_dir, INTERACTIONS),
-        dead_letters(access),
-        time.monotonic(),
-        Books(),
-    )
+    start, books = end_of_log(access.logs_dir, INTERACTIONS), Books()
     books.ask(access, messages, stall_s=stall_s, advance=advance)
-    seconds = time.monotonic() - began
     logged = (record.value for record in read_json(access.logs_dir, INTERACTIONS, AnswerRow, start))
-    rows = [row for row in logged if row.task_id in tasks]
-    return Measured(tasks, books.answered, rows, dead_letters(access) - letters, seconds)
+    return Measured(tasks, books.answered, [row for row in logged if row.task_id in tasks])
 
 
 def dead_letters(access: FleetAccess) -> int:

@@ -15,8 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from rich.console import RenderableType
-
 from demos.books import Measured
 from demos.story import DemoTurn, Example, Figures, Story
 from demos.time_left import Pace
@@ -147,10 +145,6 @@ class Demo(ABC, Generic[Q]):
     def enough_asked(self, access: FleetAccess, store: RegistryStore) -> tuple[Callable[[], bool], int, int] | None:
         """Return what tells whether users have asked enough after the turns, the most that they ask till then, and how
         many more after it; None: they ask no more."""
-        return None
-
-    def first_table(self, before: Measured[Q], log: Path) -> RenderableType | None:
-        """Return what is shown of the base model's answers at once."""
         return None
 
     def write_pages(self, story: Story, place: FleetPlace) -> Path:

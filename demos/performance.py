@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
-from rich.console import Console
-
 from demos.adapter_status import AdapterStatusReader
 from demos.books import Measured, Users, account, dead_letters, measure
 from demos.demo import Demo, Q
@@ -18,7 +16,7 @@ from demos.story_view import render_story
 from demos.time_left import TimeLeft, further_turns
 from ratchet.adapters.registry import RegistryStore
 from ratchet.files.atomic_file import replace_file
-from ratchet.logs.names import INTERACTIONS, active_path
+from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read_json
 from ratchet.logs.rows import AnswerRow
 from ratchet.service.settings import FleetSettings
@@ -56,7 +54,7 @@ def show_demo(demo: Demo[Any], place: FleetPlace, options: FleetOptions, *, keep
         access = FleetAccess.here()
         demo = replace(demo, namespace=access.namespace)
         with demo.answering(access, place):
-            story = Performance(access, place, demo, narrator, left, tables=err if as_json else out).perform()
+            story = Performance(access, place, demo, narrator, left).perform()
         if as_json:
             print_json(story.as_dict())
         else:
@@ -89,7 +87,7 @@ def write_golden_set(place: FleetPlace, tasks: Sequence[Task]) -> None:
 
 
 class Performance(Generic[Q]):
-    """`narrator` tells what happens, `left` is told how far it is, and `tables` prints what is shown before the end."""
+    """`narrator` tells what happens, and `left` is told how far it is."""
 
     def __init__(
         self,
@@ -98,11 +96,9 @@ class Performance(Generic[Q]):
         demo: Demo[Q],
         narrator: Narrator,
         left: TimeLeft | None = None,
-        *,
-        tables: Console = err,
     ) -> None:
         self._access, self._place, self._demo = access, place, demo
-        self._narrator, self._left, self._tables = narrator, left, tables
+        self._narrator, self._left = narrator, left
         sizes = demo.sizes
         self._users = Users(
             access, demo.users(), judging=demo.judging(), stall_s=sizes.timeout, most_open=demo.most_open
@@ -117,9 +113,6 @@ class Performance(Generic[Q]):
         """Return the story once all is measured. Raises as `show_demo`."""
         held_out, samples = self._demo.held_out(), self._demo.sizes.samples
         measured = {"before": self._measure("before", held_out, BASE_VERSION, samples)}
-        log = active_path(self._place.logs, INTERACTIONS)
-        if (shown := self._demo.first_table(measured["before"], log)) is not None:
-            self._tables.print(shown, soft_wrap=False)
         turns = tuple(self._turns())
         self._ask_on()
         sabotage = self._sabotage(turns)

@@ -65,16 +65,6 @@ def examples_table(examples: Iterable[Example[Any]]) -> Table:
     return found
 
 
-def counts_table(*rows: tuple[str, int, int | None]) -> Table:
-    """Return what was counted, the count, and red where it is not what it should be."""
-    shown = Table(box=None, show_header=False, pad_edge=False)
-    shown.add_column()
-    shown.add_column(justify="right")
-    for name, count, wanted in rows:
-        shown.add_row(name, Text(f"{count:,}", style="red" if wanted not in (None, count) else ""))
-    return shown
-
-
 def _turns_table(turns: Iterable[DemoTurn]) -> Table:
     columns = ("groups", "samples", "steps", "training", "tasks of proof", "swap")
     shown = table("version", "from", "became", *columns, left=3)
@@ -123,13 +113,14 @@ def _sabotage(bad: Sabotage | None) -> Text:
 
 
 def _books_table(books: Account, dead_letters: int) -> Table:
-    return counts_table(
-        ("tasks asked", books.asked, None),
-        ("tasks lost", books.lost, 0),
-        ("tasks failed", books.failed, 0),
-        ("samples logged twice", books.logged_twice, 0),
-        ("dead letters", dead_letters, 0),
-    )
+    shown = Table(box=None, show_header=False, pad_edge=False)
+    shown.add_column()
+    shown.add_column(justify="right")
+    shown.add_row("tasks asked", f"{books.asked:,}")
+    bad = {"tasks lost": books.lost, "tasks failed": books.failed, "samples logged twice": books.logged_twice}
+    for name, count in (bad | {"dead letters": dead_letters}).items():
+        shown.add_row(name, Text(f"{count:,}", style="red" if count else ""))
+    return shown
 
 
 def _verdict(faults: Sequence[str], seconds: float) -> Text:

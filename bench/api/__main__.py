@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
-from pathlib import Path
 
 from bench.api.compare import compare, table
-from bench.machine import machine
+from bench.machine import machine, write_figures
 from bench.pipeline.compare import private_broker
-
-OUT = Path(__file__).parents[1] / "out" / "api.json"
 
 
 def main() -> None:
@@ -22,8 +18,7 @@ def main() -> None:
     with private_broker() as (url, _):
         posted = compare(url, rounds=given.rounds, seconds=given.seconds)
     on = machine()
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps({"machine": on, "posting": [asdict(one) for one in posted]}, indent=2) + "\n")
+    write_figures("api", {"machine": on, "posting": [asdict(one) for one in posted]})
     print(f"{on}\nPOST /v1/tasks, 500-byte tasks; medians of {given.rounds} rounds of {given.seconds:.0f} s")
     print(table(posted))
 

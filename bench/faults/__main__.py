@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import random
 import signal
@@ -24,15 +23,13 @@ from typing import Any
 from bench.faults.rig import running_rig
 from bench.faults.steps import STEPS
 from bench.faults.table import FAULTS, Fault, Row, chosen, strike
-from bench.machine import machine
+from bench.machine import log_the_bench_alone, machine, write_figures
 from tests.acceptance.brokers import MortalBroker, mortal_broker
 from tests.services.orchestrator.filling_disk import fill_and_free
 
 log = logging.getLogger(__name__)
 
 MOST_SHOWN = 2_000
-OUT = Path(__file__).parents[1] / "out" / "faults.json"
-CLIENTS = ("aiormq", "aio_pika", "pika", "asyncio", "ratchet")
 ENOSPC = "enospc"
 
 
@@ -139,17 +136,14 @@ def main() -> int:
         return 0
     if given.cycles:
         return fill_the_disk(given.cycles, given.seed)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%T")
-    for client in CLIENTS:
-        logging.getLogger(client).setLevel(logging.CRITICAL)
+    log_the_bench_alone()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ratchet-faults-") as folder:
         rows = asyncio.run(run(given, chosen(given.only), given.folder or Path(folder)))
     minutes = (time.monotonic() - began) / 60
     found = {"machine": machine(), "seed": given.seed, "minutes": minutes, "rows": [asdict(row) for row in rows]}
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2) if given.json else text(found))
+    figures = write_figures("faults", found)
+    print(figures if given.json else text(found))
     return 1 if any(row.complaints for row in rows) else 0
 
 

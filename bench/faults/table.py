@@ -10,13 +10,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bench.faults.clock_faults import DAY, YEAR, clock_step
-from bench.faults.disk_faults import Strike, failing, full, read_only
-from bench.faults.message_faults import hostile, meddled
-from bench.faults.network_faults import cut, memory_alarm, partition
-from bench.faults.process_faults import halt, halt_leader, kill, kill_broker
 from bench.faults.rig import ADAPTERS, DEAD_LETTERS, INDEX, LOGS, Rig
 from bench.faults.steps import STEPS, Step
+from bench.faults.strikes import (
+    DAY,
+    YEAR,
+    Strike,
+    clock_step,
+    cut,
+    failing,
+    full,
+    halt,
+    halt_leader,
+    hostile,
+    kill,
+    kill_broker,
+    meddled,
+    memory_alarm,
+    partition,
+    read_only,
+)
 from tests.acceptance.fleet import ORCHESTRATOR
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ where they share the system prompt at most.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -22,14 +21,13 @@ from uuid import uuid4
 
 import uvloop
 
-from bench.generation.contestants import MODEL, ROOT, SAMPLING, contestants, prompts
+from bench.generation.contestants import MODEL, SAMPLING, contestants, prompts
 from bench.generation.fleet import Rate
-from bench.machine import machine
+from bench.machine import machine, write_figures
 from bench.pipeline.compare import private_broker
 from services.agent.engines.engine import GenerationRequest
 from services.agent.settings import AgentSettings
 
-OUT = ROOT / "bench" / "out" / "generation.json"
 BARS = {("engine", "generate"): 3.0, ("fleet", "engine"): 0.95}
 """Ratios of tokens/s, on `examples`."""
 
@@ -50,8 +48,7 @@ def main() -> int:
         "workloads": figures,
         "bars": bars(figures.get("examples", {})),
     }
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(found, indent=2) + "\n")
+    write_figures("generation", found)
     print(table(found))
     return 0 if all(bar["met"] for bar in found["bars"]) else 1
 

@@ -23,7 +23,6 @@ from services.agent.engines.transformers_engine import TransformersEngine
 from services.agent.engines.whole_batches import WholeBatches
 from services.agent.settings import AgentSettings
 
-ROOT = Path(__file__).parents[2]
 MODEL = "smollm2"
 SAMPLING = Sampling(n=8, temperature=1.0, max_tokens=30)
 

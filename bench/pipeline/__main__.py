@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from bench.machine import write_figures
 from bench.pipeline.compare import SIZES, compare
 from bench.pipeline.contestants import CONTESTANTS
 from bench.pipeline.flat import flat
-
-OUT = Path(__file__).parents[1] / "out"
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -41,10 +38,8 @@ def main() -> int:
     """0 if every bar that was measured is met, else 1."""
     given = options()
     found, text = flat(given) if given.flat else compare(given)
-    out = OUT / ("pipeline_flat.json" if given.flat else "pipeline.json")
-    out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2) if given.json else f"{text}\nwritten to bench/out/{out.name}")
+    figures = write_figures("pipeline_flat" if given.flat else "pipeline", found)
+    print(figures if given.json else text)
     return 0 if all(bar["met"] for bar in found["bars"]) else 1
 
 

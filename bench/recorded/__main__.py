@@ -7,21 +7,18 @@ comes to its end, and all is checked of that. Needs a private RabbitMQ node.
 from __future__ import annotations
 
 import argparse
-import json
-import logging
 import random
 import sys
 import tempfile
 from pathlib import Path
 
 from bench.long_run import early_end
-from bench.machine import machine
+from bench.machine import log_the_bench_alone, machine, write_figures
 from bench.recorded.books import measure
 from bench.recorded.rig import Plan
 from bench.rollouts.left_behind import adopt_orphans, processes
 from tests.acceptance.brokers import mortal_broker
 
-OUT = Path(__file__).parents[1] / "out" / "recorded.json"
 TASKS, SAMPLES, TURNS, AT_ONCE = 25, 8, 10, 5
 LEFT_EVERY = 10
 """For one task in so many nobody comes back."""
@@ -35,8 +32,7 @@ def main() -> int:
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
     left = frozenset(f"talk-{number}" for number in range(LEFT_EVERY - 1, given.tasks, LEFT_EVERY))
     plan = Plan(given.tasks, SAMPLES, TURNS, AT_ONCE, left)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%T")
-    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    log_the_bench_alone()
     adopt_orphans()
     with (
         early_end() as end,
@@ -46,9 +42,7 @@ def main() -> int:
         found = measure(broker, Path(name), plan, seed, end)
     found["complaints"] += [f"left behind: {one}" for one in processes()]
     found |= {"machine": machine(), "seed": seed, "tasks": plan.tasks, "left": len(left)}
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
+    print(write_figures("recorded", found))
     return 1 if found["complaints"] else 0
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import logging
 import random
 import shutil
 import sys
@@ -25,11 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.long_run import early_end
-from bench.machine import machine
+from bench.machine import log_the_bench_alone, machine, write_figures
 
-OUT = Path(__file__).parents[1] / "out"
 TASKS, SAMPLES = 200, 8
-CLIENTS = ("aiormq", "aio_pika", "pika", "asyncio", "ratchet", "httpx")
 
 
 def options() -> argparse.Namespace:
@@ -102,9 +98,7 @@ def people_under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any
 
 def main() -> int:
     given = options()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%T")
-    for client in CLIENTS:
-        logging.getLogger(client).setLevel(logging.CRITICAL)
+    log_the_bench_alone()
     with passable(given.folder) as folder:
         if given.kills and given.people:
             found = people_under_kills(given, folder)
@@ -114,9 +108,7 @@ def main() -> int:
             from bench.rollouts.figures import measured
 
             found = {"machine": machine()} | measured(folder, given.rounds)
-    OUT.mkdir(exist_ok=True)
-    (OUT / ("rollouts-kills.json" if given.kills else "rollouts.json")).write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
+    print(write_figures("rollouts-kills" if given.kills else "rollouts", found))
     return 1 if found.get("complaints") else 0
 
 

@@ -9,17 +9,14 @@ slower anywhere.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import statistics
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
-from bench.machine import machine
+from bench.machine import machine, write_figures
 from bench.training.measuring import measure
 
-OUT = Path(__file__).parents[1] / "out" / "training.json"
 NAMES = ("ratchet", "TRL")
 
 
@@ -47,10 +44,7 @@ def main() -> None:
             f"{us['peak_mb']:>9.0f} : {them['peak_mb']:>6.0f}",
             flush=True,
         )
-    OUT.parent.mkdir(exist_ok=True)
-    (OUT.with_name("training-real.json") if options.real else OUT).write_text(
-        json.dumps({"machine": machine(), "figures": figures}, indent=2)
-    )
+    write_figures("training-real" if options.real else "training", {"machine": machine(), "figures": figures})
     slower = [name for name, one in figures.items() if ratio(one) < 1.0]
     print(f"\nslower than TRL: {', '.join(slower) or 'nowhere'}")
     sys.exit(bool(slower))

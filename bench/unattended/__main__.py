@@ -14,14 +14,11 @@ import asyncio
 import json
 import sys
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-
-import aio_pika
 
 from bench.machine import machine
 from bench.unattended.memory import Flatness, Memory
@@ -31,11 +28,12 @@ from demos.performance import AGENT, write_golden_set
 from demos.real.demo import ALL, MODEL, RealDemo, settings
 from demos.real.tasks import RealTask
 from ratchet.adapters.registry import RegistryStore
+from ratchet.client import AsyncFleet
 from ratchet.experiments.gain import Gain
 from ratchet.models.fetch import fetch
 from ratchet.models.known import KNOWN
+from ratchet.service.errors import TimedOut
 from ratchet.service.settings import FleetSettings
-from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION
 from schemas.records.decision import Decision
@@ -120,32 +118,18 @@ async def _traffic(
 ) -> Counter[str]:
     """How many Results of each status there were; `open` for tasks that got none."""
     statuses: Counter[str] = Counter()
-    arrived = asyncio.Event()
-    began = time.monotonic()
-    connection = await aio_pika.connect_robust(access.amqp_url)
-    async with connection:
-        channel = await connection.channel(publisher_confirms=True)
-        replies = await channel.declare_queue(f"reply.unattended.{uuid.uuid4().hex[:8]}", exclusive=True)
-
-        async def take(answer: aio_pika.abc.AbstractIncomingMessage) -> None:
-            statuses[Result.decode(answer.body).status] += 1
-            arrived.set()
-
-        await replies.consume(take, no_ack=True)
+    began, sent = time.monotonic(), 0
+    async with AsyncFleet(access.amqp_url, stall_s=LAST_ANSWERS_S) as users:
         looking = asyncio.create_task(_look(memory, store, began, statuses))
-        sent = 0
         while (now := time.monotonic() - began) < seconds:
-            if sent / rate > now:
-                await asyncio.sleep(sent / rate - now)  # the pace of the users
-            task = next(tasks)
-            body = aio_pika.Message(task.encode(), reply_to=replies.name, delivery_mode=2, correlation_id=task.task_id)
-            await channel.default_exchange.publish(body, "tasks")
-            sent += 1
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_ANSWERS_S):
-                while statuses.total() < sent:
-                    arrived.clear()
-                    await arrived.wait()
+            if sent / rate > now:  # the pace of the users
+                statuses.update(result.status for result in await users.listen(sent / rate - now))
+            else:
+                await users.submit(next(tasks))
+                sent += 1
+        with suppress(TimedOut):
+            async for result in users.results():
+                statuses[result.status] += 1
         looking.cancel()
     statuses["open"] = sent - statuses.total()
     return statuses

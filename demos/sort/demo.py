@@ -16,7 +16,6 @@ from rich.console import RenderableType
 
 from demos.books import MOST_OPEN, Measured
 from demos.demo import SOON, Demo, Sizes
-from demos.sort.report import HeldOutReport, is_right, render_held_out, report_held_out
 from demos.story import DemoTurn, gain_faults
 from demos.story_view import gains_table, heading
 from demos.toy.sort_task import SortTask, sort_task
@@ -56,19 +55,15 @@ class SortDemo(Demo[SortTask]):
         return {"input": question.input, "task_type": "sort"}
 
     def is_right(self, question: SortTask, row: AnswerRow) -> bool:
-        return is_right(row, question.answer)
+        return (row.response or "").strip() == question.answer
 
     def label(self, question: SortTask) -> str:
         return question.input
-
-    def first_table(self, before: Measured[SortTask], log: Path) -> RenderableType:
-        return render_held_out(report_held_out(before), log)
 
     def figures(self, measured: Mapping[str, Measured[SortTask]], turns: Sequence[DemoTurn], adapters: Path) -> Figures:
         before, after = measured["before"], measured["after"]
         samples = self._scores_by_task(before), self._scores_by_task(after)
         return Figures(
-            first=report_held_out(before),
             verifier=gain(self.right_answers(before), self.right_answers(after)),
             judge=gain(*({task: [s for s, _ in had if s is not None] for task, had in one.items()} for one in samples)),
             served=served_gain(*samples),
@@ -88,10 +83,9 @@ class Figures:
     """`verifier` and `judge`: the gain on held-out tasks from the base model to the primary, of a single sample.
 
     `served`: of the answer a user gets, the best-scored of the group, by the verifier; `saved`: the samples that this
-    quality does not need any more. `first`: how the base model did.
+    quality does not need any more.
     """
 
-    first: HeldOutReport
     verifier: Gain
     judge: Gain
     served: Gain
@@ -105,7 +99,6 @@ class Figures:
         return {
             "held_out": {name: found.as_dict() for name, found in gains.items()},
             "samples_saved": asdict(self.saved) | {"samples": self.saved.samples},
-            "first": self.first.as_dict(),
         }
 
     def tables(self, primary: str) -> Sequence[RenderableType]:

@@ -29,6 +29,8 @@ def nothing_is_allowed_by_default(cluster: Cluster) -> Iterator[str]:
     for policy in cluster.all("NetworkPolicy"):
         spec = policy.content["spec"]
         labels = spec["podSelector"].get("matchLabels", {})
+        if set(spec["policyTypes"]) != both:
+            yield f"{policy} speaks of {spec['policyTypes']}: rules of another direction do not count"
         owners = {pods.owner.name for pods in cluster.selected(labels)}
         if labels and len(owners) != 1:
             yield f"{policy} is for {labels}: the pods of {len(owners)} controllers, not of one"

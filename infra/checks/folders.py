@@ -99,16 +99,16 @@ def _needs(cluster: Cluster, one: OurContainer, settings: FleetSettings) -> Iter
             yield Need("index", settings.index_folder, WRITE, SCRATCH)
             yield Need("decision keys", settings.decision_keys_dir, WRITE)
         case AgentSettings():
-            yield from _models(one, [settings.agent_model])
+            yield from _models(cluster, one, [settings.agent_model])
         case TrainerSettings():
-            yield from _models(one, [settings.model_of(agent) for agent in settings.agents])
+            yield from _models(cluster, one, [settings.model_of(agent) for agent in settings.agents])
             if int(one.variables.get("RATCHET_TRAINER_PROCESSES", "1")) > 1:
                 yield Need("shared memory", "/dev/shm", WRITE, SCRATCH)
         case RunnerSettings():
             yield from _of_runner(one, settings)
         case ScorerSettings():
             if "likelihood" in _strategy(settings):
-                yield from _models(one, [settings.scorer_likelihood_model])
+                yield from _models(cluster, one, [settings.scorer_likelihood_model])
             if SANDBOX in one.variables:
                 yield Need("workspaces", settings.workspace_cache, WRITE, SCRATCH)
     if settings.programs:
@@ -119,12 +119,14 @@ def _strategy(settings: ScorerSettings) -> str:
     return settings.auditor if settings.scorer_audits else settings.scorer
 
 
-def _models(one: OurContainer, names: list[str]) -> Iterator[Need]:
+def _models(cluster: Cluster, one: OurContainer, names: list[str]) -> Iterator[Need]:
     """Models of the claim, or of a hub: what is downloaded is kept on it, so that it is downloaded once."""
     downloads = one.variables.get("HF_HUB_OFFLINE") == "0" and SANDBOX not in one.variables
     right = WRITE if downloads else READ
     paths = [*(name for name in names if name.startswith("/")), one.variables.get("HF_HOME", "~/.cache")]
     yield from (Need("models", path, right) for path in paths)
+    if downloads and cluster.settings.hub_token_secret:
+        yield Need("token of the hub", one.variables.get("HF_TOKEN_PATH", "nowhere"), READ, ("site-secret",))
 
 
 def _of_runner(one: OurContainer, settings: RunnerSettings) -> Iterator[Need]:

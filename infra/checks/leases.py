@@ -33,11 +33,12 @@ def _rights(cluster: Cluster, pods: Pods) -> Iterator[tuple[tuple[str, ...], tup
     """Yield verbs, and on which Leases, that roles give to the account of these pods."""
     account = pods.spec["serviceAccountName"]
     for binding in cluster.all("RoleBinding"):
-        if binding.content["roleRef"]["apiGroup"] != "rbac.authorization.k8s.io":
+        given = binding.content["roleRef"]
+        role = cluster.get("Role", given["name"])
+        if role is None or given != {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role.name}:
             continue
-        subjects = [(subject["kind"], subject["name"]) for subject in binding.content["subjects"]]
-        role = cluster.get("Role", binding.content["roleRef"]["name"])
-        for rule in role.content["rules"] if role and ("ServiceAccount", account) in subjects else ():
+        mine = {"kind": "ServiceAccount", "name": account, "namespace": cluster.settings.namespace}
+        for rule in role.content["rules"] if mine in binding.content["subjects"] else ():
             names = tuple("own" if name == pods.owner.name else name for name in rule.get("resourceNames", ()))
             known = (rule["apiGroups"], rule["resources"]) == (["coordination.k8s.io"], ["leases"])
             yield (tuple(rule["verbs"]), names) if known else (("other",), tuple(rule["resources"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from infra.checks.broker import PORTS
@@ -18,6 +19,7 @@ PRIVATE = {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"}
 NAMESPACE = "kubernetes.io/metadata.name"
 DATABASE = "RATCHET_MANAGER_DB"
 DNS = {("TCP", 53), ("UDP", 53)}
+DASHBOARDS = Path(__file__).parents[1] / "grafana" / "dashboards"
 
 
 def who_is_asked_is_reached_and_nobody_else(cluster: Cluster) -> Iterator[str]:
@@ -223,10 +225,12 @@ def whoever_has_metrics_is_read(cluster: Cluster) -> Iterator[str]:
                 yield f"{monitor} labels its targets {labels}, by which alerts can't tell fleets and servers apart"
     for one in cluster.all("PrometheusRule"):
         links = re.findall(r"runbook_url': '([^']*)'", str(one.content["spec"]))
-        yield from (f"{one} links to {link!r}, which is no address" for link in links if not link.startswith("http"))
+        right = re.compile(rf"{re.escape(wanted.runbooks)}#\w+")
+        yield from (f"{one} links to {link!r}, which is no section" for link in links if not right.fullmatch(link))
     if not cluster.all("PrometheusRule"):
         yield "there is no PrometheusRule: nobody is woken"
-    if not [
-        one for one in cluster.all("ConfigMap") if (one.content["metadata"]["labels"]).get("grafana_dashboard") == "1"
-    ]:
-        yield "there are no dashboards"
+    configs = cluster.all("ConfigMap")
+    shown = [one for one in configs if one.content["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    drawn = [file.read_text("utf-8") for file in sorted(DASHBOARDS.glob("*.json"))]
+    if sorted(text for one in shown for text in one.content.get("data", {}).values()) != sorted(drawn):
+        yield f"{len(shown)} ConfigMaps are shown, and do not hold the {len(drawn)} dashboards"

@@ -32,7 +32,6 @@ from services.orchestrator.settings import OrchestratorSettings
 from services.scorer.settings import ScorerSettings
 from services.trainer.settings import TrainerSettings
 
-IMAGE = re.compile(r"(?:.*/)?ratchet-(?P<service>[a-z]+)(?P<variant>-cuda)?:[^:]+")
 OUR_COMMAND = re.compile(r"\bratchet ([^>&|;\n]+)")
 OF_ONE_PROCESS = {"amqp_url", "declare_topology", "index_dir", "decision_keys", "drain_grace_s", "log_keep_gb"} | {
     "program_environments", "programs", "api_hosts", "manager_url", "prices",
@@ -72,18 +71,18 @@ def the_fleet_is_whole(cluster: Cluster) -> Iterator[str]:
 
 
 def images_hold_what_they_run(cluster: Cluster) -> Iterator[str]:
-    """a container has the image of its process, torch for GPUs where it has some, and runs what is in it"""
+    """a container has its process's image of the stack's release, for GPUs where it has some, and runs what is in it"""
+    images, runner = cluster.settings.images, cluster.settings.runner
     for one in our_containers(cluster):
-        image, role = one.box["image"].partition("@")[0], str(one.pods.labels.get(ROLE))
+        image, role = one.box["image"], str(one.pods.labels.get(ROLE))
         process = process_of(one.pods)
-        wanted = process[1].module if process else OTHER_IMAGES.get(role)
-        found = IMAGE.fullmatch(image)
-        if found is None and role in ("runner", "installer"):
-            continue  # the site's own, with its programs in it
-        if found is None or found["service"] != wanted:
-            yield f"{one} has the image {image}; it is a {role}, so it needs ratchet-{wanted}"
-        elif bool(found["variant"]) is not _has_gpus(one.box):
-            yield f"{one} has {'no ' * (not _has_gpus(one.box))}GPUs, but the image {image}"
+        name = f"{process[1].module if process else OTHER_IMAGES.get(role)}{'-cuda' * _has_gpus(one.box)}"
+        digest = f"@{images.digests[name]}" if name in images.digests else ""
+        wanted = f"{images.registry}/ratchet-{name}:{images.tag}{digest}"
+        if role in ("runner", "installer") and runner and runner.image:
+            wanted = runner.image
+        if image != wanted:
+            yield f"{one} has the image {image}; it is a {role}, so it needs {wanted}"
         yield from (f"{one}: {fault}" for fault in _command(one.box, bool(process)))
 
 

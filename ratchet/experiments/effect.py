@@ -23,7 +23,7 @@ Sizes (tokens, seconds) have no upper limit and are compared by their means: see
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ratchet.experiments.e_process import BettingProcess
 
@@ -124,16 +124,24 @@ class Contrast:
 
 
 def contrast(
-    y: float | None, m: float, share: float, *, is_candidate: bool, caution: float = 1.0, weight: float = 1.0
+    y: float | None,
+    m: float,
+    extremes: tuple[float, float],
+    share: float,
+    *,
+    is_candidate: bool,
+    caution: float = 1.0,
+    weight: float = 1.0,
 ) -> Contrast:
     """`y` in [0, 1], of which `weight` was measured. What was not (all of it, where `y` is None) counts as the expected
-    value m: that is no evidence, while leaving the unit out would select units by their outcome."""
-    rest = 1.0 - share
+    value m: that is no evidence, while leaving the unit out would select units by their outcome. `extremes`: the
+    lowest and the highest value that any unit may be compared with."""
+    (low, high), rest = extremes, 1.0 - share
     surprise = 0.0 if y is None else weight * (y - m)
     return Contrast(
         x=surprise / share if is_candidate else -surprise / rest,
-        loss=max(m / share, (1.0 - m) / rest),
-        gain=max((1.0 - m) / share, m / rest),
+        loss=max(high / share, (1.0 - low) / rest),
+        gain=max((1.0 - low) / share, high / rest),
         caution=caution,
     )
 
@@ -183,10 +191,9 @@ class HarmTest:
         means, m = self._means, self._means.mean(stratum)
         if isinstance(means, StratumMeans):
             caution = 1.0 + CAUTION / means.count(stratum)
-            return contrast(y, m, share, is_candidate=is_candidate, caution=caution, weight=weight)
-        unit = contrast(y, m, share, is_candidate=is_candidate, caution=1.0 + CAUTION / means.count, weight=weight)
-        (low, high), rest = means.extremes, 1.0 - share
-        return replace(unit, loss=max(high / share, (1.0 - low) / rest), gain=max((1.0 - low) / share, high / rest))
+            return contrast(y, m, (m, m), share, is_candidate=is_candidate, caution=caution, weight=weight)
+        caution = 1.0 + CAUTION / means.count
+        return contrast(y, m, means.extremes, share, is_candidate=is_candidate, caution=caution, weight=weight)
 
     def _bet(self, unit: Contrast) -> None:
         self.harm.bet(-unit.x - self._tolerance, (unit.gain + self._tolerance) * unit.caution)

@@ -219,6 +219,7 @@ class ExperimentMetrics:
         def effect(margin: float, tolerance: float) -> EffectTest:
             return EffectTest(margin=margin, tolerance=tolerance, pooled=pooled)
 
+        self._plan = plan
         self._replayed = plan.replayed or NOT_REPLAYED
         self._score = effect(plan.min_gain, plan.score_tolerance)
         self._success = effect(-success_margin, plan.success_tolerance)
@@ -264,6 +265,19 @@ class ExperimentMetrics:
         if self._served is not None:
             judged = (1.0 - SERVED_WEIGHT) * judged + SERVED_WEIGHT * self._served.harm
         return min(judged, LARGEST)
+
+    @property
+    def is_calm(self) -> bool:
+        """True only where `judge` goes on: told by the few e-values that can end the experiment, since the whole
+        evidence takes longer than all tests together."""
+        plan, foreign = self._plan, [test.foreign_auditor for test in (self._audit, self._served) if test]
+        return (
+            self.units < plan.max_units
+            and self._score.gain.e < plan.promote_at
+            and max(self.harm, self._types.worst[1] if self._types else 0.0) < plan.roll_back_at
+            and self._ratio.e < plan.abort_at
+            and not any((self._foreign_scorer, *foreign))
+        )
 
     @property
     def change(self) -> Change:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,14 +154,11 @@ class ConcurrentCodec(TokenizerCodec):
         return ids
 
 
-def template_of(folder: Path, variables: Mapping[str, Any] | None = None) -> ChatTemplate | None:
-    """Return the chat template of the model in a folder, or None if it has none.
-
-    `variables`: what the template sees besides, such as `enable_thinking`.
-    """
+def template_of(folder: Path) -> ChatTemplate | None:
+    """Return the chat template of the model in a folder, or None if it has none."""
     tokenizer = load_tokenizer(folder)
     codec = ConcurrentCodec if hasattr(tokenizer, "backend_tokenizer") else None
-    return chat_template(tokenizer, _end_ids(folder, tokenizer), variables, codec)
+    return chat_template(tokenizer, _end_ids(folder, tokenizer), codec)
 
 
 def answers_of(folder: Path) -> tuple[Callable[[str], list[int]], int]:
@@ -184,7 +181,6 @@ def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
 def chat_template(
     tokenizer: Any,
     end_ids: Collection[int],
-    variables: Mapping[str, Any] | None = None,
     codec: Callable[[Any, Collection[str]], TokenizerCodec] | None = None,
 ) -> ChatTemplate | None:
     """The tokenizer's, for conversations; None if it has none. `end_ids`: the model's, each of which ends an answer.
@@ -201,5 +197,5 @@ def chat_template(
         codec(tokenizer, control) if codec else TokenizerCodec(tokenizer),
         control=control,
         ends={token: tokenizer.convert_ids_to_tokens(token) for token in end_ids},
-        variables={**tokenizer.special_tokens_map, **(variables or {})},
+        variables=tokenizer.special_tokens_map,
     )

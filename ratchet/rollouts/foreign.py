@@ -21,9 +21,6 @@ from ratchet.service.prices import AgentPrices, cost
 from schemas.messages.response import FinishReason, ForeignPart, ToolCall, Turn
 from schemas.messages.result import TaskUsage
 
-EVERY_OTHER = "*"
-"""The role of all names that are no other role's."""
-
 
 @dataclass(frozen=True, slots=True)
 class ForeignAnswer:

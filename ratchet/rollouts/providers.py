@@ -58,12 +58,12 @@ class ForeignModel:
 class ForeignClient(OpenAiClient):
     """Asks one model. Calls may be made concurrently."""
 
-    def __init__(self, of: ForeignModel, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, of: ForeignModel) -> None:
         is_openai = of.provider == "openai"
         http = http_client(of.url.rstrip("/"), of.key if is_openai else None)
         if not is_openai:
             http.headers.update({"anthropic-version": ANTHROPIC_VERSION} | ({"x-api-key": of.key} if of.key else {}))
-        super().__init__(http, setting="its url in RATCHET_PROFILES", timeout_s=timeout_s, retries=RETRIES)
+        super().__init__(http, setting="its url in RATCHET_PROFILES", timeout_s=TIMEOUT_S, retries=RETRIES)
         self.of = of
 
     async def ask(self, asked: ModelRequest, most: int) -> Reply:

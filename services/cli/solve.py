@@ -155,14 +155,9 @@ def progress(api: Api, task_id: str, until: float) -> Iterator[str]:
 
 
 def report(history: TaskHistory, chosen: LoggedSample) -> Iterator[str]:
-    """Say what the answer was judged by, what its parts gave, and what it took."""
+    """Say what the answer was judged by, what its parts gave, what it took, and how far it can be trusted."""
     scorer = history.scorer.id if history.scorer else "nobody"
-    by = (
-        f"its hidden cases, by {scorer}"
-        if history.criteria
-        else f"{scorer}, without tests of yours: that proves little"
-    )
-    yield f"judged by {by}"
+    yield f"judged by its hidden cases, by {scorer}" if history.criteria else f"judged by {scorer}"
     score = "none" if chosen.score is None else f"{chosen.score:.3f}"
     parts = ", ".join(f"{name} {value:.3f}" for name, value in (chosen.parts or {}).items())
     yield f"score {score}{f' ({parts})' if parts else ''}: {chosen.reason or 'no reason given'}"
@@ -170,10 +165,19 @@ def report(history: TaskHistory, chosen: LoggedSample) -> Iterator[str]:
         yield f"took {usage.calls} calls, {usage.sampled_tokens} tokens, {usage.seconds or 0:.1f} s"
         for role, taken in usage.roles.items():
             yield f"{role} {taken.adapter_version}: {taken.calls} calls, {taken.sampled_tokens} tokens"
+    elif chosen.tokens is not None:
+        yield f"took {chosen.tokens} tokens"
     if chosen.tool_audit:
         yield format_tools(chosen.tool_audit)
     for part in chosen.foreign or ():
         yield format_foreign(part)
+    yield f"how far to trust it: {_trust(history)}"
+
+
+def _trust(history: TaskHistory) -> str:
+    if history.criteria:
+        return "as far as its hidden cases reach; nothing else was checked"
+    return f"read it first; {history.engine or 'a model'} is often wrong, and no tests of yours were run (--tests)"
 
 
 def write_out(folder: Path, history: TaskHistory, chosen: LoggedSample, language: Language | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -104,7 +105,7 @@ def up(
         auditor=auditor,
         external_agents=external,
         no_scorer=no_scorer,
-        programs=programs,
+        programs=str(Path(programs).absolute()) if programs else "",
         manager=manager,
         own_vllm=own_vllm,
         vllm_args=vllm_args if own_vllm else "",

@@ -82,13 +82,11 @@ class Unanswerable(RatchetError):
 class RunnerWorker:
     name = "runner"
 
-    def __init__(
-        self, settings: RunnerSettings, bus: Bus, programs: Programs, deadline_time: DeadlineTime | None = None
-    ) -> None:
+    def __init__(self, settings: RunnerSettings, bus: Bus, programs: Programs) -> None:
         self._settings = settings
         self._bus = bus
         self._programs = programs
-        self._time = deadline_time or DeadlineTime()
+        self._time = DeadlineTime()
         self._http = agent_client(None, settings.runner_api_token_file)
         self._agents = Agents(self._http, settings.runner_agents, settings.runner_tokenizer)
         self._kept = KeptRollouts(settings.runner_dir, int(settings.runner_keep_gb * 1e9))

@@ -147,7 +147,9 @@ class Fleet:
         if not self.foreign_scorer:
             self._enlist(SCORER, "services.scorer", "RATCHET_SCORER_HTTP_PORT")
         if self.programs or "RATCHET_MANAGER_URL" in self.environment:
-            where = f"{self.agents[0]}=http://127.0.0.1:{self.members[AGENT].port}"
+            members = {agent: AGENT if agent == self.agents[0] else f"{AGENT}-{agent}" for agent in self.agents}
+            own = ((agent, self.members[name]) for agent, name in members.items() if name in self.members)
+            where = ",".join(f"{agent}=http://127.0.0.1:{member.port}" for agent, member in own)
             folder = str(self.folder / "runner")
             told = {"RATCHET_RUNNER_AGENTS": where, "RATCHET_RUNNER_DIR": folder}
             if SCORER in self.members:

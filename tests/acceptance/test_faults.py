@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.faults.message_faults import hostile
 from bench.faults.rig import Rig, running_rig
 from bench.faults.steps import STEPS
+from bench.faults.strikes import hostile
 from bench.faults.table import FAULTS, Fault, Row, strike
 from services.cli.fleet.local_broker import server_folder
 from tests.acceptance.brokers import mortal_broker

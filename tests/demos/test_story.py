@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from demos.books import Account, Measured
+from demos.books import Account
 from demos.sort.demo import Figures
-from demos.sort.report import report_held_out
 from demos.story import DemoTraining, DemoTurn, Sabotage, Story
 from demos.story_view import render_story
 from ratchet.experiments.gain import Estimate, Gain, Saved
@@ -37,7 +36,6 @@ PROMOTION = Decision.model_validate(
     }
 )
 FIGURES = Figures(
-    first=report_held_out(Measured({}, {}, [])),
     verifier=PROVED,
     judge=PROVED,
     served=PROVED,

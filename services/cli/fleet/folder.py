@@ -150,6 +150,8 @@ class FleetAccess:
     topology: Topology
     logs_dir: Path
     record: FleetRecord | None
+    programs: Path | None = None
+    """The file of programs."""
 
     @classmethod
     def here(cls) -> FleetAccess:
@@ -171,4 +173,6 @@ class FleetAccess:
             ),
             logs_dir=record.logs_dir if record and "RATCHET_LOGS_DIR" not in os.environ else settings.logs_dir,
             record=record,
+            programs=settings.programs
+            or (Path(record.options.programs) if record and record.options.programs else None),
         )

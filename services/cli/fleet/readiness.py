@@ -139,11 +139,11 @@ def last_error(log: Path) -> dict[str, Any] | None:
     return next((entry for line in reversed(_last_lines(log) or ()) if (entry := _error(line)) is not None), None)
 
 
-def _last_lines(log: Path, size: int = 8192) -> list[str] | None:
+def _last_lines(log: Path) -> list[str] | None:
     """None where there is no log."""
     try:
         with log.open("rb") as stream:
-            stream.seek(max(0, log.stat().st_size - size))
+            stream.seek(max(0, log.stat().st_size - 8192))
             return stream.read().decode(errors="replace").splitlines()
     except OSError:
         return None

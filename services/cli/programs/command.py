@@ -128,11 +128,11 @@ def swap(
     """Ask a team's new versions beside the old ones of their partners, and the other way round.
 
     Each vector of versions answers the newest logged prompts, as an evaluation: nobody learns from it or counts it. A
-    large loss by a swap says that the roles have adapted to each other.
+    role that gains much more beside its partners' new versions than beside the old has adapted to them.
     """
     access, settings = FleetAccess.here(), FleetSettings.read()
     chosen = agent or access.agents[0]
-    roles = roles_by_agent(settings.programs, settings.agents).get(chosen)
+    roles = roles_by_agent(access.programs, access.agents).get(chosen)
     if roles is None:
         raise UsageError(f"the programs of agent {chosen} have no roles: see `roles` in the file of programs")
     found = swap_of(RegistryStore.from_settings(settings).read(), roles)

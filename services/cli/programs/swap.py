@@ -1,17 +1,19 @@
 """The swap test of a team: each role's new version beside the old versions of its partners, and the other way round.
 
 The newest logged prompts of the team are asked again, of the vector that answers now, of the one before it, and of the
-mixed ones; as an evaluation, so that nothing learns from the answers or counts them. Where a mixed vector loses much,
-the roles have adapted to each other, and one of them can't go back alone.
+mixed ones; as an evaluation, so that nothing learns from the answers or counts them. A mixed vector that loses says no
+more than that the role had learned something. Where a role gains much more beside its partners' new versions than
+beside their old ones, the roles have adapted to each other, and one of them can't go back alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Group
@@ -19,7 +21,7 @@ from rich.text import Text
 
 from ratchet.adapters.evaluations import input_sha256
 from ratchet.client import Fleet
-from ratchet.experiments.gain import Estimate, Gain, format_interval, gain
+from ratchet.experiments.gain import Estimate, Gain, estimate, format_interval, gain
 from ratchet.logs.names import ASSIGNMENTS, EVALUATION_TASKS, is_own
 from ratchet.logs.reader import read, start_of_newest
 from ratchet.logs.rows import EvaluatedRow
@@ -34,7 +36,7 @@ from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import UsageError, say, table
 
 LARGE = 0.05
-"""A loss of the team's mean score by a swap that is more than a trifle."""
+"""A part of the team's mean score that roles gain only together and that is more than a trifle."""
 MOST_BYTES = 64 * 1024**2
 """Bytes of the newest log in which prompts are looked for, about."""
 CO_ADAPTED = "co-adapted: rolled back together only"
@@ -49,9 +51,15 @@ class Swap:
 
     vectors: Mapping[str, Vector]
 
-    @property
-    def mixed(self) -> list[str]:
-        return list(self.vectors)[1:-1]
+    def corners(self) -> dict[str, tuple[str, ...]]:
+        """Return of each changed role which vectors are all new, old in that role, new in that role, and all old. Of
+        two roles the second has the same, so the first alone is there."""
+        names = {tuple(vector.values()): name for name, vector in self.vectors.items()}
+        new, *_, old = self.vectors.values()
+        changed = [role for role in new if new[role] != old[role]]
+        mixed = {role: (new | {role: old[role]}, old | {role: new[role]}) for role in changed}
+        found = {role: tuple(names[tuple(one.values())] for one in (new, *mixed[role], old)) for role in mixed}
+        return found if len(changed) > 2 else dict(list(found.items())[:1])
 
 
 def swap_of(registry: Registry, roles: Mapping[str, str]) -> Swap:
@@ -138,27 +146,31 @@ def ask_fleet(access: FleetAccess, asked: Mapping[str, Asked], stall_s: float) -
 
 @dataclass(frozen=True, slots=True)
 class SwapResult:
-    """`gains`: by vector but the first, what it gains over that one, on the tasks that both answered."""
+    """`gains`: by vector but the first, what it gains over that one, on the tasks that both answered.
+
+    `together`: by role, how much more it gains beside its partners' new versions than beside their old ones.
+    """
 
     swap: Swap
     gains: Mapping[str, Gain]
+    together: Mapping[str, Estimate]
 
     @property
     def sentence(self) -> str:
-        """The verdict: by the ends of the intervals of the mixed vectors."""
-        apart = [self.gains[name].difference for name in self.swap.mixed]
-        if any(one.high < -LARGE for one in apart):
+        """The verdict: by the ends of the intervals of `together`."""
+        if any(one.low > LARGE for one in self.together.values()):
             return CO_ADAPTED
-        if all(one.low > -LARGE for one in apart):
-            return f"not co-adapted: no swap costs as much as {LARGE:g}"
-        return f"undecided: a swap may cost {LARGE:g} or not; ask more tasks (--tasks)"
+        if all(one.high < LARGE for one in self.together.values()):
+            return f"not co-adapted: no role needs its partners' new versions for {LARGE:g} of what it gains"
+        return f"undecided: roles may gain {LARGE:g} only together or not; ask more tasks (--tasks)"
 
     def as_record(self) -> dict[str, Any]:
         rows = [
             {"name": name, "vector": vector, "gain": self.gains[name].as_dict() if name in self.gains else None}
             for name, vector in self.swap.vectors.items()
         ]
-        return {"vectors": rows, "verdict": self.sentence}
+        together = {role: asdict(one) for role, one in self.together.items()}
+        return {"vectors": rows, "together": together, "verdict": self.sentence}
 
 
 def compare_vectors(swap: Swap, asked: Mapping[str, Asked], lines: Mapping[str, Sequence[EvaluatedRow]]) -> SwapResult:
@@ -167,7 +179,15 @@ def compare_vectors(swap: Swap, asked: Mapping[str, Asked], lines: Mapping[str, 
     for task_id, one in asked.items():
         worths[one.name][one.sha256] = _worths(lines[task_id])
     first, *others = swap.vectors
-    return SwapResult(swap, {name: gain(worths[first], worths[name]) for name in others})
+    together = {role: _together([worths[name] for name in names]) for role, names in swap.corners().items()}
+    return SwapResult(swap, {name: gain(worths[first], worths[name]) for name in others}, together)
+
+
+def _together(corners: Sequence[Mapping[str, Sequence[float]]]) -> Estimate:
+    """Return what is gained only together, over the tasks that all of `Swap.corners` answered."""
+    tasks = [task for task in corners[0] if all(one.get(task) for one in corners)]
+    means = ([fmean(one[task]) for one in corners] for task in tasks)
+    return estimate([(all_new - without) - (alone - all_old) for all_new, without, alone, all_old in means])
 
 
 def _worths(rows: Sequence[EvaluatedRow]) -> list[float]:
@@ -184,4 +204,8 @@ def render_swap(found: SwapResult) -> Group:
         score = its.after if its else of_all
         apart = format_interval(its.difference, signed=True) if its else ""
         shown.add_row(name, *(vector[role] for role in roles), format_interval(score) if score else "", apart)
-    return Group(shown, Text(found.sentence))
+    parts = [
+        f"{role} gains {format_interval(one, signed=True)} more beside its partners' new versions than beside the old"
+        for role, one in found.together.items()
+    ]
+    return Group(shown, Text("\n".join([*parts, found.sentence])))

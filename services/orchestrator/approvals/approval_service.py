@@ -85,14 +85,13 @@ class ApprovalService:
         approval_log: ApprovalLog,
         hub: EventHub,
         clock: Callable[[], datetime],
-        time: DeadlineTime | None = None,
     ) -> None:
         self._bus = bus
         self._ledger = ledger
         self._log = approval_log
         self._hub = hub
         self._clock = clock
-        self._time = time or DeadlineTime()
+        self._time = DeadlineTime()
         self._open: dict[str, LoggedApproval] = {}
         self._unsent: dict[str, LoggedApproval] = {}
         """Answers, by approval, whose rollouts are to go on."""

@@ -68,7 +68,6 @@ class Waiting:
 
     of: AgentCascade
     routing: Routing
-    big_task: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ class Cascades:
         if not one.policy.waits and not self._may_ask(one, big_task, work):
             return one.close_lines(lines, routing, BUDGET)
         await self._ledger.keep_response(work.task_id, reward.encode())
-        self._waiting[work.task_id] = Waiting(one, routing, big_task)
+        self._waiting[work.task_id] = Waiting(one, routing)
         self._waits_for[big_task] = work.task_id
         self._to_ask[big_task] = one, work
         return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
@@ -29,15 +28,12 @@ LONGEST_S = 20.0
 
 
 class KeptResponses:
-    def __init__(
-        self, ledger: Ledger, *, external_scorer: bool, pace: float = 1.0, seconds: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, ledger: Ledger, *, external_scorer: bool, pace: float = 1.0) -> None:
         """`external_scorer`: of a fleet without one, no copies come. `pace`: as of Clocks."""
         self._ledger = ledger
         self.copies_come = external_scorer
         self._quiet_s = QUIET_S * pace
         self._longest_s = LONGEST_S * pace
-        self._seconds = seconds
         self._newest = float("-inf")
         """When the last copy came."""
         self._awaited: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
@@ -50,7 +46,7 @@ class KeptResponses:
         The first one stays: an agent that was killed before its ack answers once more, otherwise, and what comes next
         is the Reward of the first.
         """
-        self._newest = self._seconds()
+        self._newest = monotonic()
         known = self._ledger.find(task_id)
         if known is None or known.result is not None:
             return
@@ -68,7 +64,7 @@ class KeptResponses:
         """Until its copy is here, or no copy came for a while. Raises StorageUnavailable."""
         if not self.copies_come or self._ledger.index.kept_response(task_id) is not None:
             return
-        began, arrived = self._seconds(), asyncio.Event()
+        began, arrived = monotonic(), asyncio.Event()
         self._awaited[task_id].add(arrived)
         try:
             while not arrived.is_set() and (left := self._seconds_left(began)) > 0:
@@ -102,16 +98,16 @@ class KeptResponses:
     def _note_missing(self, task_id: str) -> None:
         is_first = self.trouble() is None
         self._missing.pop(task_id, None)
-        self._missing[task_id] = self._seconds()
+        self._missing[task_id] = monotonic()
         if is_first and (sentence := self.trouble()):
             log.warning("no-copy", sentence, task_id=task_id)
 
     def _forget_old(self) -> None:
-        oldest = self._seconds() - STILL_MISSING_S
+        oldest = monotonic() - STILL_MISSING_S
         while (task_id := next(iter(self._missing), None)) is not None and self._missing[task_id] < oldest:
             del self._missing[task_id]
 
     def _seconds_left(self, began: float) -> float:
         """Seconds for which one that began to wait then goes on, should nothing come."""
         until = min(max(began, self._newest) + self._quiet_s, began + self._longest_s)
-        return until - self._seconds()
+        return until - monotonic()

@@ -140,25 +140,20 @@ class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
     @property
     def result(self) -> HeldOutResult:
         """Result after the training."""
-        best_step, best = self._best
+        (best_step, best), _ = self._best_and_last_gain()
         return HeldOutResult(self._figure, self._texts, self._seen[0][1], best, best_step, self._seen[-1][0])
 
-    @property
-    def _best(self) -> tuple[int, float]:
-        """The first of the best."""
+    def _best_and_last_gain(self) -> tuple[tuple[int, float], int]:
+        """Return the first of the best looks, and the step of the last one that gained."""
         sign = -1 if self._figure == "held_out_preference" else 1
-        return min(self._seen, key=lambda look: sign * look[1])
-
-    @property
-    def _last_gain_step(self) -> int:
-        (last, reached), *looks = self._seen
-        first = reached
+        best, *looks = self._seen
+        first = reached = best[1]
+        last = best[0]
         for step, found in looks:
-            gained, gain = abs(reached - first), found - reached
-            gain = gain if self._figure == "held_out_preference" else -gain
-            if gain > LEAST_GAIN[self._figure] * gained:
+            best = min(best, (step, found), key=lambda look: sign * look[1])
+            if sign * (reached - found) > LEAST_GAIN[self._figure] * abs(reached - first):
                 last, reached = step, found
-        return last
+        return best, last
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         figure = self._figure
@@ -175,9 +170,9 @@ class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
         found = self._look()
         self._seen.append((state.global_step, found))
         self._figures[self._figure].append(found)
-        best_step, _ = self._best
+        (best_step, _), last_gain = self._best_and_last_gain()
         control.should_save |= best_step == state.global_step
-        in_vain = state.global_step - max(self._last_gain_step, self._never_before)
+        in_vain = state.global_step - max(last_gain, self._never_before)
         control.should_training_stop |= in_vain >= PATIENCE[self._figure] * self._every
         return control
 
@@ -186,7 +181,7 @@ class HeldOutLooks(TrainerCallback):  # type: ignore[misc]
 
     def _protect(self, args: Any, state: Any) -> None:
         """Keep the best checkpoint: Transformers removes older ones but that."""
-        state.best_model_checkpoint = str(_checkpoint(args, self._best[0]))
+        state.best_model_checkpoint = str(_checkpoint(args, self.result.best_step))
 
 
 def look_at_held_out(trainer: PolicyTrainer, inputs: TrainerInputs, emit: Emit) -> HeldOutLooks | None:

@@ -27,15 +27,15 @@ shares = st.floats(0.01, 0.99)
 def test_a_contrast_is_unbiased_whatever_the_mean_and_the_share(
     one: float, other: float, m: float, share: float
 ) -> None:
-    candidate = contrast(one, m, share, is_candidate=True).x
-    primary = contrast(other, m, share, is_candidate=False).x
+    candidate = contrast(one, m, (m, m), share, is_candidate=True).x
+    primary = contrast(other, m, (m, m), share, is_candidate=False).x
 
     assert share * candidate + (1 - share) * primary == pytest.approx(one - other, abs=1e-9)
 
 
 @given(y=unit_interval, m=unit_interval, share=shares, is_candidate=st.booleans())
 def test_a_contrast_lies_within_its_bounds(y: float, m: float, share: float, is_candidate: bool) -> None:
-    unit = contrast(y, m, share, is_candidate=is_candidate)
+    unit = contrast(y, m, (m, m), share, is_candidate=is_candidate)
 
     assert -unit.loss - 1e-9 <= unit.x <= unit.gain + 1e-9
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.lifetime import watch_plan
+from ratchet.experiments.promotion_rule import judge
 from ratchet.experiments.unit import Enrolment, Outcome
 from schemas.records.evidence import ExperimentDecision, RampStep, Verdict
 from tests.quick import rounds
@@ -55,6 +56,23 @@ def test_harm_in_any_metric_rolls_back(traffic: Traffic, request: pytest.Fixture
 
     assert experiment.decision.verdict is Verdict.ROLL_BACK
     assert f"most of all in {request.node.callspec.id}" in experiment.decision.reason
+
+
+@pytest.mark.parametrize(
+    "traffic",
+    [Traffic(), Traffic(effect=0.1), Traffic(effect=-0.2), Traffic(candidate_failures=0.4), Traffic(length=5.0)],
+    ids=["equal", "better", "worse", "failing", "longer"],
+)
+@pytest.mark.parametrize("kind", ["canary", "watch"])
+def test_it_ends_at_the_unit_at_which_the_rule_says_so(traffic: Traffic, kind: str) -> None:
+    """The rule is asked only where a few e-values say that it may end the experiment."""
+    experiment = Experiment(plan(kind=kind, max_units=300, ramp=HALF))
+
+    for index in range(300):
+        run(experiment, traffic, 1, start=index)
+        assert judge(experiment.plan, experiment.evidence)[0].final is (experiment.final is not None)
+
+    assert experiment.final is not None
 
 
 def test_better_scores_do_not_buy_lost_answers() -> None:

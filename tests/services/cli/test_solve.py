@@ -138,17 +138,23 @@ def test_it_does_not_wait_for_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("criteria", "judged"),
+    ("criteria", "judged", "trust"),
     [
-        ('{"tests": {}}', "judged by its hidden cases, by tests"),
-        (None, "judged by tests, without tests of yours: that proves little"),
+        ('{"tests": {}}', "judged by its hidden cases, by tests", "as far as its hidden cases reach; nothing else was"),
+        (None, "judged by tests", "read it first; echo is often wrong, and no tests of yours were run (--tests)"),
     ],
 )
-def test_it_says_what_the_answer_was_judged_by(criteria: str | None, judged: str) -> None:
+def test_it_says_what_the_answer_was_judged_by_and_how_far_to_trust_it(
+    criteria: str | None, judged: str, trust: str
+) -> None:
     usage = {"calls": 3, "sampled_tokens": 40, "seconds": 1.5, "roles": {"generator": {"adapter_version": "v1.0.1"}}}
-    found = history(criteria=criteria, scorer={"id": "tests", "revision": "1"})
+    found = history(criteria=criteria, scorer={"id": "tests", "revision": "1"}, engine="echo")
 
-    assert list(report(found, sample(parts={"tests": 0.5, "style": 1.0}, usage=usage))) == [
+    assert "took 7 tokens" in report(found, sample(tokens=7))
+    *said, last = report(found, sample(parts={"tests": 0.5, "style": 1.0}, usage=usage))
+
+    assert last.startswith(f"how far to trust it: {trust}")
+    assert said == [
         judged,
         "score 0.500 (tests 0.500, style 1.000): half",
         "took 3 calls, 40 tokens, 1.5 s",

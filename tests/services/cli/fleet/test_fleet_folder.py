@@ -45,6 +45,19 @@ def test_after_its_settings_are_read_a_shell_elsewhere_finds_the_fleet(
     assert settings.index_dir is None
 
 
+def test_commands_know_the_file_of_programs_that_a_fleet_was_started_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = FleetFolder.here()
+    folder.root.mkdir()
+    folder.write_record(started(FleetOptions(programs="/a/programs.toml"), {}))
+
+    assert FleetAccess.here().programs == Path("/a/programs.toml")
+    monkeypatch.setenv("RATCHET_PROGRAMS", "/another.toml")
+    assert FleetAccess.here().programs == Path("/another.toml")
+
+
 def test_whoever_finds_no_broker_in_a_folder_without_a_fleet_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

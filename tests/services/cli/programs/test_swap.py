@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,7 +48,7 @@ def test_each_role_is_asked_new_beside_old_partners_and_old_beside_new_ones() ->
         "v1.0.1 v1.0.1 v1.0.0",
         "v1.0.1 v1.0.0 v1.0.0",
     ]
-    assert swap.mixed == ["new writer, old partners", "old writer, new partners"]
+    assert list(swap.vectors)[1:-1] == ["new writer, old partners", "old writer, new partners"]
 
 
 @pytest.mark.parametrize(("critic", "said"), [((BASE, None), "none of them"), (("v1.0.1", None), "mender alone")])
@@ -63,38 +63,62 @@ def rows(mean: float) -> list[EvaluatedRow]:
     return [EvaluatedRow("t", score=mean + by) for by in (-0.1, 0.1)]
 
 
-def swap_sentences(means: Mapping[str, float], tasks: int = 40, spread: float = 0.02) -> tuple[str, str]:
+OLD, NEW = {"writer": BASE, "mender": BASE}, {"writer": "v1.0.1", "mender": "v1.0.1"}
+TEAMS: dict[str, dict[str, str]] = {
+    "all new": NEW,
+    "new writer, old partners": OLD | {"writer": "v1.0.1"},
+    "old writer, new partners": OLD | {"mender": "v1.0.1"},
+    "all old": OLD,
+}
+
+
+def swap_sentences(means: Sequence[float], tasks: int = 48, spread: float = 0.02) -> tuple[str, str]:
     """The verdict and the table, where a vector's tasks have these means, give or take."""
-    names = ("all new", "new writer, old partners", "old writer, new partners", "all old")
-    swap = Swap({name: {"writer": BASE, "mender": BASE} for name in names})
+    swap = Swap(TEAMS)
     asked, lines = dict[str, Asked](), dict[str, list[EvaluatedRow]]()
-    for at, (name, mean) in enumerate(zip(names, means.values(), strict=True)):
+    for at, (name, mean) in enumerate(zip(TEAMS, means, strict=True)):
         for n in range(tasks):
             asked[f"{name} {n}"] = Asked(name, str(n), lambda: Task(task_id="t", input="x"))
-            lines[f"{name} {n}"] = rows(mean + (spread if (n + at) % 2 else -spread))
+            lines[f"{name} {n}"] = rows(mean + (spread if (n >> at) % 2 else -spread))
     found = compare_vectors(swap, asked, lines)
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(render_swap(found))
     return found.sentence, console.export_text()
 
 
-def test_a_large_gap_says_that_the_roles_are_rolled_back_together_only() -> None:
-    says, shown = swap_sentences({"nn": 0.8, "no": 0.3, "on": 0.75, "oo": 0.4})
+@pytest.mark.parametrize("means", [(0.8, 0.3, 0.75, 0.4), (0.8, 0.2, 0.2, 0.4)])
+def test_what_is_gained_only_together_says_that_the_roles_are_rolled_back_together_only(means: tuple[float]) -> None:
+    says, shown = swap_sentences(means)
 
     assert says == CO_ADAPTED and CO_ADAPTED in shown
-    assert "-0.500 [" in shown and "0.800 [" in shown
+    assert f"{means[1] - means[0]:+.3f} [" in shown and "0.800 [" in shown
+    assert f"writer gains {means[0] - means[1] - means[2] + means[3]:+.3f} [" in shown
 
 
 @pytest.mark.parametrize(
-    ("swapped_means", "tasks", "spread", "said"),
-    [((0.79, 0.8), 40, 0.02, "not co-adapted"), ((0.75, 0.8), 8, 0.1, "undecided"), ((0.9, 0.9), 1, 0.0, "undecided")],
+    ("means", "tasks", "spread", "said"),
+    [
+        ((0.8, 0.79, 0.8, 0.79), 48, 0.02, "not co-adapted"),
+        ((0.9, 0.3, 0.8, 0.3), 48, 0.02, "co-adapted: rolled back"),
+        ((0.9, 0.3, 0.8, 0.2), 48, 0.02, "not co-adapted"),
+        ((0.8, 0.8, 0.8, 0.2), 48, 0.02, "not co-adapted"),
+        ((0.8, 0.75, 0.8, 0.8), 16, 0.1, "undecided"),
+        ((0.8, 0.9, 0.9, 0.8), 1, 0.0, "undecided"),
+    ],
 )
-def test_a_small_gap_is_told_apart_from_one_that_is_not_measured(
-    swapped_means: tuple[float, float], tasks: int, spread: float, said: str
+def test_a_role_that_learned_for_itself_is_told_apart_from_one_that_adapted(
+    means: tuple[float, ...], tasks: int, spread: float, said: str
 ) -> None:
-    means = dict(zip("abcd", (0.8, *swapped_means, 0.4), strict=True))
+    assert swap_sentences(means, tasks, spread)[0].startswith(said)
 
-    assert said in swap_sentences(means, tasks, spread)[0]
+
+def test_each_of_three_roles_that_changed_is_measured_beside_new_and_old_partners() -> None:
+    swap = swap_of(registry(small=("v1.0.1", None), critic=("v1.0.1", None), big=("v1.0.1", None)), ROLES)
+
+    corners = swap.corners()
+
+    assert list(corners) == list(ROLES)
+    assert corners["mender"] == ("all new", "old mender, new partners", "new mender, old partners", "all old")
 
 
 def test_the_newest_prompts_of_users_are_asked_again_each_once_with_the_sampling_that_they_had(tmp_path: Path) -> None:
