@@ -343,13 +343,13 @@ def _store(
     charges = [charge_of(open_ones[key], result, is_run=is_run) for key, result in new.items()]
     settle(connection, job, charges, now)
     size = sum(map(len, bodies))
-    rows.add(_ADD, _counted(job, counts, [one.score for one in new.values() if one.score is not None], size))
+    rows.add(_ADD, _values_to_add(job, counts, [one.score for one in new.values() if one.score is not None], size))
     if job.state in OPEN and not job.waiting and job.released == len(new):
         rows.add(_CLOSE, {"job": job.job_id, "why": _summary(job, counts), "now": now})
     return counts
 
 
-def _counted(job: Row[Any], counts: Mapping[str, int], scores: Sequence[float], size: int) -> dict[str, Any]:
+def _values_to_add(job: Row[Any], counts: Mapping[str, int], scores: Sequence[float], size: int) -> dict[str, Any]:
     """Return the values of _ADD for tasks that ended. `size`: the bytes of their results."""
     ended = sum(counts.values())
     moved: dict[str, float] = {**dict.fromkeys(ENDS, 0), **counts, "released": -ended, "places": ended, "bytes": size}
