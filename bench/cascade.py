@@ -2,11 +2,8 @@
 
 Simulates ratchet/experiments/cascade.py, many fleets at once, and holds one of 500 to it. The small model's group of 8
 is scored by a noisy judge, the best score routes, and audited answers are judged afresh. A raise is wrong where the
-small model's true loss at the new cut, over all traffic, is the margin or more. Beside it are two rules with the same
-audits: a t-test after each unit, and a share fixed once by 500 labelled tasks, the largest that seems to lose no more
-than the margin (as FrugalGPT tunes its thresholds). The last row of each world is the trap: the routing score judges
-the small model's answer. Only units are simulated: a task that is not drawn passes time and nothing else. The rules
-beside get a part of the fleets. Exits 1 if the rule raises more than 5 % of the fleets wrongly.
+small model's true loss at the new cut, over all traffic, is the margin or more. Only units are simulated: a task that
+is not drawn passes time and nothing else. Exits 1 if the rule raises more than 5 % of the fleets wrongly.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -35,7 +31,7 @@ from ratchet.experiments.cascade import (
 from ratchet.experiments.e_process import FRACTIONS, WEIGHTS
 
 PLAN = CascadePlan()
-GROUP, LABELLED, FIRST_UNITS = 8, 500, 10
+GROUP = 8
 TARGET = SHARES.index(0.8)
 POPULATION = 100_000
 AT_ONCE = 500
@@ -116,12 +112,11 @@ class Twins:
     They go on until all have reached 80 % or their units are spent.
     """
 
-    def __init__(self, tasks: Sequence[Tasks], losses: Losses, *, trap: bool = False) -> None:
+    def __init__(self, tasks: Sequence[Tasks], losses: Losses) -> None:
         fleets = len(tasks)
-        self._routed, self._draws, self._big = (
-            np.array([getattr(one, name) for one in tasks]) for name in ("routed", "draws", "big")
+        self._routed, self._draws, self._big, self._small = (
+            np.array([getattr(one, name) for one in tasks]) for name in ("routed", "draws", "big", "small")
         )
-        self._small = self._routed if trap else np.array([one.small for one in tasks])
         self._losses = losses
         self._shares = np.array(SHARES)
         self._step, self._attempt, self._units = (np.full(fleets, start) for start in (0, 1, 0))
@@ -207,59 +202,6 @@ def by_betting(tasks: Tasks, losses: Losses) -> Fleet:
     return Fleet(is_wrong, None, audited / passed)
 
 
-def by_t_test(tasks: Tasks, losses: Losses) -> Fleet:
-    """The same steps and audits; up where p ≤ 0.05 for a mean above −margin, after each unit from the tenth on."""
-    cascade, is_wrong, total, squares, count = Cascade(PLAN), False, 0.0, 0.0, 0
-    small, big = tasks.small.tolist(), tasks.big.tolist()
-    passed = audited = 0.0
-    for number, (score, draw) in enumerate(zip(tasks.routed.tolist(), tasks.draws.tolist(), strict=True)):
-        passed += 1.0 / cascade.draw_share
-        routed = cascade.route(score, draw=draw, audit_draw=0.0)
-        audited += routed.is_audited
-        if not routed.is_drawn:
-            continue
-        value = (small[number] - big[number] if routed.is_audited else 0.0) + PLAN.margin
-        total, squares, count = total + value, squares + value * value, count + 1
-        if cascade.next_cut is not None and _is_significant(total, squares, count):
-            cascade.cut, cascade.step, cascade.next_cut = cascade.next_cut, cascade.step + 1, None
-            total, squares, count = 0.0, 0.0, 0
-            is_wrong = is_wrong or losses(cascade.cut) >= PLAN.margin
-            if cascade.step == TARGET:
-                return Fleet(is_wrong, passed, audited / passed)
-    return Fleet(is_wrong, None, audited / passed)
-
-
-def _is_significant(total: float, squares: float, count: int) -> bool:
-    if count < FIRST_UNITS:
-        return False
-    mean = total / count
-    spread = math.sqrt(max(squares / count - mean * mean, 1e-12) / (count - 1))
-    return mean / spread >= QUANTILES[min(count, len(QUANTILES) - 1)]
-
-
-def _t_quantile(degrees: int) -> float:
-    """Fisher's expansion; from nine degrees on it is right to three digits."""
-    z = NormalDist().inv_cdf(1.0 - ALPHA)
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
-
-
-QUANTILES = [math.inf, math.inf, *(_t_quantile(count - 1) for count in range(2, 2_000))]
-
-
-def by_labels(tasks: Tasks, losses: Losses) -> Fleet:
-    """Fixed for good after 500 labelled tasks."""
-    scores, small, big = (one[:LABELLED].tolist() for one in (tasks.routed, tasks.small, tasks.big))
-    best = 0
-    for step, share in enumerate(SHARES[1 : TARGET + 1], 1):
-        cut = cut_for(share, scores)
-        rows = zip(scores, tasks.draws[:LABELLED].tolist(), small, big, strict=True)
-        taken = [s - b for routed, draw, s, b in rows if cut.takes(routed, draw)]
-        if sum(taken) / LABELLED >= -PLAN.margin:
-            best = step
-    is_wrong = best > 0 and losses(cut_for(SHARES[best], scores)) >= PLAN.margin
-    return Fleet(is_wrong, LABELLED if best == TARGET else None, 1.0)
-
-
 WORLDS = (
     World("graded, no difference", 0.0, True, 3_000, 0.1),
     World("right/wrong, no difference", 0.0, False, 8_000, 0.02),
@@ -285,18 +227,12 @@ def main() -> None:
         at_steps = ", ".join(f"{losses(cut_for(share, scores)):+.3f}" for share in SHARES[1 : TARGET + 1])
         print(f"{world.name}, {world.units:,} units ({at_steps})")
         print(f"  {'rule':32}{'fleets':>7}{'raised wrongly':>15}{'at 80 %':>9}{'tasks until then':>18}{'audited':>9}")
-        by_proof, trapped, tested, labelled = list[Fleet](), list[Fleet](), list[Fleet](), list[Fleet]()
+        by_proof = list[Fleet]()
         for start in range(0, options.fleets, AT_ONCE):
             fleets = [tasks_of(world, world.units, rng) for _ in range(min(AT_ONCE, options.fleets - start))]
             by_proof += Twins(fleets, losses).run()
-            trapped += Twins(fleets[: len(fleets) // 4], losses, trap=True).run()
-            tested += [by_t_test(one, losses) for one in fleets[: len(fleets) // 20]]
-            labelled += [by_labels(one, losses) for one in fleets[: len(fleets) // 4]]
             assert by_betting(fleets[0], losses) == by_proof[start], "the twin is not the product"
         print_row("betting, fresh judgement", by_proof)
-        print_row("t-test after each unit", tested)
-        print_row(f"{LABELLED} labels, then fixed", labelled)
-        print_row("betting, routing score (trap)", trapped)
         print(flush=True)
         wrong_by_proof = max(wrong_by_proof, sum(one.raised_wrongly for one in by_proof) / len(by_proof))
     sys.exit(wrong_by_proof > ALPHA)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 
-import httpx
 import psutil
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
@@ -23,6 +20,7 @@ from schemas.messages.response import Response, Sample
 from schemas.messages.task import Prompt
 from schemas.messages.work import Arm, Sampling, Work
 from services.agent.settings import AgentSettings
+from tests.acceptance.fleet import Member
 from tests.private_broker import free_port
 
 READY_TIMEOUT_S = 300.0
@@ -53,16 +51,16 @@ def count_tokens(samples: Sequence[Sample]) -> int:
 async def agent_process(settings: AgentSettings, log: Path) -> AsyncIterator[psutil.Process]:
     """Runs while the block does; begins when /readyz says so. Its log goes to the file."""
     port = free_port()
-    environment = os.environ | _environment(settings) | {"RATCHET_AGENT_HTTP_PORT": str(port)}
-    with log.open("w") as output:
-        command = (sys.executable, "-m", "services.agent")
-        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
+    environment = _environment(settings) | {"RATCHET_AGENT_HTTP_PORT": str(port)}
+    agent = Member("agent", "services.agent", port, environment, log)
+    agent.start()
     try:
-        await _until_ready(port, process, log)
-        yield psutil.Process(process.pid)
+        await asyncio.to_thread(agent.wait_until_ready, READY_TIMEOUT_S)
+        yield psutil.Process(agent.pid)
     finally:
-        process.terminate()
-        await process.wait()
+        assert agent.process is not None
+        agent.process.terminate()
+        await asyncio.to_thread(agent.process.wait)
 
 
 def _environment(settings: AgentSettings) -> dict[str, str]:
@@ -75,19 +73,6 @@ def _environment(settings: AgentSettings) -> dict[str, str]:
         "RATCHET_AGENT_PREFETCH": str(settings.agent_prefetch),
         **({"RATCHET_AGENT_THREADS": str(settings.agent_threads)} if settings.agent_threads else {}),
     }
-
-
-async def _until_ready(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-        while time.monotonic() < deadline and process.returncode is None:
-            try:
-                if (await client.get("/readyz")).is_success:
-                    return
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.2)
-    raise RuntimeError(f"the agent did not get ready: see {log}")
 
 
 class Client:

@@ -93,7 +93,7 @@ def _hidden_tests(criteria: str | None) -> dict[str, Any] | None:
 def _changes_that_count(patch: str, tests: Mapping[str, Any]) -> list[str]:
     """The parts of the patch that count, a file each."""
     seen = [section for section in _sections(patch) if not _is_overruled(_path_of(section), tests)]
-    known = [section for section in seen if not _is_added(section)]
+    known = [section for section in seen if not section.partition("\n")[2].startswith(ADDED)]
     return known or seen
 
 
@@ -108,10 +108,6 @@ def _path_of(section: str) -> str:
     """Both names of a file are the same: `a/PATH b/PATH`."""
     names = section.partition("\n")[0]
     return names[2 : 2 + (len(names) - 5) // 2]
-
-
-def _is_added(section: str) -> bool:
-    return section.partition("\n")[2].startswith(ADDED)
 
 
 def _is_overruled(path: str, tests: Mapping[str, Any]) -> bool:

@@ -42,7 +42,7 @@ def changes(before: Tree, after: Mapping[str, TreeFile], left_out: Mapping[str, 
         if was == now:
             continue
         if now is None:
-            if not _is_unknown(path, left_out):
+            if not (EVERYTHING in left_out or any(above in left_out for above in _with_folders(path))):
                 changed.append((path, was, None))
         elif was is None and (folder := _made_by_tool(path, before)):
             told[printable(folder)] = "made by a tool"
@@ -53,10 +53,6 @@ def changes(before: Tree, after: Mapping[str, TreeFile], left_out: Mapping[str, 
         else:
             changed.append((path, was, now))
     return Changes(changed, told)
-
-
-def _is_unknown(path: str, left_out: Mapping[str, str]) -> bool:
-    return EVERYTHING in left_out or any(above in left_out for above in _with_folders(path))
 
 
 def _with_folders(path: str) -> Iterator[str]:

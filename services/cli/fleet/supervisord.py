@@ -168,9 +168,5 @@ class Supervisor:
         """The names of the programs that were not running and are now started again."""
         down = [state.name for state in self.processes().values() if state.state in ("STOPPED", "EXITED", "FATAL")]
         for name in down:
-            self._rpc.startProcess(_full_name(name), False)
+            self._rpc.startProcess(name if name == "broker" else f"services:{name}", False)
         return down
-
-
-def _full_name(name: str) -> str:
-    return name if name == "broker" else f"services:{name}"

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from schemas.api.programs import ProgramFigures, ProgramsCompared, ProgramsStanding, ProgramView
+from schemas.api.programs import ProgramFigures, ProgramsCompared, ProgramsStanding
 from schemas.api.status import Interval
 from schemas.messages.reward import ScorerIdentity
 from services.cli.adapters.view import STYLES
@@ -95,7 +95,7 @@ def render_standing(found: ProgramsStanding) -> Group:
             f"{one.since:%Y-%m-%d %H:%M:%S}",
             one.replaced or "",
             (one.revision or "")[:8],
-            _describe_outcomes(one),
+            ", ".join(f"{outcome.kind} {outcome.verdict}" for outcome in one.outcomes),
         )
     return Group(_headline(found), shown)
 
@@ -112,7 +112,3 @@ def _headline(found: ProgramsStanding) -> Text:
     if found.cool_down_until:
         text.append(f" · cooling down until {found.cool_down_until:%Y-%m-%d %H:%M:%S}")
     return text
-
-
-def _describe_outcomes(one: ProgramView) -> str:
-    return ", ".join(f"{outcome.kind} {outcome.verdict}" for outcome in one.outcomes)

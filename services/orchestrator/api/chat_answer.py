@@ -16,7 +16,6 @@ from ratchet.openai.chat import (
     ChatAnswer,
     ChatChoice,
     ChatCompletion,
-    ChatFinish,
     ChoiceLogprobs,
     RatchetExtras,
     TokenLogprob,
@@ -55,7 +54,7 @@ def completion(lines: Sequence[Interaction], wanted: Wanted) -> ChatCompletion:
             ChatChoice(
                 index=index,
                 message=answer,
-                finish_reason=_finish(line, answer),
+                finish_reason="tool_calls" if answer.tool_calls else line.finish_reason or "stop",
                 stop_reason=line.stopped_at,
                 logprobs=_logprobs(line) if wanted.logprobs else None,
             )
@@ -115,10 +114,6 @@ def _answer(line: Interaction, choice: int, wanted: Wanted) -> ChatAnswer:
 def _call_id(line: Interaction, choice: int, number: int) -> str:
     """The same whenever the answer is asked for again."""
     return f"call_{hashlib.sha256(f'{choice} {number} {line.sample} {line.task_id}'.encode()).hexdigest()[:24]}"
-
-
-def _finish(line: Interaction, answer: ChatAnswer) -> ChatFinish:
-    return "tool_calls" if answer.tool_calls else line.finish_reason or "stop"
 
 
 def _logprobs(line: Interaction) -> ChoiceLogprobs:

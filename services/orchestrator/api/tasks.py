@@ -82,7 +82,7 @@ def tasks_router(
         submission: TaskSubmission, request: Request, caller: Caller, wait_s: float, key: str | None, route: str
     ) -> Any:
         is_keyed = submission.task_id is None and key is not None
-        task_id = submission.task_id or _made_up(caller, route, key)
+        task_id = submission.task_id or (id_from_key(caller, route, key) if key else f"task-{uuid.uuid4().hex}")
         task = with_keys(submission.model_copy(update={"task_id": task_id}), caller.tenant)
         try:
             await service.submit(task, caller, same=is_keyed)
@@ -190,7 +190,3 @@ def tasks_router(
         return caller.show(await service.cancel(known.task_id, caller))
 
     return router
-
-
-def _made_up(caller: Caller, route: str, key: str | None) -> str:
-    return id_from_key(caller, route, key) if key else f"task-{uuid.uuid4().hex}"
