@@ -24,6 +24,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"(Interval|Period|Seconds|HistoryLimit|failureThreshold)$", "a pace within the bounds that are checked"),
     (r"^CronJob/backup \S*command\.2$", "a path that the command and its mount have alike, which is checked"),
     (r"^Service/\S+-nodes ", "one more headless Service; those that are asked for are checked"),
+    (r"^Deployment/runner-token \S*command\.2$", "a path, or a space: what is renewed, where and when is checked"),
     (r"persistentVolumeClaim\.readOnly$", "each mount says itself that it is read-only, which is checked"),
     (r"^ServiceAccount/\S+ automount", "each pod says itself whether it has a token, which is checked"),
     (r"ontainers\.0\.env\.\d+\.value$", "a folder of its own, or a user's name: where and whether is checked"),
