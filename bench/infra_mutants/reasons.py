@@ -9,7 +9,7 @@ from bench.infra_mutants.trying import RENAMED, Tried
 REASONS: tuple[tuple[str, str], ...] = (
     (r"annotations\.ratchet/configuration$", "the hash follows what it is made of"),
     (
-        r"data\.(HF_HOME|programs\.toml?)$|mountPath$|Probe\.exec\.command\.2$",
+        r"data\.(HF_HOME|HF_TOKEN_PATH|programs\.toml?)$|mountPath$|Probe\.exec\.command\.2$",
         "a path that its users have alike, which is checked",
     ),
     (r"^StatefulSet/rabbitmq \S*readOnly$", "Kubernetes mounts ConfigMaps and Secrets read-only anyway"),
@@ -24,6 +24,9 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"(Interval|Period|Seconds|HistoryLimit|failureThreshold)$", "a pace within the bounds that are checked"),
     (r"^CronJob/backup \S*command\.2$", "a path that the command and its mount have alike, which is checked"),
     (r"^Service/\S+-nodes ", "one more headless Service; those that are asked for are checked"),
+    (r"persistentVolumeClaim\.readOnly$", "each mount says itself that it is read-only, which is checked"),
+    (r"^ServiceAccount/\S+ automount", "each pod says itself whether it has a token, which is checked"),
+    (r"ontainers\.0\.env\.\d+\.value$", "a folder of its own, or a user's name: where and whether is checked"),
     (r"backoffLimit$", "Kubernetes' own default, within the bounds that are checked"),
     (r"^ScaledJob/\S+ \S*readinessProbe\.", "no Service asks whether a job is ready"),
     (

@@ -3,10 +3,10 @@
 Shares of tenants and waits of priorities in simulated time; a job of many tasks while processes are killed; a job of
 priority 10 behind one of priority 1; the job path beside direct publishing, in turns; budgets under several clients,
 with one manager over SQLite, and (`postgres`) with three over a PostgreSQL of its own; many calls at once; many jobs at
-once; shares of tenants beside one that floods; calls while processes are killed; events at many WebSockets.
+once; shares of tenants beside one that floods; calls while processes are killed; events at many WebSockets; new agents.
 It starts a broker and a manager of its own; for `whole`, `priority`, `paired` and `sockets` a fleet with an echo that
-takes 20 ms a task, for the others one process that answers in its place, behind a queue of tasks that holds 1,000.
-`job` and `whole` are over a PostgreSQL, which is killed, too.
+takes 20 ms a task, for `agents` one with a runner. For the others one process answers in its place, behind a queue of
+tasks that holds 1,000. `job` and `whole` are over a PostgreSQL, which is killed, too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import json
 import tempfile
 from pathlib import Path
 
-from bench.manager import fleet, simulated, sockets
+from bench.manager import agents, fleet, simulated, sockets
 from tests.acceptance.brokers import mortal_broker
 from tests.ratchet.http.access.tokens_for_tests import Mint
 from tests.services.manager.postgres import postgres
 
 PARTS = (
     *("simulated", "job", "whole", "priority", "paired", "budgets", "postgres", "mixed", "many", "shares", "kills"),
-    "sockets",
+    *("sockets", "agents"),
 )
 PRICES = 'currency = "EUR"\n[agents.small]\nprompt = 0\nsampled = 1000\nsamples = 1\nmax_tokens = 16\n'
 
@@ -57,6 +57,8 @@ def main() -> None:
             if "whole" in given.parts:
                 with postgres() as server, fleet.whole_fleet(place / "whole", broker, server) as house:
                     show("job of a whole fleet", fleet.one_job(house, given.tasks, given.kills))
+            if "agents" in given.parts:
+                show("agents", agents.first_answers(place / "agents", broker, 10))
             if "priority" in given.parts:
                 with fleet.whole_fleet(place / "priority", broker) as house:
                     show("priority", fleet.overtaking(house, given.behind))

@@ -400,18 +400,22 @@ def calls_under_kills(house: House, clients: int, seconds: float) -> dict[str, A
 
 
 def mixed(house: House, clients: int, seconds: float) -> dict[str, Any]:
-    """GETs, submissions of one task and of a hundred, six to three to one, by so many clients at once; beside them the
-    same calls of a bare handler, which answers each with the manager's health page, and GETs alone."""
+    """GETs, submissions of one task and of a job, six to three to one, by so many clients at once, with jobs of five
+    tasks (`mixed`) and of a hundred (`large`). Beside them a bare handler, the health page, and GETs alone."""
     house.submit("there", 100)
     manager = psutil.Process(house.manager.pid)
     found: dict[str, Any] = {"clients": clients}
-    for name, kinds in (("bare", "b"), ("gets", "g"), ("mixed", "ggggggtttj")):
+    for name, kinds in (("bare", "b"), ("gets", "g"), ("mixed", "ggggggtttj"), ("large", "ggggggtttl")):
         before = manager.cpu_times()
         load = asyncio.run(_load(house.manager.port, clients, seconds, kinds))
         after = manager.cpu_times()
         used = after.user + after.system - before.user - before.system
         found[name] = load | {"cpu_ms_per_request": round(1000 * used / (load["requests_per_s"] * seconds), 2)}
     return found
+
+
+SIZES = {"t": 1, "j": 5, "l": 100}
+"""Tasks of the jobs that `mixed` submits."""
 
 
 async def _load(port: int, clients: int, seconds: float, kinds: str) -> dict[str, Any]:
@@ -428,7 +432,7 @@ async def _load(port: int, clients: int, seconds: float, kinds: str) -> dict[str
             if kind in "bg":
                 answer = await api.get("/healthz" if kind == "b" else "/v1/jobs/there")
             else:
-                tasks = [{"input": f"sort: {n}"} for n in range(1 if kind == "t" else 100)]
+                tasks = [{"input": f"sort: {n}"} for n in range(SIZES[kind])]
                 answer = await api.post("/v1/jobs", json={"tasks": tasks, "samples": 1})
             took.append(time.monotonic() - began)
             refused[answer.status_code] += not answer.is_success

@@ -35,9 +35,15 @@ def nothing_is_allowed_by_default(cluster: Cluster) -> Iterator[str]:
         if labels and len(owners) != 1:
             yield f"{policy} is for {labels}: the pods of {len(owners)} controllers, not of one"
         for rule in (*spec.get("ingress", []), *spec.get("egress", [])):
-            if not (rule.get("from") or rule.get("to")) or not rule.get("ports"):
+            if not _peers(rule) or not rule.get("ports"):
                 yield f"{policy} has a rule for anybody, or for any port"
+            peers = [peer["podSelector"]["matchLabels"] for peer in _peers(rule) if "podSelector" in peer]
+            yield from (f"{policy} has a rule for {one}, which nobody is" for one in peers if not cluster.selected(one))
     yield from (f"{pods} has no NetworkPolicy of its own" for pods in cluster.pods if not policies(cluster, pods))
+
+
+def _peers(rule: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*rule.get("from", []), *rule.get("to", [])]
 
 
 def flows_are_open_at_both_ends(cluster: Cluster) -> Iterator[str]:

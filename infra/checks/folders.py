@@ -126,7 +126,13 @@ def _models(cluster: Cluster, one: OurContainer, names: list[str]) -> Iterator[N
     paths = [*(name for name in names if name.startswith("/")), one.variables.get("HF_HOME", "~/.cache")]
     yield from (Need("models", path, right) for path in paths)
     if downloads and cluster.settings.hub_token_secret:
-        yield Need("token of the hub", one.variables.get("HF_TOKEN_PATH", "nowhere"), READ, ("site-secret",))
+        yield Need("token of the hub", hub_token_at(one.variables), READ, ("site-secret",))
+
+
+def hub_token_at(variables: Mapping[str, str]) -> str:
+    """Return where a process looks for the site's token of the hub: a file of the Secret's key."""
+    path = variables.get("HF_TOKEN_PATH", "")
+    return path if path.endswith("/hf_token") else "/nowhere"
 
 
 def _of_runner(one: OurContainer, settings: RunnerSettings) -> Iterator[Need]:

@@ -32,6 +32,8 @@ def unique_and_valid(cluster: Cluster) -> Iterator[str]:
         yield from (
             f"{pods}: {port['name']!r} is no port's name" for port in ports if not PORT_NAME.fullmatch(port["name"])
         )
+        numbers = [port["containerPort"] for port in ports]
+        yield from (f"{pods}: there is no port {number}" for number in numbers if not 0 < number < 2**16)
         for part in ("name", "containerPort"):
             counts = Counter(port[part] for port in ports)
             yield from (f"{pods}: {count} ports {value}" for value, count in counts.items() if count > 1)

@@ -39,6 +39,8 @@ def quantities_parse_and_fit(cluster: Cluster) -> Iterator[str]:
             yield from _bad(f"{pods}, a disk", template["spec"]["resources"]["requests"])
         for volume in pods.spec.get("volumes", []):
             yield from _bad(f"{pods}, volume {volume['name']}", _sizes(volume))
+            if "emptyDir" in volume and not _sizes(volume):
+                yield f"{pods}, volume {volume['name']} has no limit: it could fill its node's disk"
         for box in pods.containers:
             yield from _resources(f"{pods}, container {box['name']}", box.get("resources", {}))
 

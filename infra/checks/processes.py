@@ -103,7 +103,7 @@ def _command(box: Mapping[str, Any], is_service: bool) -> Iterator[str]:
             yield from _call(shlex.split(found[1].replace("\\", "")))
     elif words[:1] == ["broker"]:
         yield from _call(words)
-    elif not is_service and (not words or (words[0] != "sleep" and not words[0].isdigit())):
+    elif not is_service and words != ["sleep", "infinity"] and not "".join(words[:1]).isdigit():
         yield f"nobody knows what {words} runs"
 
 

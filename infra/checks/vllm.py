@@ -7,10 +7,11 @@ from typing import Any
 
 from infra.checks.cluster import ROLE, Cluster, Pods
 from infra.checks.declared import our_containers
+from infra.checks.folders import hub_token_at
 from services.agent.settings import AgentSettings
 from services.scorer.settings import ScorerSettings
 
-MODULE = "vllm.entrypoints.openai.api_server"
+COMMAND = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that `--max-lora-rank` takes."""
 LOGGED = {"--logprobs-mode": "processed_logprobs", "--generation-config": "vllm"}
@@ -37,7 +38,7 @@ def vllm_serves_what_it_must(cluster: Cluster) -> Iterator[str]:
             yield f"{who} splits its model over {ranks} GPUs, and has {sum(gpus) * pods.machines}"
         runs = box.get("command", [])
         served = (
-            (runs[:2] == ["vllm", "serve"] and "--headless" in options) if pods.works_for_a_leader else MODULE in runs
+            (runs[:2] == ["vllm", "serve"] and "--headless" in options) if pods.works_for_a_leader else runs == COMMAND
         )
         if not served or "/vllm-openai:" not in box["image"]:
             yield f"{who} runs {' '.join(box.get('command', []))} of {box['image']}, which is no vLLM server"
@@ -50,6 +51,9 @@ def vllm_serves_what_it_must(cluster: Cluster) -> Iterator[str]:
         shared = pods.mount_of(box, "/dev/shm")
         if shared is None or not shared.in_memory:
             yield f"{who} has no memory at /dev/shm for its processes to share a model in"
+        token = pods.mount_of(box, hub_token_at(variables))
+        if cluster.settings.hub_token_secret and (token is None or token.kind != "site-secret"):
+            yield f"{who} does not see the token of the hub at {variables.get('HF_TOKEN_PATH')}"
         yield from (f"{who}: {fault}" for fault in _folders(pods, box, variables))
         yield from (f"{who}: {fault}" for fault in _asked(cluster, pods, options, variables))
 

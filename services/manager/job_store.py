@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
@@ -121,7 +122,7 @@ def submit(
     }
     connection.execute(_NEW_JOB, values)
     _insert_tasks(connection, job_id, new)
-    return _job(_must_find(connection, job_id)), True
+    return _job(SimpleNamespace(**values)), True
 
 
 def add_tasks(
@@ -343,7 +344,7 @@ def _change(connection: Connection, job_id: str, state: JobState, reason: str | 
     return _job(_must_find(connection, job_id))
 
 
-def state_of(job: Row[Any]) -> JobState:
+def state_of(job: Row[Any] | SimpleNamespace) -> JobState:
     return JobState[job.state.upper()]
 
 
@@ -389,11 +390,11 @@ def _score(row: Row[Any]) -> Interval | None:
     return Mean.of_sums(row.scored, row.score_sum, row.score_squares).interval()
 
 
-def _job(row: Row[Any]) -> Job:
+def _job(row: Row[Any] | SimpleNamespace) -> Job:
     return Job(**_fields(row))
 
 
-def _fields(row: Row[Any]) -> dict[str, Any]:
+def _fields(row: Row[Any] | SimpleNamespace) -> dict[str, Any]:
     def moment(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
 

@@ -9,8 +9,9 @@ jobs of equal priority take turns.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class _Line:
     taken: int = 0
 
 
+_Rank = tuple[float, int, float, str]
+"""The lowest has its turn. No two jobs have the same, for it ends with the job's id."""
+
+
 class FairOrder:
     """Remembers whose turn it is, and what each tenant may still release."""
 
@@ -49,10 +54,13 @@ class FairOrder:
         self, jobs: Iterable[Waiting], room: int, weights: Mapping[str, float], now: float
     ) -> list[tuple[str, int]]:
         """Return how many tasks of which jobs to release now, `room` in all, in order. Tenants without a weight: 1."""
-        lines: dict[str, list[_Line]] = {}
+        lines: dict[str, list[tuple[_Rank, _Line]]] = {}
         for job in jobs:
             if job.tasks > 0:
-                lines.setdefault(job.tenant, []).append(_Line(job, job.tasks, job.served_at))
+                line = _Line(job, job.tasks, job.served_at)
+                lines.setdefault(job.tenant, []).append((self._rank(line, now), line))
+        for of_tenant in lines.values():
+            heapify(of_tenant)
         self._let_in(lines)
         chosen: dict[str, int] = {}
         while room > 0 and self._ring:
@@ -60,7 +68,7 @@ class FairOrder:
             if not self._has_its_share:
                 self._deficit[tenant] += weights.get(tenant, 1.0)
                 self._has_its_share = True
-            line = min(lines[tenant], key=lambda one: self._rank(one, now))
+            line = lines[tenant][0][1]
             if self._deficit[tenant] < line.job.samples:
                 self._next_turn()
                 continue
@@ -68,17 +76,19 @@ class FairOrder:
             room -= 1
             chosen[line.job.job_id] = chosen.get(line.job.job_id, 0) + 1
             line.left, line.taken, line.served_at = line.left - 1, line.taken + 1, now
-            if not line.left:
-                lines[tenant].remove(line)
+            if line.left:
+                heapreplace(lines[tenant], (self._rank(line, now), line))
+            else:
+                heappop(lines[tenant])
                 if not lines[tenant]:
                     self._leave()
         return list(chosen.items())
 
-    def _rank(self, line: _Line, now: float) -> tuple[float, int, float, str]:
+    def _rank(self, line: _Line, now: float) -> _Rank:
         waited = max(0.0, now - line.served_at)
         return -(line.job.priority + waited / self._ageing_s), line.taken, line.served_at, line.job.job_id
 
-    def _let_in(self, lines: Mapping[str, list[_Line]]) -> None:
+    def _let_in(self, lines: Collection[str]) -> None:
         """Remove tenants without work, with what they did not use; put new ones last."""
         head = self._ring[0] if self._ring else None
         self._ring = deque(tenant for tenant in self._ring if tenant in lines)

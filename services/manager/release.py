@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Double, Row, and_, bindparam, case, func, select, update
+from sqlalchemy import Connection, Double, Row, Update, and_, bindparam, case, func, select, update
 
 from ratchet.service.prices import AgentPrices, most_cost, units
 from schemas.api.jobs import JobKind, JobState, TaskState
@@ -92,12 +92,25 @@ _ADD = (
     .where(jobs.c.job_id == bindparam("job"))
     .values({name: jobs.c[name] + bindparam(f"more_{name}") for name in ADDED})
 )
-_JOB = select(jobs).where(jobs.c.job_id == bindparam("job"))
 _CLOSE = (
     update(jobs)
     .where(jobs.c.job_id == bindparam("job"))
     .values(state=JobState.DONE, reason=bindparam("why"), changed_at=bindparam("now"))
 )
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows for statements that are executed once for the tasks of all jobs: each costs more than its rows."""
+
+    of: dict[Update, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def add(self, statement: Update, *rows: dict[str, Any]) -> None:
+        self.of.setdefault(statement, []).extend(rows)
+
+    def execute(self, connection: Connection) -> None:
+        for statement, rows in self.of.items():
+            connection.execute(statement, rows)
 
 
 @dataclass(slots=True)
@@ -156,6 +169,7 @@ def release(
             by_lane[job.lane].append(job)
     weights = {tenant: float(quota.weight) for tenant, quota in quotas.items()}
     found: list[Task | TrainRequest] = []
+    rows = Rows()
     for lane, its_jobs in by_lane.items():
         agent_id = its_jobs[0].agent_id
         order = orders.setdefault(lane, FairOrder(ageing_s))
@@ -163,18 +177,19 @@ def release(
             Waiting(job.job_id, job.tenant, job.priority, job.served_at, job.waiting, job.samples or 1)
             for job in its_jobs
         ]
-        rows = {job.job_id: job for job in its_jobs}
+        by_id = {job.job_id: job for job in its_jobs}
         agent = registered.get(agent_id)
         its_prices = prices.get(agent_id) or (prices.get(agent.model) if agent else None)
         for job_id, count in order.choose(waiting, window - in_fleet[lane], weights, now):
-            tenant = rows[job_id].tenant
+            tenant = by_id[job_id].tenant
             its_purses = [purses[tenant], *([of_agents[agent_id]] if agent else [])]
             route = agent.route if agent else None
             left = room[tenant]
             most = count if left is None else min(count, left)
-            new = _release(connection, rows[job_id], most, its_prices, its_purses, route, now)
+            new = _release(connection, by_id[job_id], most, its_prices, its_purses, route, now, rows)
             room[tenant] = None if left is None else left - len(new)
             found += new
+    rows.execute(connection)
     return found
 
 
@@ -186,18 +201,23 @@ def _release(
     purses: Sequence[Purse],
     route: Route | None,
     now: float,
+    rows: Rows,
 ) -> list[Task | TrainRequest]:
-    rows = connection.execute(_WAITING_TASKS, {"job": job.job_id, "most": count}).all()
-    new = [(row, task_to_release(row.body, job.kind, _task_id(job, row), job.deadline, prices, route)) for row in rows]
+    waiting = connection.execute(_WAITING_TASKS, {"job": job.job_id, "most": count}).all()
+    new = [
+        (row, task_to_release(row.body, job.kind, _task_id(job, row), job.deadline, prices, route)) for row in waiting
+    ]
     if prices is not None:
         new = new[: _affordable(connection, job, new, prices, purses, now)]
     if not new:
         return []
     charges = [Charge(row.n, row.attempt, _most(task, prices)) for row, task in new if prices is not None]
     reserve(connection, job, charges, now)
-    _mark_released(connection, job, [row.n for row, _ in new], charges, prices)
+    reserved = {charge.n: charge.reserved for charge in charges}
+    same = {"job": job.job_id, "at_prices": None if prices is None else prices.model_dump_json()}
+    rows.add(_MARK_RELEASED, *(same | {"number": row.n, "most": reserved.get(row.n)} for row, _ in new))
     since = now if job.state == JobState.QUEUED else job.changed_at
-    connection.execute(_COUNT_RELEASED, {"job": job.job_id, "count": len(new), "now": now, "since": since})
+    rows.add(_COUNT_RELEASED, {"job": job.job_id, "count": len(new), "now": now, "since": since})
     return [task for _, task in new]
 
 
@@ -249,19 +269,6 @@ def explain_wait(connection: Connection, job: Row[Any], reason: str) -> None:
         connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(reason=reason))
 
 
-def _mark_released(
-    connection: Connection,
-    job: Row[Any],
-    numbers: Sequence[int],
-    charges: Sequence[Charge],
-    prices: AgentPrices | None,
-) -> None:
-    """Note with each task what is reserved for it, and at which prices."""
-    reserved = {charge.n: charge.reserved for charge in charges}
-    same = {"job": job.job_id, "at_prices": None if prices is None else prices.model_dump_json()}
-    connection.execute(_MARK_RELEASED, [same | {"number": n, "most": reserved.get(n)} for n in numbers])
-
-
 def _task_id(job: Any, row: Any) -> str:
     return task_id_of(job.job_id, row.n, row.attempt)
 
@@ -298,15 +305,17 @@ def store(connection: Connection, results: Sequence[Result], now: float) -> Coun
         job_id, n, attempt = parse_task_id(result.task_id)
         by_job[job_id].append((n, attempt, result))
     ended: Counter[str] = Counter()
+    rows = Rows()
     for job_id, of_job in by_job.items():
         job = find_job(connection, job_id)
         if job is not None:
-            ended += _store(connection, job, of_job, now)
+            ended += _store(connection, job, of_job, now, rows)
+    rows.execute(connection)
     return ended
 
 
 def _store(
-    connection: Connection, job: Row[Any], results: Sequence[tuple[int, int, Result]], now: float
+    connection: Connection, job: Row[Any], results: Sequence[tuple[int, int, Result]], now: float, rows: Rows
 ) -> Counter[str]:
     numbers = [n for n, _, _ in results]
     open_ones = {
@@ -316,7 +325,7 @@ def _store(
     if not new:
         return Counter()
     bodies = [result.encode() for result in new.values()]
-    rows = [
+    ends = (
         {
             "job": job.job_id,
             "number": n,
@@ -327,33 +336,32 @@ def _store(
             "turn": job.places + turn,
         }
         for turn, ((n, _), result, body) in enumerate(zip(new, new.values(), bodies, strict=True), start=1)
-    ]
-    connection.execute(_END_TASK, rows)
+    )
+    rows.add(_END_TASK, *ends)
     counts = Counter[str](result.status for result in new.values())
     is_run = job.kind == JobKind.TRAINING
     charges = [charge_of(open_ones[key], result, is_run=is_run) for key, result in new.items()]
     settle(connection, job, charges, now)
     size = sum(map(len, bodies))
-    _count(connection, job, counts, [one.score for one in new.values() if one.score is not None], size)
-    _close_if_done(connection, job.job_id, now)
+    rows.add(_ADD, _values_to_add(job, counts, [one.score for one in new.values() if one.score is not None], size))
+    if job.state in OPEN and not job.waiting and job.released == len(new):
+        rows.add(_CLOSE, {"job": job.job_id, "why": _summary(job, counts), "now": now})
     return counts
 
 
-def _count(
-    connection: Connection, job: Row[Any], counts: Mapping[str, int], scores: Sequence[float], size: int
-) -> None:
+def _values_to_add(job: Row[Any], counts: Mapping[str, int], scores: Sequence[float], size: int) -> dict[str, Any]:
+    """Return the values of _ADD for tasks that ended. `size`: the bytes of their results."""
     ended = sum(counts.values())
     moved: dict[str, float] = {**dict.fromkeys(ENDS, 0), **counts, "released": -ended, "places": ended, "bytes": size}
     moved |= {"scored": len(scores), "score_sum": sum(scores), "score_squares": sum(one * one for one in scores)}
-    connection.execute(_ADD, {"job": job.job_id, **{f"more_{name}": amount for name, amount in moved.items()}})
+    return {"job": job.job_id, **{f"more_{name}": amount for name, amount in moved.items()}}
 
 
-def _close_if_done(connection: Connection, job_id: str, now: float) -> None:
-    job = connection.execute(_JOB, {"job": job_id}).one()
-    if job.state in OPEN and not job.waiting and not job.released:
-        bad = ", ".join(f"{getattr(job, name):,} {name}" for name in ENDS[1:] if job._mapping[name])
-        reason = f"all {job.tasks:,} tasks have ended: {job.ok:,} ok{f', {bad}' if bad else ''}"
-        connection.execute(_CLOSE, {"job": job_id, "why": reason, "now": now})
+def _summary(job: Row[Any], counts: Mapping[str, int]) -> str:
+    """Return how the tasks of a job have ended, with those that end now (`counts`)."""
+    ok, *others = (job._mapping[name] + counts.get(name, 0) for name in ENDS)
+    bad = "".join(f", {count:,} {name}" for name, count in zip(ENDS[1:], others, strict=True) if count)
+    return f"all {job.tasks:,} tasks have ended: {ok:,} ok{bad}"
 
 
 def expire(connection: Connection, now: float, keep_s: float) -> int:
@@ -385,5 +393,7 @@ def _give_up(connection: Connection, job: Row[Any], now: float) -> int:
         (n, attempt, Result(task_id=task_id_of(job.job_id, n, attempt), status="expired", reason=reason))
         for n, attempt in rows
     ]
-    _store(connection, job, results, now)
+    ends = Rows()
+    _store(connection, job, results, now, ends)
+    ends.execute(connection)
     return len(rows)

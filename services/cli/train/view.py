@@ -196,8 +196,7 @@ def explain_next_steps(outcome: Mapping[str, Any], least: int) -> str:
     return (
         f"What follows by itself while the fleet is up: the gate (does {version} load, does it answer logged prompts "
         f"as well as {parent}), then a live test against the primary on the tasks that users send: at least {least} of "
-        "each before a promotion. ratchet experiment show tells how it stands; ratchet adapters show "
-        f"{version} what was decided"
+        f"each before a promotion. ratchet experiment show --agent {outcome['agent_id']} tells how it stands"
     )
 
 
@@ -227,7 +226,7 @@ def _sentence(outcome: Mapping[str, Any], *, dry_run: bool) -> str:
     if outcome["status"] == "trained":
         return (
             f"{outcome['adapter_version']} is trained from {outcome['parent_version']} and registered; "
-            f"`ratchet adapters show {outcome['adapter_version']}` tells more"
+            f"`ratchet adapters show {outcome['adapter_version']} --agent {outcome['agent_id']}` tells more"
         )
     if ended_well(outcome, dry_run=dry_run):
         return "nothing speaks against training on it"

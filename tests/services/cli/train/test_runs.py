@@ -24,6 +24,7 @@ from services.cli.train.view import (
     describe_standing,
     explain_next_steps,
     explain_waiting,
+    render_outcome,
     render_runs,
     subtract_age,
     time_left,
@@ -143,10 +144,17 @@ def test_what_is_on_its_way_is_said_before_a_training_and_what_follows_after_it(
     store = RegistryStore(tmp_path)
     agent = decided(store, *to_primary("v1.0.1")).agent("small")
     nothing, busy = explain_waiting(agent, None), decided(store, *to_canary("v1.0.2", "v1.0.1")).agent("small")
-    outcome = {"adapter_version": "v1.0.3", "parent_version": "v1.0.1", "status": "trained"}
+    outcome = {"agent_id": "small", "adapter_version": "v1.0.3", "parent_version": "v1.0.1", "status": "trained"}
 
     said, follows = explain_waiting(busy, None), explain_next_steps(outcome, 20)
 
     assert nothing is None
     assert said is not None and "v1.0.2 (canary) is on its way" in said and "starts from v1.0.1" in said
-    assert "the gate" in follows and "at least 20 of each" in follows and "ratchet experiment show" in follows
+    assert (
+        "the gate" in follows
+        and "at least 20 of each" in follows
+        and "ratchet experiment show --agent small" in follows
+    )
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(render_outcome(outcome, dry_run=False))
+    assert "`ratchet adapters show v1.0.3 --agent small` tells more" in console.export_text()

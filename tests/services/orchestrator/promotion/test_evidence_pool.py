@@ -210,6 +210,32 @@ async def test_an_archived_adapter_stays_while_a_task_of_a_fleet_that_follows_ne
         await until(is_gone)
 
 
+async def test_a_fleet_that_is_gone_for_good_keeps_no_folder_once_it_is_off_the_list(tmp_path: Path) -> None:
+    # given an archived adapter, and a fleet that is on the list and never said that it is done with it
+    settings = QUICK | {"keep_adapters": 1, "golden_from_traffic": False}
+    folder = tmp_path / "first" / "adapters" / AGENT / "v1.0.1"
+    async with learning_house(tmp_path / "first", LEVEL | {"v1.0.2": 0.4}, **deciding(tmp_path) | settings) as first:
+        await first.reach(await first.trained(), "canary")
+        decided(first.store, RollBack(version="v1.0.1"))
+        await first.reach(await first.trained(seed=2), "canary")
+        await first.reach("v1.0.1", "archived")
+        for _ in range(20):
+            await first.report()
+            await settled()
+        assert folder.exists()
+        decided(first.store, RollBack(version="v1.0.2"))
+
+    # when the fleet that decides is started without it, then the folder goes
+    async with learning_house(tmp_path / "first", LEVEL, **settings) as first:
+
+        async def is_gone() -> bool:
+            if first.events:
+                await first.report()
+            return not folder.exists()
+
+        await until(is_gone)
+
+
 def test_an_archived_adapter_stays_until_each_fleet_that_follows_has_said_what_it_uses(tmp_path: Path) -> None:
     entry = AdapterEntry(version="v1.0.1", state=EntryState.ARCHIVED, decision=7)
 
