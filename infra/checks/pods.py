@@ -100,8 +100,8 @@ def probes_find_their_port(cluster: Cluster) -> Iterator[str]:
                 words = box.get(probe, {}).get("exec", {}).get("command", [])
                 lost = [word for word in words[1:] if word.startswith("/") and pods.mount_of(box, word) is None]
                 yield from (f"{pods}, container {box['name']}: its {probe} asks for {path}" for path in lost)
-                if words[:1] == ["sh"] and words[1:2] != ["-c"]:
-                    yield f"{pods}, container {box['name']}: its {probe} gives the shell no command, but {words[1:2]}"
+                if words and words[0] != "rabbitmq-diagnostics" and words[:2] not in (["sh", "-c"], ["test", "-w"]):
+                    yield f"{pods}, container {box['name']}: nobody knows what its {probe} asks by {words}"
                 action = box.get(probe, {}).get("httpGet") or box.get(probe, {}).get("tcpSocket")
                 if action and action["port"] not in ports:
                     yield f"{pods}, container {box['name']}: its {probe} asks port {action['port']!r}, which it lacks"

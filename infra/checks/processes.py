@@ -61,6 +61,9 @@ def the_fleet_is_whole(cluster: Cluster) -> Iterator[str]:
             yield f"{pods} is labelled as instance {pods.labels.get('app.kubernetes.io/instance')!r}"
     needed = {*ALWAYS, *(["models"] if cluster.settings.make_small_models else [])}
     yield from (f"there are no pods of the role {role}" for role in sorted(needed - roles))
+    models = [one.settings.agent_model for one in fleet(cluster) if isinstance(one.settings, AgentSettings)]
+    if "models" in roles and not any(model.startswith("/") for model in models):
+        yield f"small models are made, and no agent has one: they have {', '.join(models)}"
     declared = topology(cluster)
     for queue in declared.queues if declared else ():
         for consumer in {one.removesuffix("s") for one in queue.consumers} - {"user", "operator"}:

@@ -67,6 +67,8 @@ def mounts_and_volumes_agree(cluster: Cluster) -> Iterator[str]:
             mounted |= {mount["name"] for mount in mounts}
             paths = Counter(mount["mountPath"] for mount in mounts)
             yield from (f"{pods}, container {box['name']} mounts {p} twice" for p, n in paths.items() if n > 1)
+            used = [one.path for one in pods.mounts(box) if one.in_memory and one.path != "/dev/shm"]
+            yield from (f"{pods}, container {box['name']} keeps {path} in its memory" for path in used)
             for mount in mounts:
                 if mount["name"] not in volumes.keys() | disks:
                     yield f"{pods}, container {box['name']} mounts {mount['name']!r}, which is no volume of the pod"
