@@ -58,19 +58,22 @@ def passable(folder: Path | None) -> Iterator[Path]:
 
 
 def under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    from bench.rollouts.kills import Plan, left_behind, measure
+    from bench.rollouts import kills, people
     from bench.rollouts.left_behind import adopt_orphans
     from tests.acceptance.brokers import mortal_broker
 
     adopt_orphans()
+    strikes = tuple(one for one in people.STRIKES if one.victim not in given.spare) if given.people else kills.STRIKES
+    plan = kills.Plan(given.tasks, 1 if given.people else SAMPLES, given.seed, strikes=strikes)
+    measure: Any = people.measure if given.people else kills.measure
     with early_end() as end, mortal_broker(folder / "broker") as broker:
-        books, rig, pace = asyncio.run(measure(broker, folder, Plan(given.tasks, SAMPLES, given.seed), end))
-    left = left_behind(rig, folder)
+        books, rig, pace = asyncio.run(measure(broker, folder, plan, end))
+    left = kills.left_behind(rig, folder)
     return {
         "machine": machine(),
         "load": pace.load,
         "seed": given.seed,
-        "asked": f"{books.tasks} of {given.tasks} tasks" + (", ended early" if end.asked else ""),
+        "planned": f"{given.tasks} tasks" + (", ended early" if end.asked else ""),
         "kills": {name: count for name, count in sorted(rig.struck.items()) if " " not in name},
         "strikes": {name: count for name, count in sorted(rig.struck.items()) if " " in name},
         "left": left,
@@ -79,30 +82,11 @@ def under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def people_under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    from bench.rollouts.kills import Plan, left_behind
-    from bench.rollouts.left_behind import adopt_orphans
-    from bench.rollouts.people import STRIKES, measure
-    from tests.acceptance.brokers import mortal_broker
-
-    adopt_orphans()
-    strikes = tuple(one for one in STRIKES if one.victim not in given.spare)
-    plan = Plan(given.tasks, 1, given.seed, strikes=strikes)
-    with early_end() as end, mortal_broker(folder / "broker") as broker:
-        books, rig = asyncio.run(measure(broker, folder, plan, end))
-    struck = {name: count for name, count in sorted(rig.struck.items()) if " " in name}
-    left = [f"left behind: {one}" for one in left_behind(rig, folder)]
-    found = {"machine": machine(), "seed": given.seed, "strikes": struck, **vars(books)}
-    return found | {"complaints": books.complaints + left}
-
-
 def main() -> int:
     given = options()
     log_the_bench_alone()
     with passable(given.folder) as folder:
-        if given.kills and given.people:
-            found = people_under_kills(given, folder)
-        elif given.kills:
+        if given.kills:
             found = under_kills(given, folder)
         else:
             from bench.rollouts.figures import measured

@@ -88,19 +88,14 @@ async def measure(
     end, pace, began = end or EarlyEnd(), Pace(plan.tasks), time.monotonic()
     async with rollouts(broker, folder, plan.seed, samples=plan.samples, hurried=HURRIED) as rig:
         publishing = asyncio.create_task(rig.publish(plan.tasks, end))
-        for one in _order(plan, rig):
+        for one in in_order(plan, rig):
             if rig.is_over or end.asked:
                 break
             took_s = await strike(rig, one)
             log.info("%s: %.1f s; %s", one, took_s, pace.says(rig.answered))
         await publishing
         log.info("%d kills; %s", rig.kills, pace.says(rig.answered))
-        await rig.user.wait_for_answers(REST_S)
-        left = await rig.user.wait_until_at_rest(REST_S)
-        rig.complaints += [f"{queue} holds {depth} messages" for queue, depth in left.items()]
-        rig.complaints += [f"a dead letter: {one}" for one in dead_letters(broker.url, rig.fleet.namespace)]
-        await asyncio.to_thread(rig.fleet.wait_until_ready)
-        rig.complaints += [f"left beside a runner at rest: {one}" for one in _at_rest(rig)]
+        await settle(rig)
     books = books_of(rig.fleet.logs, rig.user.ledger, plan.samples)
     books.seconds = round(time.monotonic() - began, 1)
     killed = rig.struck[PROGRAM] + rig.struck[SANDBOX]
@@ -114,6 +109,16 @@ async def measure(
     rig.complaints += books.complaints
     rig.complaints += rig.supervisor.complaints()
     return books, rig, pace
+
+
+async def settle(rig: Rig) -> None:
+    """Wait until all is answered and at rest, and note what is left."""
+    await rig.user.wait_for_answers(REST_S)
+    left = await rig.user.wait_until_at_rest(REST_S)
+    rig.complaints += [f"{queue} holds {depth} messages" for queue, depth in left.items()]
+    rig.complaints += [f"a dead letter: {one}" for one in dead_letters(rig.broker.url, rig.fleet.namespace)]
+    await asyncio.to_thread(rig.fleet.wait_until_ready)
+    rig.complaints += [f"left beside a runner at rest: {one}" for one in _at_rest(rig)]
 
 
 def left_behind(rig: Rig, folder: Path, before: Collection[int] = ()) -> list[str]:
@@ -137,7 +142,7 @@ def _at_rest(rig: Rig) -> Iterator[str]:
     yield from files(runner_folder(rig))
 
 
-def _order(plan: Plan, rig: Rig) -> Iterator[Strike]:
+def in_order(plan: Plan, rig: Rig) -> Iterator[Strike]:
     yield from rig.draw.sample(plan.strikes, len(plan.strikes))
     while plan.again:
         possible = [one for one in plan.strikes if not (rig.published and one.step in ADMISSION)]

@@ -23,8 +23,7 @@ import httpx
 
 from bench.long_run import EarlyEnd, Pace
 from bench.rollouts import kills
-from bench.rollouts.kills import BROKER, REST_S, Plan, Strike, _at_rest, _order, strike
-from bench.rollouts.left_behind import dead_letters
+from bench.rollouts.kills import BROKER, REST_S, Plan, Strike, in_order, settle, strike
 from bench.rollouts.rig import LOOK_EVERY_S, Rig, rollouts
 from ratchet.logs.names import APPROVALS, INTERACTIONS
 from ratchet.logs.reader import read
@@ -102,7 +101,7 @@ class PeoplesBooks:
 
 async def measure(
     broker: MortalBroker, folder: Path, plan: Plan, end: EarlyEnd | None = None
-) -> tuple[PeoplesBooks, Rig]:
+) -> tuple[PeoplesBooks, Rig, Pace]:
     """All of it, once. `folder` is one that every user may pass."""
     end, pace, began, books = end or EarlyEnd(), Pace(plan.tasks), time.monotonic(), PeoplesBooks()
     async with rollouts(broker, folder, plan.seed, samples=plan.samples, turns=QUESTIONS, program=PROGRAM) as rig:
@@ -110,7 +109,7 @@ async def measure(
         due = 0
         publishing = asyncio.create_task(rig.publish(plan.tasks, end, lambda: due))
         answering = asyncio.create_task(person.answer_all())
-        for number, one in enumerate(_order(plan, rig), 2):
+        for number, one in enumerate(in_order(plan, rig), 2):
             if rig.is_over or end.asked:
                 break
             due = plan.tasks * number // (len(plan.strikes) + 1)  # each strike finds new tasks
@@ -121,19 +120,16 @@ async def measure(
         await rig.user.wait_for_answers(REST_S)
         answering.cancel()
         person.note()
-        await rig.user.wait_until_at_rest(REST_S)
-        rig.complaints += [f"a dead letter: {one}" for one in dead_letters(broker.url, rig.fleet.namespace)]
-        await asyncio.to_thread(rig.fleet.wait_until_ready)
-        rig.complaints += [f"left beside a runner at rest: {one}" for one in _at_rest(rig)]
+        await settle(rig)
         tokens = await _tokens_of_calls(rig)
     _read(rig, plan, books)
     books.given_again = tokens["kept"]
     books.sampled_beyond = tokens["sampled"] - books.tokens
     books.seconds = round(time.monotonic() - began, 1)
-    books.complaints += rig.complaints + rig.supervisor.complaints()
+    rig.complaints += books.complaints + rig.supervisor.complaints()
     if books.sampled_beyond and not rig.struck[kills.PROGRAM]:
-        books.complaints.append(f"{books.sampled_beyond} tokens were sampled twice")
-    return books, rig
+        rig.complaints.append(f"{books.sampled_beyond} tokens were sampled twice")
+    return books, rig, pace
 
 
 class Person:
