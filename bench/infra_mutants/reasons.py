@@ -12,6 +12,7 @@ REASONS: tuple[tuple[str, str], ...] = (
         r"data\.(HF_HOME|HF_TOKEN_PATH|programs\.toml?)$|mountPath$|Probe\.exec\.command\.2$",
         "a path that its users have alike, which is checked",
     ),
+    (r"^(Deployment/runner|Job/programs) \S*volumeMounts\S*readOnly$", "its volume is read-only, too"),
     (r"^StatefulSet/rabbitmq \S*readOnly$", "Kubernetes mounts ConfigMaps and Secrets read-only anyway"),
     (r"^Job/queues\S* \S*args\.3$", "a patience: the job is tried again until its deadline"),
     (r"^ConfigMap/rabbitmq-files data\.", "a space between name and value; both are checked"),
