@@ -50,7 +50,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"^urn:\S+\$random:", "a name, or longer than it has to be: the rest is checked"),
     (r"scaleTargetRef\.(apiVersion|kind)$", "KEDA's own default, and what an HPA names is checked"),
     (
-        r"^Secret/\S+ stringData\.(jwks|signing-key|definitions)\.json$",
+        r"^Secret/\S+ stringData\.((jwks|signing-key|definitions)\.json|revoked\.txt)$",
         "laid out otherwise, or with another random value: what it must hold is checked",
     ),
     (r"^output ", "a text that a person reads"),

@@ -105,6 +105,8 @@ def tokens_are_renewed_in_time(cluster: Cluster) -> Iterator[str]:
         if pods.labels.get(ROLE) != "tokens":
             continue
         (box,) = pods.spec["containers"]
+        if SIGNING_KEY not in (cluster.keys("Secret", f"{pods.owner.name}-files") or ()):
+            yield f"{pods} is given no {SIGNING_KEY} to sign tokens with"
         renewed = RENEWED.search(" ".join(box["command"]))
         asked = " ".join(box["livenessProbe"]["exec"]["command"])
         stale = re.search(r'test -n "\$\(find (\S+) -mmin -(\d+)\)"$', asked)
