@@ -64,6 +64,7 @@ CHECKS: tuple[Check, ...] = (
     sandboxes.sandboxes_are_closed_in,
     sandboxes.programs_are_installed_apart,
     sandboxes.signing_keys_are_out_of_reach,
+    sandboxes.tokens_are_renewed_in_time,
     api.tokens_are_checked_with_public_keys,
     api.keys_are_what_the_services_read,
     storage.mounts_and_volumes_agree,

@@ -18,6 +18,8 @@ from services.runner.settings import RunnerSettings
 from services.scorer.settings import ScorerSettings
 from services.trainer.settings import TrainerSettings
 
+FOLDER_OF_PROGRAMS = "/programs"
+"""Where the file of programs finds the site's folder (docs/infra.md)."""
 READ, WRITE = "read", "write"
 CLAIM, SCRATCH = ("claim",), ("scratch",)
 SANDBOX = "RATCHET_SANDBOX_ISOLATION"
@@ -83,6 +85,9 @@ def _unneeded(one: OurContainer, needs: list[Need]) -> Iterator[str]:
 
 def _needs(cluster: Cluster, one: OurContainer, settings: FleetSettings) -> Iterator[Need]:
     yield Need("temporary files", one.variables.get("HOME", "/tmp"), WRITE, SCRATCH)
+    runner = cluster.settings.runner
+    if runner and runner.folder and one.pods.labels.get(ROLE) in ("runner", "installer"):
+        yield Need("programs", FOLDER_OF_PROGRAMS, READ, ("site-claim",))
     process = process_of(one.pods)
     if process is None:
         yield from _of_commands(cluster, one, settings)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.api import SIGNING_KEY
-from infra.checks.cluster import SITE, Cluster, Pods
+from infra.checks.cluster import ROLE, SITE, Cluster, Pods
 from infra.checks.needed_flows import judges_outside
 
 ENVIRONMENTS = "RATCHET_PROGRAM_ENVIRONMENTS"
 ISOLATION, CACHE = "RATCHET_SANDBOX_ISOLATION", "RATCHET_WORKSPACE_CACHE"
 URLS = "RATCHET_WORKSPACE_URLS"
+RENEWED = re.compile(
+    r"--ttl (?P<hours>\d+)h > ?(?P<file>\S+)\.new \\\n +&& mv (?P=file)\.new (?P=file); "
+    r"then pause=(?P<pause>\d+); again=5\n"
+)
+"""The script of the pod that renews the runners' token."""
 
 
 def sandboxes_are_closed_in(cluster: Cluster) -> Iterator[str]:
@@ -91,6 +97,21 @@ def signing_keys_are_out_of_reach(cluster: Cluster) -> Iterator[str]:
         holds = any(SIGNING_KEY in (cluster.keys("Secret", name) or ()) for name in secrets)
         if holds and (_rules(cluster, pods, "egress") or _rules(cluster, pods, "ingress")):
             yield f"{pods} sees the signing key of tokens and has a network: whoever gets in can make tokens"
+
+
+def tokens_are_renewed_in_time(cluster: Cluster) -> Iterator[str]:
+    """the runners' token is issued anew twice before the pod counts as stuck, and that before the token ends"""
+    for pods in cluster.pods:
+        if pods.labels.get(ROLE) != "tokens":
+            continue
+        (box,) = pods.spec["containers"]
+        renewed = RENEWED.search(" ".join(box["command"]))
+        asked = " ".join(box["livenessProbe"]["exec"]["command"])
+        stale = re.search(r'test -n "\$\(find (\S+) -mmin -(\d+)\)"$', asked)
+        if renewed is None or stale is None or stale[1] != renewed["file"]:
+            yield f"{pods}: its script issues no token, or its probe looks for another: {asked}"
+        elif not 2 * int(renewed["pause"]) <= 60 * int(stale[2]) <= 1800 * int(renewed["hours"]):
+            yield f"{pods} renews a token of {renewed['hours']} h each {renewed['pause']} s; stuck: {stale[2]} minutes"
 
 
 def _rules(cluster: Cluster, pods: Pods, direction: str) -> list[dict[str, Any]]:

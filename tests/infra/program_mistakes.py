@@ -84,6 +84,13 @@ PROGRAM_MISTAKES = (
     ProgramMistake(
         "ten trainers of one agent", "fleet", "else Scale(1, 1)", "else Scale(10, 10)", "scaled_within_reason", "dev"
     ),
+    ProgramMistake(
+        "a token that ends before it is renewed",
+        "runner",
+        "RENEWED_EVERY_S, LIVES = 3600",
+        "RENEWED_EVERY_S, LIVES = 36000",
+        "tokens_are_renewed_in_time",
+    ),
     ProgramMistake("pods meet under another name", "pods", '-nodes" if jobs', '-pods" if jobs', MACHINES),
     ProgramMistake(
         "free ports closed between pods", "network", "FREE_PORTS = (1024,", "FREE_PORTS = (29500,", MACHINES
