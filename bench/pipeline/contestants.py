@@ -43,6 +43,8 @@ class Contestant:
 CONTESTANTS = (
     Contestant(FLEET, "services", "fleet-", "validates, logs with fsync, scores; quorum queues"),
     Contestant(BARE, "bench.pipeline.echo_pika", "bare.", "AsyncioConnection, uvloop; quorum queues"),
+    Contestant("aio-pika", "bench.pipeline.echo_aio_pika", "aio.", "uvloop; quorum queues"),
+    Contestant("FastStream", "bench.pipeline.echo_faststream", "faststream.", "uvloop; quorum queues"),
 )
 
 

@@ -1,0 +1,1 @@
+"""The client library beside a bare aio-pika publisher and consumer."""
