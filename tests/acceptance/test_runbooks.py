@@ -1,7 +1,7 @@
 """Critical alerts on a real fleet: its fault makes the alert fire, what the runbook says ends it, nothing is lost.
 
 A Prometheus with our rules scrapes the fleet each second; what is left out is the time that an alert waits. Not here:
-RatchetQueueNearlyFull (it takes 800,000 messages), RatchetNotReady, RatchetNoRunner and RatchetSandboxRefused.
+RatchetQueueNearlyFull (it takes 800,000 messages).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-from tests.acceptance.fleet import AGENT, ORCHESTRATOR, REPOSITORY, SCORER, Fleet
+from demos.toy.byte_tokenizer import byte_tokenizer
+from tests.acceptance.fleet import AGENT, ORCHESTRATOR, REPOSITORY, RUNNER, SCORER, Fleet
 from tests.acceptance.ratchet_command import ForkedRatchet, Ran, Ratchet
 from tests.disks import MayNotMount, mounted_disk
 from tests.infra.measured_broker import MeasuredBroker
@@ -29,6 +31,10 @@ pytestmark = pytest.mark.broker
 
 FIRES_S = 120.0
 DISK = 64 * 2**20
+CODER = f"{AGENT}-coder"
+"""An agent whose tasks programs answer, so the runner works for it."""
+TARGETS, READY = 6, 4
+"""Processes that are scraped; those of them (agents, scorer, runner) whose readiness the rules remember."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +73,18 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     try:
         broker.wait_until_ready(node)
         with mounted_disk(folder / "logs", DISK):
-            fleet = Fleet(folder, broker.url, forked=True).start()
+            fleet = with_programs(folder, broker.url).start()
             second = free_port()
-            jobs = {name: [f"127.0.0.1:{fleet[name].port}"] for name in (ORCHESTRATOR, AGENT, SCORER)}
+            jobs = {name: [f"127.0.0.1:{fleet[name].port}"] for name in (ORCHESTRATOR, AGENT, SCORER, RUNNER)}
             jobs[ORCHESTRATOR].append(f"127.0.0.1:{second}")
+            jobs[AGENT].append(f"127.0.0.1:{fleet[CODER].port}")
             jobs["rabbitmq"] = [f"127.0.0.1:{broker.metrics_port}"]
             ratchet = ForkedRatchet(
                 folder, {**fleet[ORCHESTRATOR].environment, "RATCHET_STATE_DIR": str(folder / "state")}
             )
             try:
                 with prometheus(folder / "prometheus", jobs, hurry=True) as address:
-                    wait_until(lambda: scraped(address) == len(jobs), "every process is scraped", FIRES_S)
+                    wait_until(lambda: known(address) == TARGETS + READY, "every process is known", FIRES_S)
                     yield Watched(fleet, broker, address, second, ratchet)
             finally:
                 fleet.kill()
@@ -87,9 +94,18 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         broker.stop(node)
 
 
-def scraped(address: str) -> int:
-    """How many targets answer; the second orchestrator is not there yet."""
-    with urlopen(f"{address}/api/v1/query?query=sum(up)", timeout=10) as answer:
+def with_programs(folder: Path, amqp_url: str) -> Fleet:
+    byte_tokenizer(8192).save_pretrained(folder / "tokenizer")
+    (folder / "tokenizer" / "config.json").write_text("{}")
+    (folder / "programs.toml").write_text('[agents.coder]\nprograms = ["shell"]\n')
+    environment = {"RATCHET_AGENT_TOKENIZER": str(folder / "tokenizer")}
+    agents, programs = ("small", "coder"), folder / "programs.toml"
+    return Fleet(folder, amqp_url, agents=agents, programs=programs, environment=environment, forked=True)
+
+
+def known(address: str) -> int:
+    """How many targets answer, and how many were ready by what it recorded; the second orchestrator is not there yet."""
+    with urlopen(f"{address}/api/v1/query?query=sum(up)%2Bcount(ratchet:was_ready)", timeout=10) as answer:
         found = json.loads(answer.read())["data"]["result"]
     return int(found[0]["value"][1]) if found else 0
 
@@ -137,6 +153,57 @@ def test_an_agent_that_is_gone_is_started_again(watched: Watched) -> None:
     watched.restart(AGENT)
 
     watched.wait_until_over("RatchetAgentLost")
+
+
+def test_a_runner_that_is_not_ready_names_the_agent_that_is_away(watched: Watched) -> None:
+    watched.fleet[CODER].kill()
+    asked = watched.submit("away", "--agent", "coder", "--no-wait")
+    assert asked.code == 0, asked
+
+    assert watched.wait_for("RatchetNotReady")["job"] == RUNNER
+    assert "`/readyz` says why" in runbook("RatchetNotReady")
+    assert "agent coder does not serve its model" in watched.fleet[RUNNER].get("/readyz")[1]
+    watched.restart(CODER)
+
+    watched.wait_until_over("RatchetNotReady")
+    assert watched.submit("away").code == 0
+
+
+def test_a_runner_that_is_gone_is_started_again(watched: Watched) -> None:
+    runner = watched.fleet[RUNNER]
+    runner.kill()
+    watched.fleet[CODER].kill()
+    asked = watched.submit("without-a-runner", "--agent", "coder", "--no-wait")
+    assert asked.code == 0, asked
+
+    assert watched.wait_for("RatchetNoRunner")["queue"] == "work.coder"
+    runner.start()
+    assert "*does not answer* at `/readyz`" in runbook("RatchetNoRunner")
+    wait_until(lambda: "agent coder does not answer" in runner.get("/readyz")[1], "it waits for its agent", FIRES_S)
+    watched.restart(CODER)
+    runner.wait_until_ready()
+
+    watched.wait_until_over("RatchetNoRunner")
+    assert watched.submit("without-a-runner").code == 0
+
+
+def test_a_sandbox_that_is_refused_says_what_mends_it(watched: Watched) -> None:
+    """The alert ends 15 minutes after the last refusal: what ends here is that tasks wait."""
+    runner = watched.fleet[RUNNER]
+    runner.kill()
+    runner.start({"RATCHET_SANDBOX_ISOLATION": "pod"})
+    asked = watched.submit("refused", "--agent", "coder", "--no-wait")
+    assert asked.code == 0, asked
+
+    assert watched.wait_for("RatchetSandboxRefused")["job"] == RUNNER
+    watched.wait_for("RatchetNoRunner")
+    wait_until(lambda: runner.exit_code is not None, "the runner ended", FIRES_S)
+    assert "Its last log line" in runbook("RatchetSandboxRefused")
+    assert "RATCHET_SANDBOX_ISOLATION=pod, but " in runner.log_tail(1)
+    watched.restart(RUNNER)
+
+    watched.wait_until_over("RatchetNoRunner")
+    assert watched.submit("refused").code == 0
 
 
 def test_without_a_leader_readyz_says_why_and_a_new_one_takes_over(watched: Watched) -> None:
