@@ -71,6 +71,7 @@ CHECKS: tuple[Check, ...] = (
     storage.shared_claims_can_be_shared,
     storage.backups_are_encrypted_and_pruned,
     storage.the_broker_has_room,
+    storage.what_is_kept_fits_its_claim,
     scaling.one_autoscaler_for_each,
     scaling.scaled_within_reason,
     scaling.what_may_grow_is_scaled,

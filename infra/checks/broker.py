@@ -47,6 +47,8 @@ def the_broker_keeps_its_data(cluster: Cluster) -> Iterator[str]:
         (box,) = pods.spec["containers"]
         if [mount.path for mount in pods.mounts(box) if mount.kind == "own-disk"] != [DATA]:
             yield f"{pods}: its disk is not mounted at {DATA}, where the data is: a restart would lose every message"
+        if not re.search(r":\d+\.\d+\.\d+-management", box["image"]):
+            yield f"{pods} has the image {box['image']}: a release with the management plugin, such as 4.1.4-management"
         if pods.ports != PORTS:
             yield f"{pods} has the ports {pods.ports}; RabbitMQ listens on {PORTS}"
         if pods.spec["securityContext"].get("runAsUser") != USER:

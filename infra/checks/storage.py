@@ -9,11 +9,14 @@ from decimal import Decimal
 from typing import Any
 
 from infra.checks.cluster import ROLE, SITE, Cluster, Pods
+from infra.checks.declared import our_containers
 from infra.checks.pods import quantity
 
 ONE_NODE = "ratchet/one-node"
 
 
+KEPT = {"RATCHET_LOG_KEEP_GB": "logs_dir", "RATCHET_RUNNER_KEEP_GB": "runner_dir"}
+"""Settings that bound what a process keeps, and the settings of the folders that it keeps it in."""
 RESERVE = re.compile(r"disk_free_limit\.absolute = (\d+)GB")
 
 
@@ -41,6 +44,21 @@ def backups_are_encrypted_and_pruned(cluster: Cluster) -> Iterator[str]:
             pruned = [f"; ls -1t {path}/fleet-*.ratchet | tail -n +{wanted.keep + 1} | xargs -r rm --" for path in kept]
             if not any(one in command for one in pruned):
                 yield f"{pods} does not keep the newest {wanted.keep}"
+
+
+def what_is_kept_fits_its_claim(cluster: Cluster) -> Iterator[str]:
+    """what processes may keep on a claim, all together, is less than the claim"""
+    kept = defaultdict[str, float](float)
+    for one in our_containers(cluster):
+        for name, folder in KEPT.items():
+            mount = one.pods.mount_of(one.box, str(getattr(one.settings, folder, "")))
+            if name in one.variables and mount and mount.kind == "claim":
+                kept[mount.name] += float(one.variables[name]) * 1e9
+    for name, most in kept.items():
+        claim = cluster.get("PersistentVolumeClaim", name)
+        size = quantity(claim.content["spec"]["resources"]["requests"]["storage"]) if claim else None
+        if size is not None and most >= size:
+            yield f"claim {name} has {size} bytes, and {most:.0f} may be kept on it"
 
 
 def the_broker_has_room(cluster: Cluster) -> Iterator[str]:

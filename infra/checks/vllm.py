@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ LOGGED = {"--logprobs-mode": "processed_logprobs", "--generation-config": "vllm"
 CACHES = ("HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 KNOWN = {*CACHES, "HF_HOME", "HF_TOKEN_PATH", "USER", "VLLM_NO_USAGE_STATS"}
 LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
+IMAGE = re.compile(r"/vllm-openai:v\d+\.\d+\.\d+(-[\w.-]+)?(@sha256:\w+)?$")
 
 
 def vllm_serves_what_it_must(cluster: Cluster) -> Iterator[str]:
@@ -40,7 +42,7 @@ def vllm_serves_what_it_must(cluster: Cluster) -> Iterator[str]:
         served = (
             (runs[:2] == ["vllm", "serve"] and "--headless" in options) if pods.works_for_a_leader else runs == COMMAND
         )
-        if not served or "/vllm-openai:" not in box["image"]:
+        if not served or not IMAGE.search(box["image"]):
             yield f"{who} runs {' '.join(box.get('command', []))} of {box['image']}, which is no vLLM server"
         listens = [options["--port"]] if "--port" in options else []
         if listens != [str(port["containerPort"]) for port in box.get("ports", [])]:
@@ -95,12 +97,14 @@ def _folders(pods: Pods, box: Mapping[str, Any], variables: Mapping[str, str]) -
 
 def _asked(cluster: Cluster, pods: Pods, options: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[str]:
     """Hold it to what the agent beside it, or the scorer, asks for."""
-    model, served = options.get("--model"), options.get("--served-model-name")
+    model, served, port = options.get("--model"), options.get("--served-model-name"), options.get("--port")
     for one in our_containers(cluster):
         match one.settings:
             case AgentSettings() as agent if one.pods is pods:
                 if agent.agent_model != model or agent.agent_model != served or agent.agent_tokenizer != model:
                     yield f"it serves {model} as {served}; its agent asks for {agent.agent_model}"
+                if agent.agent_vllm_url != f"http://127.0.0.1:{port}":
+                    yield f"it listens on port {port}; the agent beside it asks {agent.agent_vllm_url}"
                 yield from _adapters(agent, options, variables)
                 if one.box["resources"].get("limits", {}).keys() - {"memory"}:
                     yield "the agent beside it holds a GPU, too"
@@ -109,6 +113,9 @@ def _asked(cluster: Cluster, pods: Pods, options: Mapping[str, str], variables: 
             ):
                 if scorer.scorer_judge_model != served or model != served:
                     yield f"it serves {model} as {served}; {one} asks for {scorer.scorer_judge_model}"
+                here = f"http://{pods.owner.name}:{port}/v1"
+                if scorer.scorer_judge_url.rstrip("/") != here and not pods.works_for_a_leader:
+                    yield f"it is served at {here}; {one} asks {scorer.scorer_judge_url}"
     if pods.labels.get(ROLE) == "judge" and ("--enable-lora" in options or LORA in variables):
         yield "a judge loads adapters: nobody gives it any"
 

@@ -389,4 +389,32 @@ PROGRAM_MISTAKES = (
         "pods_start_after_what_they_need",
         "dev",
     ),
+    ProgramMistake(
+        "an agent asks its vLLM at no port",
+        "vllm",
+        'URL_BESIDE = f"http://127.0.0.1:',
+        'URL_BESIDE = f"http://127.0.0.1',
+        "vllm_serves_what_it_must",
+    ),
+    ProgramMistake(
+        "a judge is asked at a path that it does not serve",
+        "vllm",
+        '{VLLM}/v1"',
+        '{VLLM}/v"',
+        "vllm_serves_what_it_must",
+    ),
+    ProgramMistake(
+        "a log may grow larger than its claim",
+        "fleet",
+        "CLAIM_SHARE = 0.8",
+        "CLAIM_SHARE = 8.0",
+        "what_is_kept_fits_its_claim",
+    ),
+    ProgramMistake(
+        "a broker without the management plugin",
+        "settings",
+        "rabbitmq:4.1.4-management",
+        "rabbitmq:4.1.4",
+        "the_broker_keeps_its_data",
+    ),
 )
