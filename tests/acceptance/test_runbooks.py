@@ -104,7 +104,7 @@ def with_programs(folder: Path, amqp_url: str) -> Fleet:
 
 
 def known(address: str) -> int:
-    """How many targets answer, and how many were ready by what it recorded; the second orchestrator is not there yet."""
+    """How many targets answer, plus how many it remembers as ready; the second orchestrator is not there yet."""
     with urlopen(f"{address}/api/v1/query?query=sum(up)%2Bcount(ratchet:was_ready)", timeout=10) as answer:
         found = json.loads(answer.read())["data"]["result"]
     return int(found[0]["value"][1]) if found else 0
