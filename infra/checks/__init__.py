@@ -69,6 +69,7 @@ CHECKS: tuple[Check, ...] = (
     api.keys_are_what_the_services_read,
     storage.mounts_and_volumes_agree,
     storage.shared_claims_can_be_shared,
+    storage.claims_have_the_size_asked_for,
     storage.backups_are_encrypted_and_pruned,
     storage.the_broker_has_room,
     storage.what_is_kept_fits_its_claim,

@@ -62,8 +62,9 @@ def the_fleet_is_whole(cluster: Cluster) -> Iterator[str]:
     needed = {*ALWAYS, *(["models"] if cluster.settings.make_small_models else [])}
     yield from (f"there are no pods of the role {role}" for role in sorted(needed - roles))
     models = [one.settings.agent_model for one in fleet(cluster) if isinstance(one.settings, AgentSettings)]
-    if "models" in roles and not any(model.startswith("/") for model in models):
-        yield f"small models are made, and no agent has one: they have {', '.join(models)}"
+    made = {box["args"][-1] for p in cluster.pods if p.labels.get(ROLE) == "models" for box in p.spec["containers"]}
+    if made and not made & {model.rpartition("/")[0] for model in models}:
+        yield f"small models are made in {', '.join(made)}, and no agent has one of them: they have {', '.join(models)}"
     declared = topology(cluster)
     for queue in declared.queues if declared else ():
         for consumer in {one.removesuffix("s") for one in queue.consumers} - {"user", "operator"}:
@@ -248,6 +249,8 @@ def _patience(pods: Pods, box: Mapping[str, Any]) -> Iterator[str]:
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         if probe in box and not 1 <= box[probe].get("timeoutSeconds", 1) <= box[probe].get("periodSeconds", 10):
             yield f"its {probe} waits longer for an answer than until it asks again"
+    if "livenessProbe" in box and int(box["livenessProbe"].get("failureThreshold", 3)) < 2:
+        yield "it is restarted when it misses one answer"
     if "livenessProbe" in box and not WHOLE_BREAK_S[0] // 2 <= lasts("livenessProbe") <= WHOLE_BREAK_S[1]:
         yield f"it is restarted after {lasts('livenessProbe')} s without an answer"
     if "readinessProbe" in box and not 10 <= lasts("readinessProbe") <= READY_WITHIN_S:

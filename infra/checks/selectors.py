@@ -8,6 +8,7 @@ from typing import Any
 from infra.checks.cluster import Cluster, Pods
 from infra.checks.declared import pages
 from infra.render.manifests import Manifest
+from services.orchestrator.api.tasks import LONGEST_WAIT_S
 
 
 def controllers_select_their_pods(cluster: Cluster) -> Iterator[str]:
@@ -61,6 +62,9 @@ def the_way_in_leads_somewhere(cluster: Cluster) -> Iterator[str]:
         given = ingress.content["metadata"].get("annotations") or {}
         if wanted and wanted.annotations.items() - given.items():
             yield f"{ingress} lacks annotations that its controller is to have"
+        shortest = min((int(given[name]) for name in given if name.endswith("-read-timeout")), default=LONGEST_WAIT_S)
+        if shortest < LONGEST_WAIT_S:
+            yield f"{ingress} ends calls after {shortest} s; a task may be waited for {LONGEST_WAIT_S} s"
         secured = {host for tls in spec.get("tls", []) for host in tls.get("hosts", []) if tls.get("secretName")}
         for rule in spec["rules"]:
             if rule.get("host") not in secured:

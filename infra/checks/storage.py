@@ -74,6 +74,15 @@ def the_broker_has_room(cluster: Cluster) -> Iterator[str]:
                 yield f"{pods} has disks of {size} bytes and must keep {reserves} free: it would take no messages"
 
 
+def claims_have_the_size_asked_for(cluster: Cluster) -> Iterator[str]:
+    """each claim is as large as the stack says"""
+    for claim in cluster.all("PersistentVolumeClaim"):
+        wanted = getattr(cluster.settings.storage, claim.name, None)
+        size = claim.content["spec"]["resources"]["requests"]["storage"]
+        if wanted is not None and size != wanted:
+            yield f"{claim} has {size}; the stack says {wanted}"
+
+
 def mounts_and_volumes_agree(cluster: Cluster) -> Iterator[str]:
     """each mount has its volume, each volume is mounted once a path, and what is behind it exists"""
     for pods in cluster.pods:

@@ -19,6 +19,8 @@ LOGGED = {"--logprobs-mode": "processed_logprobs", "--generation-config": "vllm"
 """So that logged log-probabilities are those sampled from."""
 CACHES = ("HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 KNOWN = {*CACHES, "HF_HOME", "HF_TOKEN_PATH", "USER", "VLLM_NO_USAGE_STATS"}
+LOADING_S = 20 * 60
+"""At least, for a large model from a network disk."""
 LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
 IMAGE = re.compile(r"/vllm-openai:v\d+\.\d+\.\d+(-[\w.-]+)?(@sha256:\w+)?$")
 
@@ -50,6 +52,9 @@ def vllm_serves_what_it_must(cluster: Cluster) -> Iterator[str]:
         for name, value in LOGGED.items():
             if options.get(name) != value:
                 yield f"{who}: {name} is {options.get(name)!r}; it must be {value!r}"
+        starting = box.get("startupProbe")
+        if starting and starting["periodSeconds"] * starting["failureThreshold"] < LOADING_S:
+            yield f"{who} is ended unless it loads its model within {starting['failureThreshold']} probes"
         shared = pods.mount_of(box, "/dev/shm")
         if shared is None or not shared.in_memory:
             yield f"{who} has no memory at /dev/shm for its processes to share a model in"
