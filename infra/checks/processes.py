@@ -48,6 +48,7 @@ READY_WITHIN_S = 120
 OF_OTHERS = frozenset({"/health", "/metrics"})
 """Pages of containers that are not ours: vLLM's and the broker's."""
 FEWEST_STARTING_S = 60
+FEWEST_COMMAND_S = 5
 
 
 def the_fleet_is_whole(cluster: Cluster) -> Iterator[str]:
@@ -249,6 +250,8 @@ def _patience(pods: Pods, box: Mapping[str, Any]) -> Iterator[str]:
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         if probe in box and not 1 <= box[probe].get("timeoutSeconds", 1) <= box[probe].get("periodSeconds", 10):
             yield f"its {probe} waits longer for an answer than until it asks again"
+        if "exec" in box.get(probe, {}) and box[probe].get("timeoutSeconds", 1) < FEWEST_COMMAND_S:
+            yield f"its {probe} gives a command {box[probe].get('timeoutSeconds', 1)} s, too little to start in"
     if "livenessProbe" in box and int(box["livenessProbe"].get("failureThreshold", 3)) < 2:
         yield "it is restarted when it misses one answer"
     if "livenessProbe" in box and not WHOLE_BREAK_S[0] // 2 <= lasts("livenessProbe") <= WHOLE_BREAK_S[1]:

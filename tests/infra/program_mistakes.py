@@ -453,4 +453,11 @@ PROGRAM_MISTAKES = (
         "(ENVIRONMENTS, storage.rollouts)",
         "claims_have_the_size_asked_for",
     ),
+    ProgramMistake(
+        "a probe's command has one second",
+        "probes",
+        "        timeout_seconds=timeout_s,\n",
+        "",
+        "probes_ask_pages_that_are_served",
+    ),
 )
