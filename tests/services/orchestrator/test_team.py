@@ -246,7 +246,7 @@ async def test_no_training_is_asked_for_a_role_that_is_not_to_be_trained(tmp_pat
 
 
 async def test_each_vector_of_a_swap_test_is_answered_by_the_versions_that_it_names(tmp_path: Path) -> None:
-    means = {(BASE, BASE): 0.2, ("v1.0.1", BASE): 0.5, ("v1.0.1", "v1.0.1"): 0.8}
+    means = {(BASE, BASE): 0.2, ("v1.0.1", BASE): 0.5, (BASE, "v1.0.1"): 0.2, ("v1.0.1", "v1.0.1"): 0.8}
     async with team_house(tmp_path, means) as house:
         for agent in (AGENT, PARTNER):
             version = await house.trains(agent)
