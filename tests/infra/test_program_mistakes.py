@@ -10,9 +10,10 @@ from bench.infra_mutants.mutating import mutants
 from bench.infra_mutants.reasons import reason_for
 from bench.infra_mutants.stacks import configurations
 from bench.infra_mutants.trying import Trial, Verdict
-from infra.checks import findings
+from infra.checks import findings, selectors
 from infra.render.manifests import manifests
 from infra.render.recording import record
+from services.orchestrator.api import tasks
 from tests.infra.program_mistakes import PROGRAM_MISTAKES, ProgramMistake
 
 SAMPLE, SEED = 4, 33
@@ -29,6 +30,10 @@ def test_the_program_without_a_mistake_has_no_fault(stack: str) -> None:
     found = manifests(record("prod", configurations()[stack]))
 
     assert [str(finding) for finding in findings(found)] == []
+
+
+def test_the_way_in_lets_a_call_wait_as_long_as_the_api_does() -> None:
+    assert selectors.LONGEST_WAIT_S == tasks.LONGEST_WAIT_S
 
 
 def test_small_mistakes_drawn_at_random_are_found_or_harmless() -> None:
