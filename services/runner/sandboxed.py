@@ -122,6 +122,8 @@ def classify_end(program: Program, result: Result, budget: Budget) -> Ran:
             says += f"; {program.answer_file}: {result.left_out[program.answer_file]}"
     status: SampleStatus
     match result.end:
+        case End.EXITED if result.exit_code and budget.says and not budget.called_off:
+            status, says = "limit", budget.says  # its call was refused, and it gave up before it was ended
         case End.EXITED:
             status = "failed" if result.exit_code else "finished"
         case End.SIGNALLED:

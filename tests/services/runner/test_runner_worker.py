@@ -17,6 +17,7 @@ from ratchet.programs.declared import Program
 from ratchet.programs.environments import Environments
 from ratchet.rollouts.answers import key_of
 from ratchet.rollouts.cancellations import TASK_CANCELLED
+from ratchet.rollouts.rollout import Budget, BudgetSpent
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
 from schemas.messages.runner_rollouts import RunnerRollouts
@@ -26,12 +27,14 @@ from schemas.messages.workspace import Workspace
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.agent.engines.scripted import EchoEngine
 from services.runner.kept_rollouts import KeptRollouts
+from services.runner.sandboxed import classify_end
 from services.runner.settings import RunnerSettings
 from tests.processes import marked
 from tests.services.orchestrator.house import house as fleet_house
 from tests.services.orchestrator.house import scored
 from tests.services.runner.conftest import MakeHouse, cancelled, delivery, limits, python
 from tests.waiting import until
+from workbench.sandbox.job import End, Result
 
 MakeWork = Callable[..., Work]
 
@@ -219,6 +222,21 @@ async def test_what_a_program_does_wrong_ends_its_rollout_and_no_other(
     if what == "asks without end":
         assert bad.says is not None and bad.says.startswith("it called the model more than 3 times")
     assert marked(MARK) == []
+
+
+def test_a_program_that_gives_up_when_a_limit_is_met_has_met_that_limit() -> None:
+    """Whether it fails first, or is ended first, is a matter of moments."""
+    program, gave_up = python(SAY), Result(End.EXITED, "it exited with 1", exit_code=1)
+    met, off = Budget(calls=0), Budget(calls=1)
+    with pytest.raises(BudgetSpent):
+        met.take_call()
+    off.call_off("its group is decided")
+
+    assert [classify_end(program, gave_up, one).status for one in (met, off, Budget(calls=1))] == [
+        "limit",
+        "failed",
+        "failed",
+    ]
 
 
 @pytest.mark.parametrize(
