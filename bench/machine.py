@@ -1,4 +1,4 @@
-"""What a figure was measured on, in a line, and where figures are kept."""
+"""The machine that a figure was measured on, in a line, and the folder in which figures are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What faults do: to processes, disks, connections, the clock and messages. A strike lasts as long as its block."""
+"""Strikes: faults of processes, disks, connections, the clock and messages. A strike lasts as long as its block."""
 
 from __future__ import annotations
 

@@ -81,6 +81,12 @@ def settings_class(pods: Pods) -> type[FleetSettings]:
     return SETTINGS[process[1].module] if process else FleetSettings
 
 
+def folder_of_models(box: Mapping[str, Any]) -> str:
+    """Return where the job that makes the small models puts them; `nowhere` if its words name no folder."""
+    words = list(box.get("args", []))
+    return str(words[2]) if words[:2] == ["make", "--out"] and len(words) > 2 else "nowhere"
+
+
 def our_containers(cluster: Cluster) -> list[OurContainer]:
     """The main container of each of our pods; sidecars are not ours."""
     return [

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.checks.cluster import ROLE, Cluster, Mounted
-from infra.checks.declared import OurContainer, our_containers, process_of
+from infra.checks.declared import OurContainer, folder_of_models, our_containers, process_of
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.orchestrator.settings import OrchestratorSettings
@@ -19,7 +19,7 @@ from services.scorer.settings import ScorerSettings
 from services.trainer.settings import TrainerSettings
 
 FOLDER_OF_PROGRAMS = "/programs"
-"""Where the file of programs finds the site's folder (docs/infra.md)."""
+"""The site's folder, as the file of programs names it (docs/infra.md)."""
 READ, WRITE = "read", "write"
 CLAIM, SCRATCH = ("claim",), ("scratch",)
 SANDBOX = "RATCHET_SANDBOX_ISOLATION"
@@ -168,8 +168,7 @@ def _of_commands(cluster: Cluster, one: OurContainer, settings: FleetSettings) -
             yield Need("environments", settings.program_environments, WRITE)
             yield Need("programs", settings.programs or "nowhere", READ, ("config",))
         case "models":
-            words = list(one.box.get("args", []))
-            yield Need("models", words[2] if words[:2] == ["make", "--out"] else "nowhere", WRITE)
+            yield Need("models", folder_of_models(one.box), WRITE)
         case "tokens":
             runners = [
                 other.settings for other in our_containers(cluster) if isinstance(other.settings, RunnerSettings)

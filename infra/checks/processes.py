@@ -19,6 +19,7 @@ from infra.checks.declared import (
     PREFIX,
     OurContainer,
     fleet,
+    folder_of_models,
     our_containers,
     pages,
     process_of,
@@ -63,7 +64,7 @@ def the_fleet_is_whole(cluster: Cluster) -> Iterator[str]:
     needed = {*ALWAYS, *(["models"] if cluster.settings.make_small_models else [])}
     yield from (f"there are no pods of the role {role}" for role in sorted(needed - roles))
     models = [one.settings.agent_model for one in fleet(cluster) if isinstance(one.settings, AgentSettings)]
-    made = {box["args"][-1] for p in cluster.pods if p.labels.get(ROLE) == "models" for box in p.spec["containers"]}
+    made = {folder_of_models(one.box) for one in our_containers(cluster) if one.pods.labels.get(ROLE) == "models"}
     if made and not made & {model.rpartition("/")[0] for model in models}:
         yield f"small models are made in {', '.join(made)}, and no agent has one of them: they have {', '.join(models)}"
     declared = topology(cluster)
