@@ -25,7 +25,7 @@ from schemas.messages.task import Task
 from services.cli.constrain import Constrain, constraints_of
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.own_fleet import noting_references
-from services.cli.harbor.folder import read_tasks as read_harbor
+from services.cli.harbor import read_tasks as read_harbor
 from services.cli.terminal import (
     INTERRUPTED,
     ExitCode,

@@ -24,7 +24,7 @@ from schemas.records.adapter_card import AdapterCard
 from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.suites import suite_tasks, suites
-from services.cli.harbor.folder import read_tasks as read_harbor
+from services.cli.harbor import read_tasks as read_harbor
 from services.cli.submit import read_tasks
 from services.cli.terminal import UsageError, read_text
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from schemas.messages.task import Task
 from services.cli.eval.suites import suite_tasks, suites
-from services.cli.harbor.folder import read_tasks, solved_task
+from services.cli.harbor import read_tasks, solved_task
 from services.cli.terminal import AsJson, ExitCode, UsageError, out, print_json, read_text
 from services.cli.verify.trial import Trial, Tried, try_out
 
