@@ -26,7 +26,7 @@ from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 NAME = "rabbitmq"
 VHOST = "/"
 RABBITMQ_USER = 999
-"""Of the official image."""
+"""The user in the official image."""
 HOME = "/var/lib/rabbitmq"
 DRAIN_S = 600
 """A node waits until the others could do without it: quorum queues that lag behind catch up first."""
@@ -73,7 +73,7 @@ class Accounts:
         return pulumi.Output.concat(named, self.password(user), "@", self._host, f":{port}/")
 
     def definitions(self) -> pulumi.Output[str]:
-        """What the broker imports at each start: users and permissions. A new password takes a restart."""
+        """Return the users and permissions that the broker imports at each start: a new password takes a restart."""
         everybody = self._users
         passwords = pulumi.Output.all(*(self.password(user.name) for user in everybody))
         own = passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True)), self._prefix))

@@ -76,7 +76,7 @@ def _deployment(
     labels: dict[str, str],
     opts: pulumi.ResourceOptions,
 ) -> Deployment:
-    """What an autoscaler moves has no `replicas` here: an update must not set them back."""
+    """Return the Deployment, without `replicas` where an autoscaler sets them: an update must not set them back."""
     surge, missing = (1, 0) if process.surge else (0, 1)
     return Deployment(
         process.name,

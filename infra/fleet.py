@@ -17,22 +17,22 @@ from infra.vllm import HUB_TOKEN_AT, SHARED_MEMORY, URL_BESIDE, hub_token, judge
 from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 
 DRAIN_S = 60
-"""For what handles a message in seconds."""
+"""The time to stop for processes that handle a message in seconds."""
 LOGS_AT, ADAPTERS_AT, MODELS_AT, AUDIT_AT = "/data/logs", "/data/adapters", "/models", "/data/audit"
 INDEX_AT = "/index"
 """On a disk of the node: SQLite's write-ahead log works on no network file system."""
 DECISION_KEYS_AT = "/data/decision-keys"
-"""Of who decides about adapters: the key is not where others can write."""
+"""The folder with the key that signs decisions about adapters: only the orchestrator and the operator write there."""
 HUB_CACHE = "/models/hub"
 JUDGE_KEY = "api_key"
-"""Of the site's Secret with the key of a judge outside the cluster."""
+"""The key in the site's Secret under which the API key of a judge outside the cluster lies."""
 WORKSPACES_AT = "/data/workspaces"
 PROGRAMS, PROGRAMS_AT = "programs.toml", "/etc/ratchet/programs"
 PRICES, PRICES_AT = "prices.toml", "/etc/ratchet/prices"
 CLAIM_SHARE = 0.8
-"""Of its claim that a log may take, since the index, and what is being compressed, need room too; and rollouts."""
+"""The share of its claim that a log, or kept rollouts, may take: indexes and compression need room as well."""
 CUDA = "-cuda"
-"""Of an image's name, where torch is built for GPUs."""
+"""The end of an image's name where torch is built for GPUs."""
 
 
 class Access(StrEnum):
@@ -269,7 +269,7 @@ def manager(wanted: Manager, settings: StackSettings, accounts: Accounts, keys: 
 
 
 def around_sandboxes(settings: StackSettings) -> dict[str, str]:
-    """What a service is told that starts sandboxes: it attacks them first, and looks at its own pod."""
+    """Return the settings of a service that starts sandboxes."""
     urls = settings.workspace_urls
     return {
         "RATCHET_SANDBOX_ISOLATION": settings.sandbox.isolation,

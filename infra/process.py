@@ -1,6 +1,6 @@
-"""What one kind of process of the fleet is, as plain values: containers, files, ports, and how many there are.
+"""One kind of process of the fleet as plain values: containers, files, ports, and how many replicas.
 
-Says nothing about Kubernetes objects: workload.py makes those.
+workload.py makes Kubernetes objects of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DECLARED: dict[str, dict[str, Any]] = json.loads(
 
 
 class Role(StrEnum):
-    """What a pod is to the others: the network's flows are between roles."""
+    """The part that a pod plays in the fleet: the network's flows are between roles."""
 
     BROKER = "broker"
     ORCHESTRATOR = "orchestrator"

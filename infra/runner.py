@@ -64,7 +64,7 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
         image=_image(wanted, settings),
         mounts=(
             *main.mounts,
-            *_declared(wanted),
+            *_program_mounts(wanted),
             *((Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT, read_only=True),) if wanted.programs else ()),
             Mount(Claim(ROLLOUTS), ROLLOUTS_AT),
             Mount(Claim(RUNNER_TOKEN), TOKEN_AT, read_only=True),
@@ -117,7 +117,7 @@ def installer(wanted: Runner, settings: StackSettings) -> Process:
             image=_image(wanted, settings),
             resources=Resources(cpu="500m", memory="1Gi"),
             command=("python", "-m", "ratchet.programs.installing"),
-            mounts=(*_declared(wanted), Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT)),
+            mounts=(*_program_mounts(wanted), Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT)),
         ),
         environment=told_of_programs(settings) | _where_installed(wanted) | {"RATCHET_AGENTS": agent_ids(settings)},
         files=program_files(settings),
@@ -132,7 +132,7 @@ def _image(wanted: Runner, settings: StackSettings) -> str:
     return wanted.image or image_name(NAME, settings)
 
 
-def _declared(wanted: Runner) -> tuple[Mount, ...]:
+def _program_mounts(wanted: Runner) -> tuple[Mount, ...]:
     """The file of the programs, if there is one, and the site's folder that it names."""
     files = (PROGRAMS_MOUNT,) if wanted.programs else ()
     folder = (Mount(SiteClaim(wanted.folder), FOLDER_AT, read_only=True),) if wanted.folder else ()

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.faults.rig import running_rig
 from bench.faults.steps import STEPS
-from bench.faults.table import FAULTS, Fault, Row, chosen, strike
+from bench.faults.table import FAULTS, Fault, Row, select_faults, strike
 from bench.machine import log_the_bench_alone, machine, write_figures
 from tests.acceptance.brokers import MortalBroker, mortal_broker
 from tests.services.orchestrator.filling_disk import fill_and_free
@@ -139,7 +139,7 @@ def main() -> int:
     log_the_bench_alone()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ratchet-faults-") as folder:
-        rows = asyncio.run(run(given, chosen(given.only), given.folder or Path(folder)))
+        rows = asyncio.run(run(given, select_faults(given.only), given.folder or Path(folder)))
     minutes = (time.monotonic() - began) / 60
     found = {"machine": machine(), "seed": given.seed, "minutes": minutes, "rows": [asdict(row) for row in rows]}
     figures = write_figures("faults", found)

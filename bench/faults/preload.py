@@ -1,6 +1,6 @@
-"""What is loaded into the services of a fleet under test: their disk fails, and their clock jumps, when this says so.
+"""A library for the services of a fleet under test: it makes their disk fail and their clock jump on command.
 
-At the system call, and not at a seam in our own code: so SQLite, zstd and Python's own files fail with the rest.
+It acts at the system call, not at a seam in our own code, so SQLite, zstd and Python's own files fail too.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Rig:
     standbys: int = 0
 
     async def halt_at(self, step: Step) -> bool:
-        """Whether the step's service has stopped at one of its failpoints; complained of if not."""
+        """Tell whether the step's service stops at one of its failpoints in time; complain if not."""
         failpoint, member = self.draw.choice(step.failpoints), self.fleet[step.service]
         await asyncio.to_thread(member.wait_until_ready, ANSWER_WITHIN_S)
         if step.name == RETENTION:
@@ -79,7 +79,7 @@ class Rig:
         self.supervisor.arm(member, failpoint)
         if step.name == PROMOTION:
             await self.train()
-        if not (halted := await self.supervisor.halted(member, HALT_WITHIN_S)):
+        if not (halted := await self.supervisor.halts(member, HALT_WITHIN_S)):
             self.complaints.append(f"{step.name}: {step.service} did not come to {failpoint} in {HALT_WITHIN_S:.0f} s")
         return halted
 
@@ -126,8 +126,8 @@ class Rig:
             await asyncio.sleep(0.05)
         return time.monotonic() - began
 
-    async def retried(self) -> int:
-        """Messages on the retry ladder now: each had an attempt counted."""
+    async def count_retries(self) -> int:
+        """Count the messages on the retry ladder now: each had an attempt counted."""
         return sum(depth for name, depth in (await self.user.depths()).items() if ".retry." in f".{name}")
 
 
@@ -194,9 +194,9 @@ def _count(rig: Rig, copy: LogCopy) -> None:
 
 
 def _letter_complaints(rig: Rig) -> list[str]:
-    """As many as were expected, each with a reason, and none that still waits on disk for room in its queue.
+    """Complain unless the dead letters are those expected, each with a reason, and none waits on disk for its queue.
 
-    Beside them may be Rewards that came again when retention, which is in a hurry here, had removed their task.
+    Rewards that came again after retention, which is in a hurry here, had removed their task are not counted.
     """
     with open_connection(rig.broker.url) as connection:
         found = [letter for letter, _ in DeadLetterQueue(connection, rig.fleet.namespace).letters()]

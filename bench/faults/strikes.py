@@ -53,7 +53,7 @@ async def halt_leader(rig: Rig, step: Step) -> AsyncIterator[None]:
         standby.kill()
     yield
     rig.supervisor.resume(hangs)
-    if rig.fleet[step.service] is standby and not await rig.supervisor.ended(hangs, LEAVE_S):
+    if rig.fleet[step.service] is standby and not await rig.supervisor.ends(hangs, LEAVE_S):
         rig.complaints.append(f"{step.name}: the orchestrator that hung works on beside its successor")
         hangs.kill()
 
@@ -91,11 +91,11 @@ def failing(error: int, *, writes_only: bool = False) -> Strike:
 
     @asynccontextmanager
     async def strike(rig: Rig, step: Step) -> AsyncIterator[None]:
-        before = await rig.retried()
+        before = await rig.count_retries()
         rig.preload.fail(error, rig.fleet.folder / rig.draw.choice((LOGS, INDEX, ADAPTERS)), writes_only=writes_only)
         rig.resume(step.service)
         yield
-        if (retried := await rig.retried() - before) > 0:
+        if (retried := await rig.count_retries() - before) > 0:
             rig.complaints.append(f"{step.name}: {retried} messages had an attempt counted for a failing disk")
         rig.preload.fail_no_more()
 
@@ -107,7 +107,7 @@ async def read_only(rig: Rig, step: Step) -> AsyncIterator[None]:
     """The kernel allows that only while no file is open for writing: who writes the logs is killed, too."""
     folder = rig.disks[LOGS].folder
     with rig.supervisor.giving_up_allowed():
-        with rig.supervisor.paused():
+        with rig.supervisor.pause():
             for service in {step.service, ORCHESTRATOR}:
                 rig.kill(service)
             await _remount(rig, "ro")
@@ -185,8 +185,8 @@ MOST_GENERATED = 2_000
 HOSTILE_QUEUES = ("tasks", "work.small", "responses", "rewards", "feedback")
 
 
-def meddled(copies: int) -> Strike:
-    """Someone takes messages off the step's queue, and puts so many copies of each back in another order.
+def meddle(copies: int) -> Strike:
+    """Return a strike that takes messages off the step's queue and puts `copies` of each back in another order.
 
     The orchestrator's queues have one consumer at a time: there it takes the place of a killed one.
     """
@@ -194,7 +194,7 @@ def meddled(copies: int) -> Strike:
     @asynccontextmanager
     async def strike(rig: Rig, step: Step) -> AsyncIterator[None]:
         if step.service == ORCHESTRATOR and step.queue != RESULTS:
-            with rig.supervisor.paused():
+            with rig.supervisor.pause():
                 rig.kill(step.service)
                 async with _meddling(rig, step.queue, copies):
                     await asyncio.sleep(ALONE_S)
@@ -265,7 +265,7 @@ def hostile(count: int) -> Strike:
             queue = rig.draw.choice(HOSTILE_QUEUES)
             outsider.publish(rig.fleet.namespace + queue, hostile_message(rig.draw))
             await asyncio.sleep(0)
-        bad = rig.draw.choices(_generated(min(MOST_GENERATED, count // 2)), k=count // 2)
+        bad = rig.draw.choices(_generate(min(MOST_GENERATED, count // 2)), k=count // 2)
         await asyncio.to_thread(_publish, rig, bad)
         yield
         await outsider.close()
@@ -274,7 +274,7 @@ def hostile(count: int) -> Strike:
 
 
 @cache
-def _generated(count: int) -> list[BadMessage]:
+def _generate(count: int) -> list[BadMessage]:
     return drawn(st.one_of(kinds, bad_headers(kinds)), count)
 
 

@@ -65,7 +65,7 @@ class Contestant:
     run: Run
 
 
-def _counted(answers: Sequence[Any]) -> int:
+def _count(answers: Sequence[Any]) -> int:
     for answer in answers:
         if not isinstance(answer, Generation):
             raise RuntimeError(f"a task was not answered: {answer}")
@@ -73,11 +73,11 @@ def _counted(answers: Sequence[Any]) -> int:
 
 
 def here(engine: BatchEngine) -> Run:
-    """In the main thread of this process."""
+    """Return a run of the engine in the main thread of this process."""
 
     async def run(requests: Sequence[GenerationRequest]) -> Rate:
         started, cpu = time.perf_counter(), time.process_time()
-        sampled = _counted(engine.generate(requests))
+        sampled = _count(engine.generate(requests))
         return Rate(sampled, time.perf_counter() - started, time.process_time() - cpu)
 
     return run

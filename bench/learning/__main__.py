@@ -86,7 +86,7 @@ def run(cells: Sequence[Cell], store: Store, processes: int, ends: float) -> Non
 
 
 def tell(done: Sequence[Lesson], everything: Sequence[Lesson], options: argparse.Namespace) -> bool:
-    """Whether the claim holds with the rough judge."""
+    """Print and write the report. True: the claim holds with the rough judge."""
     by_judgement = {name: [one for one in done if one.cell.judgement == name] for name in JUDGEMENTS}
     present = {name: lessons for name, lessons in by_judgement.items() if lessons}
     print(machine())

@@ -115,7 +115,7 @@ def share_wrong(learner: str) -> float:
 
 
 def best_points(tuned: Sequence[Lesson]) -> dict[tuple[str, str], int]:
-    """By the mean over bases and tuning seeds."""
+    """Return the best point of each judgement and learner, by the mean over bases and tuning seeds."""
 
     def place(lesson: Lesson) -> tuple[str, str]:
         return lesson.cell.judgement, lesson.cell.learner
@@ -132,7 +132,7 @@ def best_points(tuned: Sequence[Lesson]) -> dict[tuple[str, str], int]:
 
 
 def run_cell(cell: Cell, models: Path) -> Lesson:
-    """In this process, on one thread."""
+    """Run the cell in this process, on one thread."""
     import torch
 
     from bench.learning.learners import Round, learn, point_of

@@ -399,8 +399,8 @@ def calls_under_kills(house: House, clients: int, seconds: float) -> dict[str, A
     return {"seconds": seconds, "kills": killed, "calls": calls.total(), "failed": failed.total(), "why": dict(failed)}
 
 
-def mixed(house: House, clients: int, seconds: float) -> dict[str, Any]:
-    """GETs, submissions of one task and of a job, six to three to one, by so many clients at once, with jobs of five
+def measure_mix(house: House, clients: int, seconds: float) -> dict[str, Any]:
+    """Measure GETs, submissions of a task and of a job, six to three to one, by so many clients, with jobs of five
     tasks (`mixed`) and of a hundred (`large`). Beside them a bare handler, the health page, and GETs alone."""
     house.submit("there", 100)
     manager = psutil.Process(house.manager.pid)

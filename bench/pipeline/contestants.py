@@ -1,4 +1,4 @@
-"""Who takes part, and how each is started and stopped: three worker processes, and the client that suits them."""
+"""The contestants, and how each is started and stopped: three worker processes, and the client that suits them."""
 
 from __future__ import annotations
 

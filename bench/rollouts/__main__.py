@@ -89,9 +89,9 @@ def main() -> int:
         if given.kills:
             found = under_kills(given, folder)
         else:
-            from bench.rollouts.figures import measured
+            from bench.rollouts.figures import measure
 
-            found = {"machine": machine()} | measured(folder, given.rounds)
+            found = {"machine": machine()} | measure(folder, given.rounds)
     print(write_figures("rollouts-kills" if given.kills else "rollouts", found))
     return 1 if found.get("complaints") else 0
 

@@ -1,6 +1,6 @@
-"""What became of the rollouts, read from the log: each sample once and whole, each token one rollout's, no null taught.
+"""The outcome of the rollouts, by the log: each sample once and whole, each token one rollout's, no null taught.
 
-A rollout says in each of its calls whose it is (rig.py), so what was recorded is held against that.
+A rollout names itself in each of its calls (rig.py), and what was recorded is compared with that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.rollouts.rig import TURNS
-from bench.rollouts.taught import taught
+from bench.rollouts.taught import measure_taught
 from demos.toy.byte_tokenizer import byte_tokenizer
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
@@ -68,7 +68,7 @@ def books_of(logs: Path, ledger: Ledger, samples: int) -> Books:
             books.complaints.append(f"{task_id} has the samples {[line.sample for line in answers]}")
         for line in answers:
             _count(line, own, books, hurried=task_id in ledger.may_expire)
-    found = taught(logs, lines)
+    found = measure_taught(logs, lines)
     books.taught, books.taught_tokens, books.nulls_taught = found.rollouts, found.tokens, found.nulls
     books.left_out = found.left_out
     books.complaints += found.complaints
@@ -86,7 +86,7 @@ def _count(line: Interaction, own: dict[str, tuple[str, int]], books: Books, *, 
 
 
 def _faults(line: Interaction, own: dict[str, tuple[str, int]], *, hurried: bool) -> list[str]:
-    """Of one rollout."""
+    """Return the faults of one rollout."""
     found = []
     words = {word for segment in line.segments or () for word in _said_by(segment)}
     whose = f"{line.task_id} {line.sample} "
@@ -105,7 +105,7 @@ def _faults(line: Interaction, own: dict[str, tuple[str, int]], *, hurried: bool
 
 
 def _said_by(segment: Segment) -> list[str]:
-    """What was sampled, a text for each call."""
+    """Decode what was sampled, a text for each call."""
     ids = segment.completion_ids
     return [TOKENIZER.decode(list(ids[start:stop]), skip_special_tokens=True) for start, stop in segment.spans]
 

@@ -155,7 +155,7 @@ async def strike(rig: Rig, one: Strike) -> float:
     began, before = time.monotonic(), rig.answered
     if one.step is None:
         await asyncio.sleep(rig.draw.uniform(0.1, 3.0))
-    elif not await _halted(rig, one):
+    elif not await _halt(rig, one):
         return time.monotonic() - began
     if await _kill(rig, one):
         rig.struck[one.victim] += 1
@@ -171,9 +171,9 @@ async def strike(rig: Rig, one: Strike) -> float:
     return time.monotonic() - began
 
 
-async def _halted(rig: Rig, one: Strike) -> bool:
-    """Complained of where the service does not come to the step though there is work; the last tasks are too little of
-    it for some steps."""
+async def _halt(rig: Rig, one: Strike) -> bool:
+    """Halt the service at the step. Complain if it does not come there though there is work: the last tasks are too few
+    for some steps."""
     assert one.service is not None and one.step is not None
     member = rig.fleet[one.service]
     if not await rig.supervisor.ready(member, READY_WITHIN_S):
@@ -181,7 +181,7 @@ async def _halted(rig: Rig, one: Strike) -> bool:
         return False
     rig.note_pids()
     rig.supervisor.arm(member, one.step)
-    if await rig.supervisor.halted(member, HALT_WITHIN_S, given_up=lambda: rig.is_over):
+    if await rig.supervisor.halts(member, HALT_WITHIN_S, given_up=lambda: rig.is_over):
         return True
     if not rig.published:
         rig.complaints.append(f"{one}: {one.service} did not come there in {HALT_WITHIN_S:g} s")
@@ -221,7 +221,7 @@ def _is(what: str, process: psutil.Process, mark: str) -> bool:
 
 
 async def _went_on(rig: Rig, before: int) -> bool:
-    """Whether a task is answered that was not; or all are."""
+    """Tell whether another task is answered in time, or all are."""
     until = time.monotonic() + PROGRESS_WITHIN_S
     while rig.answered == before and not rig.is_over:
         if time.monotonic() > until:

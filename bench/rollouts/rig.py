@@ -53,7 +53,7 @@ print("right" if int(sample) % 2 else "wrong")
 FILES = {"given.txt": "given\n"}
 TURNS = 3
 LATENCY_S = 0.2
-"""Of an answer of the model."""
+"""Time that an answer of the model takes."""
 AT_ONCE = 8
 OPEN = 16
 """Tasks at a time: as many as the runner takes, and as many again at the other steps."""
@@ -69,13 +69,13 @@ class Rig:
     supervisor: Supervisor
     draw: random.Random
     mark: str
-    """In the command of each program."""
+    """The mark in the command of each program."""
     temporary: Path
-    """Where all temporary files of the fleet lie."""
+    """The folder of all temporary files of the fleet."""
     complaints: list[str] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
     pids: set[int] = field(default_factory=set)
-    """Of the fleet's processes, in all their lives."""
+    """Pids of the fleet's processes, those of earlier starts too."""
     published: bool = False
     """Nothing more will be asked."""
 
@@ -230,5 +230,5 @@ def _archive() -> bytes:
 
 
 def runner_folder(rig: Rig) -> Path:
-    """Where finished rollouts are kept."""
+    """Return the folder of finished rollouts."""
     return Path(rig.fleet[RUNNER].environment["RATCHET_RUNNER_DIR"]) / "rollouts"

@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def watch(place: FleetPlace, demo: RealDemo, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
-    """What is to be written, and whether all of it holds."""
+    """Return the report, and whether all of it holds."""
     access = FleetAccess.here()
     store = RegistryStore.from_settings(FleetSettings.read(adapters_dir=place.adapters, logs_dir=place.logs))
     memory = Memory(FleetFolder.here())
@@ -116,7 +116,7 @@ def watch(place: FleetPlace, demo: RealDemo, options: argparse.Namespace) -> tup
 async def _traffic(
     access: FleetAccess, tasks: Iterator[Task], memory: Memory, store: RegistryStore, seconds: float, rate: float
 ) -> Counter[str]:
-    """How many Results of each status there were; `open` for tasks that got none."""
+    """Count the Results of each status; `open` counts tasks that got none."""
     statuses: Counter[str] = Counter()
     began, sent = time.monotonic(), 0
     async with AsyncFleet(access.amqp_url, stall_s=LAST_ANSWERS_S) as users:

@@ -1,4 +1,4 @@
-"""What Kubernetes would be given, out of a recording: manifests, and the files they are written to."""
+"""The manifests that Kubernetes would be given, made from a recording, and the files they are written to."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Manifests(list[Manifest]):
 def manifests(recording: Recording) -> Manifests:
     """Sorted by kind and name."""
     found = [
-        Manifest(_ordered(resource.properties), resource)
+        Manifest(_in_order(resource.properties), resource)
         for resource in recording.resources
         if resource.type.startswith("kubernetes:")
     ]
@@ -61,7 +61,7 @@ def manifests(recording: Recording) -> Manifests:
     return Manifests(in_order, StackSettings.model_validate(recording.configuration["ratchet:fleet"]), random)
 
 
-def _ordered(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order(properties: Mapping[str, Any]) -> dict[str, Any]:
     rest = sorted(key for key in properties if key not in ORDER)
     return {key: properties[key] for key in (*ORDER, *rest) if key in properties}
 

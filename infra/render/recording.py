@@ -23,7 +23,7 @@ from pulumi.runtime.sync_await import _ensure_event_loop, _sync_await
 
 INFRA = Path(__file__).parent.parent
 RENDERED = "rendered-"
-"""What placeholders of passwords begin with, so that they can be told from real ones."""
+"""The prefix of placeholders of passwords, which tells them from real ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def plain(value: Any) -> Any:
 
 
 def stack_configuration(stack: str) -> dict[str, Any]:
-    """As in `Pulumi.<stack>.yaml`. Raises FileNotFoundError."""
+    """Return the `config` of `Pulumi.<stack>.yaml`. Raises FileNotFoundError."""
     document = yaml.safe_load((INFRA / f"Pulumi.{stack}.yaml").read_text("utf-8"))
     return dict(document["config"])
 
