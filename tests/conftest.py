@@ -52,7 +52,7 @@ settings.load_profile("same")
 
 
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
-"""How many processes run tests side by side; 0 in the one that hands out the tests, or runs them alone."""
+"""The number of processes that run tests side by side; 0 in the one that hands out the tests, or runs them alone."""
 NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % max(WORKERS, 1)
 """The number of this process; one that replaces a crashed one counts on."""
 SHARED_PORTS = private_broker.PORTS[-100:]
