@@ -24,7 +24,7 @@ class EarlyEnd:
 
 @contextmanager
 def early_end() -> Iterator[EarlyEnd]:
-    """Within the block the first Ctrl-C, or SIGTERM, asks for the end; a second one raises KeyboardInterrupt."""
+    """Take the first Ctrl-C or SIGTERM within the block as asking for the end; a second raises KeyboardInterrupt."""
     end = EarlyEnd()
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -52,7 +52,7 @@ class Pace:
     def __post_init__(self) -> None:
         self._began = self.seconds()
 
-    def says(self, done: int) -> str:
+    def describe(self, done: int) -> str:
         self.loads.append(round(os.getloadavg()[0], 1))
         took_s = self.seconds() - self._began
         left = f"some {took_s / done * (self.total - done) / 60:.0f} min left" if done else "no end in sight yet"

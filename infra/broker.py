@@ -31,7 +31,7 @@ HOME = "/var/lib/rabbitmq"
 DRAIN_S = 600
 """A node waits until the others could do without it: quorum queues that lag behind catch up first."""
 DISK_RESERVE = "1GB"
-"""With less free, a node takes no messages until there is room again."""
+"""The free disk below which a node takes no messages."""
 CLIENT, OPERATOR, SCALER, SCORER, SETUP = "client", "operator", "keda", "scorer", "setup"
 """Users of the broker that are told to somebody by name."""
 
@@ -81,7 +81,7 @@ class Accounts:
 
 
 def users(settings: StackSettings, *, scaler: bool = True) -> tuple[Account, ...]:
-    """Those of the fleet's own table, and one for KEDA, which sees the depths of queues and does nothing else."""
+    """Return the users of the fleet's own table, and one for KEDA, which only sees the depths of queues."""
     agents = tuple(agent.id for agent in settings.agents)
     queues = fleet_topology(
         agents,

@@ -1,4 +1,4 @@
-"""Before `make demo` installs for minutes: are its ports free? `python3 infra/check_ports.py demo 8700 5673`.
+"""Checks that the ports of `make demo` are free before it installs: `python3 infra/check_ports.py demo 8700 5673`.
 
 Runs before there is an environment, so on the standard library alone, on any Python 3. Once it is there, `ratchet demo`
 looks itself: at the broker's other ports too, and at who holds them.

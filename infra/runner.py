@@ -26,8 +26,8 @@ from infra.fleet import (
     image_name,
     manager_url,
     program_files,
+    program_settings,
     service_program,
-    told_of_programs,
     work_queues,
 )
 from infra.foundation import ENVIRONMENTS, ROLLOUTS, RUNNER_TOKEN
@@ -53,11 +53,11 @@ while :; do
   sleep $pause & wait $!
 done
 """
-"""After a failure it tries again in 5 s, and then ever later, at most in ten minutes."""
+"""Renews a token; after a failure it tries again in 5 s, then ever later, at most in ten minutes."""
 
 
 def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
-    """Its rollouts lie on a claim: a Work that goes to another replica is finished there, not run again."""
+    """Make the runner. Its rollouts lie on a claim: a Work that goes to another replica is finished, not run again."""
     main = service_program(NAME, settings, wanted.resources, models=Access.READ, downloads=False)
     main = replace(
         main,
@@ -84,7 +84,7 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
         accounts,
         keys,
         around_sandboxes(settings)
-        | told_of_programs(settings)
+        | program_settings(settings)
         | manager_url(settings)
         | (_where_installed(wanted) if wanted.programs else {})
         | {
@@ -107,7 +107,7 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
 
 
 def installer(wanted: Runner, settings: StackSettings) -> Process:
-    """Runs again when the programs change, into a folder of their own: who runs the old ones keeps what they need."""
+    """Make the installer. Changed programs are installed into a folder of their own, so the old ones still run."""
     return Process(
         name=INSTALLER,
         role=Role.INSTALLER,
@@ -119,7 +119,7 @@ def installer(wanted: Runner, settings: StackSettings) -> Process:
             command=("python", "-m", "ratchet.programs.installing"),
             mounts=(*_program_mounts(wanted), Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT)),
         ),
-        environment=told_of_programs(settings) | _where_installed(wanted) | {"RATCHET_AGENTS": agent_ids(settings)},
+        environment=program_settings(settings) | _where_installed(wanted) | {"RATCHET_AGENTS": agent_ids(settings)},
         files=program_files(settings),
         drain_s=1,
         scale=Scale(1, 1),

@@ -106,7 +106,7 @@ def mutual(imports: set[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def folder_imports(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Which folder imports from which, at the top of a module or within a function."""
+    """Yield which folder imports from which, at the top of a module or within a function."""
     for path, imported in module_imports(files):
         one, other = str(PurePosixPath(path).parent), str(PurePosixPath(imported).parent)
         if one != other:
@@ -114,7 +114,7 @@ def folder_imports(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def module_imports(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Which file imports which, at the top of a module or within a function."""
+    """Yield which file imports which, at the top of a module or within a function."""
     for path, text in files.items():
         for node in _nodes(text):
             names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
@@ -151,7 +151,7 @@ def _is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 class Figures(NamedTuple):
-    """What is counted of a folder."""
+    """The figures of a folder."""
 
     files: int
     lines: int

@@ -65,7 +65,7 @@ def measure(server: Member, posting: Posting) -> tuple[Posted, float]:
 
 @contextmanager
 def serving(name: str, url: str) -> Iterator[Member]:
-    """One of the two servers, ready; ended afterwards."""
+    """Run one of the two servers, ready within the block."""
     with TemporaryDirectory(prefix="ratchet-bench-api-") as folder:
         fleet = Fleet(Path(folder), url, namespace="api.", environment=ENVIRONMENT)
         member = fleet[ORCHESTRATOR] if name == OURS else bare(Path(folder), url)

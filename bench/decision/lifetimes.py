@@ -35,7 +35,7 @@ class Lifetime:
 
 
 def lifetimes(scenario: Scenario, candidates: int, fleets: int, seed: int) -> Lifetime:
-    """So many candidates in a row, each as the scenario says against the primary that its fleet then has."""
+    """Simulate so many candidates in a row, each as in the scenario against the primary that its fleet then has."""
     rng = np.random.default_rng(seed)
     promoted = [_chain(scenario, candidates, min(CHUNK, fleets - start), rng) for start in range(0, fleets, CHUNK)]
     counts = np.bincount(np.concatenate(promoted), minlength=candidates + 1)

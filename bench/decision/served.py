@@ -170,7 +170,7 @@ class Found:
     """The share, and its 95 % interval."""
     rolled_back: float
     units: tuple[float, float]
-    """Until promoted: median and 90 % of all runs, those never promoted at the end of the stream."""
+    """Units until promoted: median and 90 % over all runs, those never promoted at the end of the stream."""
 
 
 def found_in(world: World, runs: int, seed: int, *, is_judged_again: bool) -> Found:

@@ -36,7 +36,7 @@ GAINS = (0.02, 0.05, 0.1, 0.3)
 AGAIN_NOISE = 0.15
 """Standard deviation of second verdicts on served answers within a type."""
 LIVE_RUNS = 500
-"""Runs of a row that only says how many live units it takes."""
+"""The runs behind a figure of live units."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class ReplayTwin:
 
     @property
     def kept(self) -> Floats:
-        """Success, length, refusals, bounds."""
+        """The e-values of success, length, refusals and bounds."""
         kept = np.minimum(self._primary.kept, self._base.kept) if self._has_base else self._primary.kept
         return np.concatenate([kept, self._bounds.kept.e])
 

@@ -72,14 +72,14 @@ async def run(given: argparse.Namespace, faults: Sequence[Fault], folder: Path) 
             except Exception as error:
                 log.exception("%s: the bench itself failed", fault.name)
                 rows[-1].complaints.append(f"the bench itself failed: {error!r}")
-            say(rows[-1])
+            log_row(rows[-1])
     return rows
 
 
 async def meet(
     fault: Fault, row: Row, broker: MortalBroker, folder: Path, given: argparse.Namespace, share_s: float
 ) -> None:
-    """One row on a fleet of its own: every step once, and again until its share of the time is over."""
+    """Measure one row on a fleet of its own: every step once, and again until its share of the time is over."""
     ends = time.monotonic() + share_s
     folder.mkdir()
     async with running_rig(broker, folder, given.seed, tasks_per_s=given.tasks_per_s, hurried=fault.hurried) as rig:
@@ -89,8 +89,7 @@ async def meet(
     row.count(rig)
 
 
-def say(row: Row) -> None:
-    """A line as soon as it is known."""
+def log_row(row: Row) -> None:
     found = "; ".join([f"{len(row.complaints)} complaints", *row.complaints]) if row.complaints else "nothing lost"
     log.info("%s: %d times, %s tasks: %s", row.fault, sum(row.strikes.values()), f"{row.tasks:,}", found[:MOST_SHOWN])
 

@@ -35,7 +35,7 @@ class Preload:
         return {"LD_PRELOAD": str(self._library), "FAULTS_ORDERS": str(self._orders)}
 
     def fail(self, error: int, folder: Path, *, writes_only: bool = False) -> None:
-        """From now on every call on what is below the folder."""
+        """Let every call on files below the folder fail from now on."""
         self._error = (error, writes_only, str(folder))
         self._order()
 
@@ -44,7 +44,7 @@ class Preload:
         self._order()
 
     def set_clock(self, ahead_s: int) -> None:
-        """The services' wall clock, so many seconds ahead of ours."""
+        """Set the services' wall clock ahead of ours."""
         self._clock = ahead_s
         self._order()
 

@@ -90,7 +90,7 @@ class Rig:
         self.supervisor.kill(self.fleet[service])
 
     def start_standby(self) -> Member:
-        """One more orchestrator, which nobody starts again; it waits, as long as there is another."""
+        """Start a second orchestrator, which waits for the first to go; the supervisor does not restart it."""
         self.standbys += 1
         name, first, port = f"{ORCHESTRATOR}-{self.standbys}", self.fleet[ORCHESTRATOR], free_port()
         environment = first.environment | {"RATCHET_ORCHESTRATOR_HTTP_PORT": str(port)}
@@ -101,11 +101,11 @@ class Rig:
         return standby
 
     def lead(self, standby: Member) -> None:
-        """From now on it is the fleet's orchestrator."""
+        """Make the standby the fleet's orchestrator."""
         self.fleet.members[ORCHESTRATOR] = standby
 
     async def train(self) -> None:
-        """A new adapter, and the word of it as from a trainer: it is registered, tried, and rolled back."""
+        """Publish an adapter and its AdapterTrained, as a trainer does: it is registered, tried, and rolled back."""
         self.trained += 1
         folder = await asyncio.to_thread(published, self.fleet.folder / ADAPTERS, "small", seed=self.trained)
         message = AdapterTrained(
@@ -209,7 +209,7 @@ def _letter_complaints(rig: Rig) -> list[str]:
 
 
 def _index_complaints(logs: Path, index_dir: Path, folder: Path) -> list[str]:
-    """The index that was used against one that is built from the logs alone, in a folder of its own."""
+    """Compare the index that was used with one built from the logs alone, in a folder of its own."""
     shutil.copytree(logs, folder, ignore=shutil.ignore_patterns(DEAD_LETTERS))
     ledger = Ledger(folder, segment_bytes=SEGMENT_BYTES)
 

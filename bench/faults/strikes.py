@@ -87,7 +87,7 @@ READY_WITHIN_S = 60.0
 
 
 def failing(error: int, *, writes_only: bool = False) -> Strike:
-    """Every call of every service on its files ends with this error, of open files too."""
+    """Return a strike after which every call on the files of a folder fails with this error, on open files too."""
 
     @asynccontextmanager
     async def strike(rig: Rig, step: Step) -> AsyncIterator[None]:
@@ -134,7 +134,7 @@ HIGH_WATERMARK = "0.4"
 
 @asynccontextmanager
 async def partition(rig: Rig, step: Step) -> AsyncIterator[None]:
-    """Nothing passes between the service and the broker; half of the time the connections are gone after it."""
+    """Let nothing pass between the service and the broker; half of the time the connections are gone after it."""
     proxy = rig.proxies[step.service]
     proxy.swallow()
     rig.resume(step.service)
@@ -146,7 +146,7 @@ async def partition(rig: Rig, step: Step) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def cut(rig: Rig, step: Step) -> AsyncIterator[None]:
-    """All connections of the service are reset, and again in the middle."""
+    """Reset all connections of the service, and again in the middle."""
     rig.proxies[step.service].cut()
     rig.resume(step.service)
     yield
@@ -209,7 +209,7 @@ def meddle(copies: int) -> Strike:
 
 @asynccontextmanager
 async def _meddling(rig: Rig, name: str, copies: int) -> AsyncIterator[None]:
-    """Within the block. What is held at its end goes back to the queue with the connection."""
+    """Meddle within the block. Closing the connection then puts the messages that are held back on the queue."""
     line = await Line.open(rig.broker.url)
     meddling = asyncio.create_task(_meddle(rig, line, name, copies))
     try:
@@ -254,7 +254,7 @@ def _copy(message: AbstractIncomingMessage, headers: HeadersType) -> aio_pika.Me
 
 
 def hostile(count: int) -> Strike:
-    """So many bad messages over all queues: half by what is in them, half by their properties."""
+    """Return a strike of so many bad messages over all queues: half bad in their body, half in their properties."""
 
     @asynccontextmanager
     async def strike(rig: Rig, step: Step) -> AsyncIterator[None]:
@@ -279,7 +279,7 @@ def _generate(count: int) -> list[BadMessage]:
 
 
 def _publish(rig: Rig, messages: Sequence[BadMessage]) -> None:
-    """With a client whose headers may be of any type."""
+    """Publish with a client whose headers may be of any type."""
     with open_connection(rig.broker.url) as connection:
         channel = connection.channel()
         channel.confirm_delivery()

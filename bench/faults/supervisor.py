@@ -64,13 +64,13 @@ class Supervisor:
             self.fleet.kill()
 
     def complaints(self) -> list[str]:
-        """Once it has ended."""
+        """Return what went wrong, once the fleet has ended."""
         found = [f"crashed: {crash}" for crash in self.crashes]
         found += [f"{name} stopped with exit code {code}" for name, code in self.exit_codes.items() if code]
         return found if self.exit_codes else [*found, "the fleet did not stop in good order"]
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Start members again that end, until cancelled."""
         while True:
             for member in self.fleet if not self._paused else ():
                 if member.process is not None and (code := member.exit_code) is not None:
@@ -104,7 +104,7 @@ class Supervisor:
         return True
 
     def kill(self, member: Member) -> None:
-        """kill -9, halted or not."""
+        """Kill the member with SIGKILL, halted or not."""
         if member.exit_code is None:
             self._meant.add(member.pid)
             member.kill()
@@ -141,7 +141,7 @@ class Supervisor:
 
     @contextmanager
     def giving_up_allowed(self) -> Iterator[None]:
-        """Within the block a service may end with a sentence and code 1, as where it can't start."""
+        """Let services end with code 1 within the block, as where they can't start."""
         self._may_give_up = True
         try:
             yield

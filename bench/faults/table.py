@@ -84,7 +84,7 @@ class Row:
     strikes: dict[str, int] = field(default_factory=dict)
     """Number of strikes by step."""
     slowest_s: float = 0.0
-    """From the end of a fault until tasks were answered again."""
+    """The time from the end of a fault until tasks were answered again."""
     tasks: int = 0
     lost: int = 0
     logged_twice: int = 0

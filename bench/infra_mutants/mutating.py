@@ -78,7 +78,7 @@ def _changes(tree: ast.Module) -> Iterator[Change]:
 
 
 def _rendered_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Depth first, without what is only read by people."""
+    """Yield nodes depth first, without texts for people."""
     yield node
     for name, field in ast.iter_fields(node):
         for child in field if isinstance(field, list) else [field]:

@@ -58,7 +58,7 @@ class Lesson:
 
     @property
     def mean(self) -> float:
-        """Over the rounds: the area under the learning curve, so that all numbers of samples count."""
+        """The mean score over the rounds (area under the learning curve), so that all numbers of samples count."""
         return statistics.fmean(self.scores[1:])
 
 
@@ -84,7 +84,7 @@ class Store:
 
 
 def tuning_cells(learners: Sequence[str]) -> list[Cell]:
-    """Each learner at each point of its grid; on sound references only."""
+    """The cells of each learner at each point of its grid; on sound references only."""
     tuned = dict.fromkeys(map(tuned_as, learners))
     places = itertools.product(BASES, JUDGEMENTS, TUNING_SEEDS, tuned, range(GRID_SIZE))
     return [
@@ -94,7 +94,7 @@ def tuning_cells(learners: Sequence[str]) -> list[Cell]:
 
 
 def result_cells(learners: Sequence[str], seeds: int, rounds: int, points: dict[tuple[str, str], int]) -> list[Cell]:
-    """At the best point of each learner with each judge."""
+    """The cells at the best point of each learner with each judge."""
     places = itertools.product(range(seeds), BASES, JUDGEMENTS, learners)
     return [
         Cell("result", base, judgement, learner, seed, points[judgement, tuned_as(learner)], rounds)

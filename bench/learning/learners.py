@@ -71,7 +71,7 @@ class Round:
 
 
 def learn(name: str, point: Point, given: Round) -> Path:
-    """The adapter after the round."""
+    """Return the adapter after the round."""
     if (learner := tuned_as(name)) in SHOWN:
         samples = given.experience if learner != "references" else []
         return _offline("grpo", point, given, samples, given.world.references(given.number, share_wrong(name)))

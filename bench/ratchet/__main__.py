@@ -58,7 +58,7 @@ def life(seed: int, options: argparse.Namespace) -> tuple[dict[str, object], boo
     rounds = book.rounds[: options.rounds]
     found = _qualities(rounds, verifier)
     baseline = taught_by_references(folder / "baseline", base, verifier, seed)
-    held = tell(rounds, found, baseline)
+    held = print_claims(rounds, found, baseline)
     draw(options.json.with_suffix("" if options.seeds == 1 else f".{seed}"), rounds, found)
     report = {
         "seed": seed,
@@ -88,7 +88,7 @@ def _qualities(rounds: Sequence[Round], verifier: Verifier) -> dict[str, Quality
     return {version: known for version in sorted(versions) if (known := verifier.read_quality(version)) is not None}
 
 
-def tell(rounds: Sequence[Round], found: Mapping[str, Quality], baseline: Quality) -> list[Claim]:
+def print_claims(rounds: Sequence[Round], found: Mapping[str, Quality], baseline: Quality) -> list[Claim]:
     print(machine())
     print("held-out tasks by the hidden verifier: means with 95 % intervals")
     print("\n".join([*table(rounds, found), baseline_line(baseline, TASKS)]))

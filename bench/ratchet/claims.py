@@ -119,7 +119,7 @@ def _drift_found(rounds: Sequence[Round]) -> Claim | None:
 
 
 def _harmless(teacher: str, rounds: Sequence[Round], found: Mapping[str, Quality]) -> Claim | None:
-    """None where the rounds did not come to it."""
+    """Return the claim that nothing bad was promoted; None where the rounds did not come to it."""
     if not rounds:
         return None
     harmed = [
@@ -130,7 +130,7 @@ def _harmless(teacher: str, rounds: Sequence[Round], found: Mapping[str, Quality
 
 
 def _became(one: Round, found: Mapping[str, Quality]) -> str:
-    """With what it would have changed, where the verifier saw it."""
+    """Return the outcome, with what the version changed where the verifier looked at it."""
     if one.version is None or one.version not in found:
         return one.outcome
     return f"{one.outcome}, n = 1 {-_loss(one.version, one.before, found):+.3f}"

@@ -96,7 +96,7 @@ class Fleet:
         return self.store.read().agent(AGENT)
 
     def folder(self, version: str) -> Path | None:
-        """None: it is the base model, or its folder is gone."""
+        """The folder of a version; None for the base model, and where it is gone."""
         entry = self.adapters.versions[version]
         return self.store.folder / entry.folder if entry.folder else None
 
@@ -157,7 +157,7 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(folder: Path, model: Path, seed: int) -> AsyncIterator[Fleet]:
-    """Started from what is on disk; RATCHET_ variables must be those of `settings`."""
+    """Start the fleet from what is on disk; RATCHET_ variables must be those of `settings`."""
     read = OrchestratorSettings.read()
     bus = MemoryBus(topology_of(read), remembers=0)
     judge = Judge(seed)
@@ -184,7 +184,7 @@ async def fleet(folder: Path, model: Path, seed: int) -> AsyncIterator[Fleet]:
 
 
 def set_environment(variables: Mapping[str, str]) -> None:
-    """These and no other settings of ours, for this process and those it starts."""
+    """Set these and no other settings of ours, for this process and those it starts."""
     for name in [name for name in os.environ if name.startswith("RATCHET_")]:
         del os.environ[name]
     os.environ.update(variables)

@@ -32,7 +32,7 @@ IGNORED = -100
 
 
 def make_model(folder: Path, seed: int) -> Path:
-    """Done once: what lies there by the same recipe and seed is taken."""
+    """Make the model, or take what lies there by the same recipe and seed."""
     recipe = replace(RECIPE, right_share=CARELESSNESS.right, last_two_swapped_share=CARELESSNESS.slip)
     if read_recipe(folder, recipe, seed) is None:
         torch.set_num_threads(1)

@@ -44,7 +44,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """Paired by task."""
+    """Return the mean difference and half of its interval, paired by task."""
     return interval([one - other for one, other in zip(ours, theirs, strict=True)])
 
 

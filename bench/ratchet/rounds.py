@@ -31,7 +31,7 @@ from schemas.records.registry import AgentAdapters
 
 HELD_TASKS = 400
 MOST_TASKS = 20_000
-TOLD = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
+MOVES = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
 
 
 class Rounds:
@@ -90,7 +90,9 @@ class Rounds:
     def _round_of(self, number: int, happens: list[str], start: Start, tasks: int, seconds: float) -> Round:
         now, samples = self._fleet.adapters, self._fleet.samples
         version = max(start.fresh(now), key=version_key, default=None)
-        decisions = [one for one in decisions_of(self._fleet) if one.sequence > start.decided and one.move.kind in TOLD]
+        decisions = [
+            one for one in decisions_of(self._fleet) if one.sequence > start.decided and one.move.kind in MOVES
+        ]
         outcome = outcome_of(version, now, decisions)
         ended = [one.reason for one in start.new_outcomes(self._fleet) if one.reason]
         return Round(

@@ -51,7 +51,7 @@ def training_problem(rng: random.Random) -> Problem:
 
 
 def held_out_problems(seed: int, count: int) -> list[Problem]:
-    """Draw `count` different ones of each family; every other one needs the family's held-out skill."""
+    """Draw `count` different problems of each family; every other one needs the family's held-out skill."""
     return [problem for family in FAMILIES for problem in _held_out(seed, family, count)]
 
 

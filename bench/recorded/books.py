@@ -37,7 +37,7 @@ class Books:
 
 
 def measure(broker: MortalBroker, folder: Path, plan: Plan, seed: int, end: EarlyEnd | None = None) -> dict[str, Any]:
-    """All of it, once; the figures and the complaints."""
+    """Run the whole plan once; return figures and complaints."""
     with recording(broker, folder, plan) as (fleet, recordings):
         tasks = strike(broker, fleet, recordings, plan, seed, end or EarlyEnd())
         wait_until(lambda: _closed_tasks(fleet.logs) >= set(tasks), "every task has its end", AT_REST_S)

@@ -178,7 +178,7 @@ class Recordings:
                     self.account.complaints.append(f"{task_id}: the key {one.key[:12]}… outlived its rollout")
 
     def record(self, task_id: str) -> None:
-        """Until its command comes to an end by itself; or, of a task that is left, until it was killed."""
+        """Run the command of a task until it ends by itself, or, of a task that is left, until it was killed."""
         left, gives_up_at = task_id in self._plan.left, time.monotonic() + BACK_WITHIN_S
         while (code := self._once(task_id, NOBODY_BACK_S if left else BACK_WITHIN_S)) not in ENDS:
             if (code == KILLED and left) or time.monotonic() > gives_up_at or self._given_up:
@@ -189,7 +189,7 @@ class Recordings:
         self.account.exits[task_id] = code
 
     def kill_one(self, draw: random.Random) -> bool:
-        """One whose programs have begun; whoever records a task that is left, first."""
+        """Kill a command whose programs have begun, those of tasks that are left first. False where none has."""
         with self._lock:
             often = {task_id for task_id, kills in self._killed.items() if kills >= MOST_KILLS}
             begun = [task_id for task_id in self._running if task_id not in often and self.start_file(task_id).exists()]
@@ -202,7 +202,7 @@ class Recordings:
         return True
 
     def give_up(self) -> None:
-        """Nobody records any more."""
+        """Kill all commands, and start no more."""
         with self._lock:
             self._given_up = True
             for process in self._running.values():
@@ -278,7 +278,7 @@ def _kill_until_done(
     pace: Pace,
     end: EarlyEnd,
 ) -> None:
-    """Once the end is asked for, nothing more is killed, and whoever has not begun does not."""
+    """Kill parts in turn until all tasks are done. Once the end is asked for, kill nothing and begin no more tasks."""
     account, done, changed = recordings.account, 0, time.monotonic()
     for what in itertools.cycle(("agent", "recorder", "broker", "recorder")):
         time.sleep(plan.kill_every_s)
@@ -294,7 +294,7 @@ def _kill_until_done(
             raise TimeoutError(f"no task came to its end for {PROGRESS_WITHIN_S:g} s: {account}")
         if not end.asked:
             _kill(what, broker, fleet, recordings, draw)
-        log.info("%s; %s", account.kills, pace.says(done))
+        log.info("%s; %s", account.kills, pace.describe(done))
 
 
 def _kill(what: str, broker: MortalBroker, fleet: Fleet, recordings: Recordings, draw: random.Random) -> None:

@@ -48,7 +48,7 @@ class Books:
 
 
 def books_of(logs: Path, ledger: Ledger, samples: int) -> Books:
-    """Raises ValueError for a log of which bytes are missing."""
+    """Read the books from the log. Raises ValueError if bytes of it are missing."""
     ledger.read_logs(logs)
     books = Books(len(ledger.acknowledged), complaints=ledger.complaints())
     books.lost, books.logged_twice = len(ledger.lost), len(ledger.logged_twice) + len(ledger.admitted_twice)
@@ -88,7 +88,7 @@ def _count(line: Interaction, own: dict[str, tuple[str, int]], books: Books, *, 
 def _faults(line: Interaction, own: dict[str, tuple[str, int]], *, hurried: bool) -> list[str]:
     """Return the faults of one rollout."""
     found = []
-    words = {word for segment in line.segments or () for word in _said_by(segment)}
+    words = {word for segment in line.segments or () for word in _sampled_texts(segment)}
     whose = f"{line.task_id} {line.sample} "
     names = {word.removeprefix(whose).partition(" ")[0] for word in words if word.startswith(whose)} - {""}
     whole = {name for name in names if len(name) == OWN}
@@ -104,7 +104,7 @@ def _faults(line: Interaction, own: dict[str, tuple[str, int]], *, hurried: bool
     return found
 
 
-def _said_by(segment: Segment) -> list[str]:
+def _sampled_texts(segment: Segment) -> list[str]:
     """Decode what was sampled, a text for each call."""
     ids = segment.completion_ids
     return [TOKENIZER.decode(list(ids[start:stop]), skip_special_tokens=True) for start, stop in segment.spans]
@@ -119,7 +119,7 @@ def _not_whole(line: Interaction, names: set[str], *, hurried: bool) -> list[str
     patch = line.artifact.patch if line.artifact else ""
     right = RIGHT if (line.sample or 0) % 2 else WRONG
     holds = {
-        "calls": _said_by(segment) == said and line.usage.calls == TURNS,
+        "calls": _sampled_texts(segment) == said and line.usage.calls == TURNS,
         "ends": len(ends) == 1,
         "tokens": len(segment.logprobs) == line.usage.sampled_tokens == segment.sampled_tokens,
         "patch": all(f"+{name} {turn}" in patch for turn in range(TURNS)) and patch.count(name) == TURNS,

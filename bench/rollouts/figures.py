@@ -54,7 +54,7 @@ def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 async def _rates(folder: Path, there: Model) -> dict[str, float]:
-    """Runs a second of a program that echoes its input and asks nothing."""
+    """Measure the runs a second of a program that echoes its input and asks no model."""
     found: dict[str, float] = {}
     for at_once in AT_ONCE:
         plain = await asyncio.to_thread(_per_s, _plain, at_once)

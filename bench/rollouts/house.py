@@ -123,7 +123,7 @@ class House:
         return Response.decode(self.bus.deliveries_published(RESPONSES)[-1].body)
 
 
-class _Ears(logging.Handler):
+class _Ended(logging.Handler):
     def __init__(self, ended: list[Ended]) -> None:
         super().__init__()
         self._ended = ended
@@ -153,13 +153,13 @@ async def runner(folder: Path, model: Model, programs: Mapping[str, Program], at
     bus = MemoryBus(fleet_topology(("small",)))
     await bus.start()
     house = House(RunnerWorker(settings, bus, Programs({"small": tuple(programs)}, programs)), bus)
-    heard, ears = logging.getLogger("runner"), _Ears(house.ended)
-    heard.setLevel(logging.INFO)
-    heard.propagate = False
-    heard.addHandler(ears)
+    log, ended = logging.getLogger("runner"), _Ended(house.ended)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(ended)
     try:
         await house.worker.start()
         yield house
     finally:
-        heard.removeHandler(ears)
+        log.removeHandler(ended)
         await house.worker.stop()

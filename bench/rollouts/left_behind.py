@@ -35,7 +35,7 @@ def adopt_orphans() -> None:
 
 
 def running() -> dict[int, str]:
-    """Our descendants that run, by their ids. Those that ended and were ours by adoption are reaped."""
+    """Return our running descendants by id; adopted ones that ended are reaped."""
     found = {}
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -48,7 +48,7 @@ def running() -> dict[int, str]:
 
 
 def processes(before: Collection[int] = ()) -> list[str]:
-    """Those that still run a while after the end, but for those that ran before."""
+    """List the processes that still run GONE_WITHIN_S after the end, without those that ran before."""
     until = time.monotonic() + GONE_WITHIN_S
     while (left := {pid: says for pid, says in running().items() if pid not in before}) and time.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
@@ -56,7 +56,7 @@ def processes(before: Collection[int] = ()) -> list[str]:
 
 
 def groups(owners: Collection[int]) -> list[str]:
-    """Control groups of runs that these processes started."""
+    """List the control groups of runs that these processes started."""
     found = cgroup.find()
     names = [path for folder in found.folders for path in folder.glob(f"{cgroup.PREFIX}*")] if found else []
     return [f"cgroup {path}" for path in names if _owner(path) in owners]

@@ -54,10 +54,10 @@ class OrdersWorld(World):
         drawn = real_tasks(part, 1_000 * self.seed + number)
         return list(islice((task for task in drawn if task.family == "order"), count))
 
-    def asked_first(self, task: RealTask) -> Prompt:
+    def first_prompt(self, task: RealTask) -> Prompt:
         return task.input
 
-    def asked_second(self, task: RealTask, draft: str) -> Prompt:
+    def second_prompt(self, task: RealTask, draft: str) -> Prompt:
         turns = [ChatMessage(role="system", content="Mend the JSON of orders.")]
         for (text, answer), wrong in zip(EXAMPLES["order"], DRAFTS, strict=True):
             turns.append(ChatMessage(role="user", content=f"{text}\n{wrong}"))

@@ -45,7 +45,7 @@ from services.cli.fleet.start import start_fleet, stop_fleet
 OUT = Path(__file__).parents[1] / "out" / "unattended.json"
 LOOK_EVERY_S = 15.0
 SETTLED_S = 600.0
-"""From then on memory is to be flat."""
+"""The time after which memory must be flat."""
 FLAT, SMALL_MIB = 0.10, 10.0
 """A share, of what is larger than that."""
 LAST_ANSWERS_S = 300.0
@@ -96,7 +96,7 @@ def watch(place: FleetPlace, demo: RealDemo, options: argparse.Namespace) -> tup
     flat = sorted(memory.flatness(SETTLED_S, options.minutes * 60), key=lambda one: one.name)
     trained = list(memory.short_lived(options.minutes * 60))
     faults = list(_faults(statuses, letters, decisions, gains[ALL], flat))
-    _tell(statuses, letters, decisions, gains, flat, faults)
+    _print_report(statuses, letters, decisions, gains, flat, faults)
     report = {
         "machine": machine(),
         "minutes": options.minutes,
@@ -175,7 +175,7 @@ def _faults(
             yield f"{one.name}: {one.first:.0f} MiB became {one.last:.0f}"
 
 
-def _tell(
+def _print_report(
     statuses: Counter[str],
     letters: int,
     decisions: Sequence[Decision],

@@ -50,7 +50,7 @@ class Manifests(list[Manifest]):
 
 
 def manifests(recording: Recording) -> Manifests:
-    """Sorted by kind and name."""
+    """Return the manifests of a recording, sorted by kind and name."""
     found = [
         Manifest(_in_order(resource.properties), resource)
         for resource in recording.resources
@@ -67,7 +67,7 @@ def _in_order(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(found: list[Manifest], folder: Path) -> Iterator[Path]:
-    """A file for each manifest; YAML files that were there and are not of this stack are removed."""
+    """Write a file for each manifest; remove YAML files that are not of this stack."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {file_name(manifest): yaml.safe_dump(manifest.content, sort_keys=False, width=120) for manifest in found}
     for path in folder.glob("*.yaml"):
