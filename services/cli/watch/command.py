@@ -39,7 +39,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show it once; rates are those of one interval.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a reading.")] = False,
 ) -> None:
-    """Where programs answer tasks, also what each rollout is at: calls and tokens so far, and how the last ones ended.
+    """Programs' rollouts are shown, too: the calls and tokens of each so far, and how the last ones ended.
     With --once the exit code is 3 where no broker answers.
     """
     source = WatchSource(FleetAccess.here())
