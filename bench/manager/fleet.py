@@ -347,7 +347,7 @@ def shares(house: House, mint: Mint, flood: int, seconds: float) -> dict[str, An
         until = time.time()
         ends = select(task_table.c.ended_at, task_table.c.job_id).where(task_table.c.ended_at.between(began, until))
         ended = connection.execute(ends.order_by(task_table.c.ended_at)).all()
-    worst, window, first = 0.0, Counter[str](), 0
+    deviations, window, first = list[float](), Counter[str](), 0
     expected = {tenant: weight / sum(WEIGHTS.values()) for tenant, weight in WEIGHTS.items()}
     for at, tenant in ended:
         window[tenant] += 1
@@ -355,12 +355,12 @@ def shares(house: House, mint: Mint, flood: int, seconds: float) -> dict[str, An
             window[ended[first][1]] -= 1
             first += 1
         if at >= began + 60:
-            worst = max(worst, *(abs(window[one] / window.total() / share - 1) for one, share in expected.items()))
+            deviations += (abs(window[one] / window.total() / share - 1) for one, share in expected.items())
     return {
         "seconds": round(until - began, 1),
         "tasks": len(ended),
         "flood": counts["flood"],
-        "largest_deviation": round(worst, 4),
+        "largest_deviation": round(max(deviations), 4) if deviations else None,
     }
 
 
