@@ -111,6 +111,7 @@ APPROVALS_EVERY_S = 0.5
 CASCADE_EVERY_S = 0.1
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
+LOOK_AGAIN_S = 0.25
 STORAGE_EVERY_S = 2.0
 STORAGE_TIMEOUT_S = 5.0
 SWEEP_AT_ONCE = 500
@@ -338,6 +339,7 @@ class Orchestrator:
             fence=self._leadership,
             clock=now,
             follower=settings.fleet_number,
+            first_pending=lambda: self._settler.first_pending,
         )
         self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False
@@ -496,7 +498,7 @@ class Orchestrator:
         start("quality-gauges", self._api.quality.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
         start("storage", self._check_storage, STORAGE_EVERY_S)
-        start("log-retention", self._retention.turn, RETAIN_EVERY_S)
+        start("log-retention", self._retain, RETAIN_EVERY_S)
         start("watcher", self._api.watcher.turn, WATCH_EVERY_S)
         start("overview", self._api.overview.look, LOOK_EVERY_S)
         for name, promoter in self._promoters.items():
@@ -656,6 +658,12 @@ class Orchestrator:
         oldest = index.oldest_open_work()
         age = (self._clock() - Work.decode(oldest).admitted_at).total_seconds() if oldest else 0.0
         metrics.oldest_open_task.set(max(0.0, age))
+
+    async def _retain(self) -> None:
+        """Remove no lines while Rewards wait that may have come before: their users are told from these lines."""
+        while not self._backlog.cleared:  # noqa: ASYNC110  # the sweep asks
+            await asyncio.sleep(LOOK_AGAIN_S)
+        await self._retention.turn()
 
     async def _expire_overdue(self) -> None:
         index, limit = self.ledger.index, SWEEP_AT_ONCE + self._settler.unclosable

@@ -414,7 +414,7 @@ class RunnerWorker:
         return None
 
     def _left_s(self, work: Work) -> float:
-        return self._time.left_s(work.deadline, work.admitted_at)
+        return self._time.left_s(work.deadline, work.admitted_at, work.arm.sequence)
 
     async def _group(self, work: Work, key: str, model: Model, tree: Tree | None) -> list[Sample]:
         """All samples, of which those that are kept are not run again.

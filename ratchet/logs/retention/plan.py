@@ -148,5 +148,5 @@ class Planner:
         last = self.last(part.segment)
         first_open = self.needs.first_open
         if first_open is not None and last >= first_open:
-            return Held(part, f"task number {first_open} is open")
+            return Held(part, f"task number {first_open} is open, or its user is not told yet")
         return Removal(part, max(sequence, last + 1))

@@ -16,7 +16,7 @@ from prometheus_client import Counter, Gauge
 
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.retention.contents import newest_time, trim_to_tasks
-from ratchet.logs.retention.needs import needs
+from ratchet.logs.retention.needs import Needs, needs
 from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
 from ratchet.logs.trajectories import FOLDER as TRAJECTORIES
@@ -33,12 +33,17 @@ segments_removed = Counter("ratchet_log_segments_removed_total", "Segments remov
 
 @dataclass(eq=False)
 class LogRetention:
-    """`forget`: of each log about tasks, what forgets its lines before a position. `follower`: see `needs`."""
+    """`forget`: of each log about tasks, what forgets its lines before a position. `follower`: see `needs`.
+
+    `first_pending`: the number of the first task that is closed and whose user is not told yet. A kill would have its
+    Reward come again, which finds the Result in the logs.
+    """
 
     ledger: Ledger
     forget: Mapping[str, Callable[[int], Awaitable[None]]]
     bound: Bound
     _: KW_ONLY
+    first_pending: Callable[[], int | None] = lambda: None
     logs_dir: Path
     adapters_dir: Path
     clock: Callable[[], datetime]
@@ -58,7 +63,9 @@ class LogRetention:
         """Raises DiskFull, JournalError, RegistryError; the next turn tries again."""
         if self.bound:
             await self.ledger.seal_in_step()
-            self._report(await asyncio.to_thread(self._prune))
+            needed = await asyncio.to_thread(needs, self._index_dir, self.adapters_dir, self.follower)
+            needed = needed.also(self.first_pending())  # asked last: it has what was closed meanwhile
+            self._report(await asyncio.to_thread(self._prune, needed))
         await self.ledger.forget_removed()
         await self.ledger.shorten_promises()
         for name, forget in self.forget.items():
@@ -68,10 +75,10 @@ class LogRetention:
             segments_removed.labels(name)
         log_bytes.labels(TRAJECTORIES).set(await asyncio.to_thread(self._pruner.trajectory_bytes))
 
-    def _prune(self) -> Pruned:
+    def _prune(self, needed: Needs) -> Pruned:
         now = Instant(self.clock(), self.seconds())
         self._age_clock = (self._age_clock or AgeClock.start(newest_time(self.logs_dir), now)).at(now)
-        return self._pruner.prune(needs(self._index_dir, self.adapters_dir, self.follower), self._age_clock.present)
+        return self._pruner.prune(needed, self._age_clock.present)
 
     def _report(self, pruned: Pruned) -> None:
         for part in pruned.removed:

@@ -77,6 +77,11 @@ class RewardBacklog:
         self._asked = seconds()
         self._cleared = False
 
+    @property
+    def cleared(self) -> bool:
+        """What `is_cleared` said when it was asked last."""
+        return self._cleared
+
     def count_rewards(self, handler: Handler) -> Handler:
         async def handle(delivery: Delivery) -> None:
             self._begun += 1

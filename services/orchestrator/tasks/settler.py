@@ -73,6 +73,7 @@ class PendingResult:
 
     result: bytes
     origin: Origin
+    sequence: int
     tries: int = 0
 
 
@@ -190,6 +191,11 @@ class Settler:
         """Overdue tasks that can't be closed: the next ones are behind them."""
         return sum(count >= TRIES for count in self._not_closed.values())
 
+    @property
+    def first_pending(self) -> int | None:
+        """The number of the task that was assigned first among those whose users are not told yet."""
+        return min((pending.sequence for pending in self._pending.values()), default=None)
+
     def add_pending_result(self, task_id: str) -> None:
         """Send the Result of this closed task again: a kill may have come before its user had it."""
         try:
@@ -198,7 +204,8 @@ class Settler:
             if work is not None and is_own(work.arm.experiment_id):
                 self.ledger.mark_result_sent(task_id)
             elif known.result is not None:
-                self._pending[task_id] = PendingResult(known.result, _origin(work) if work else Origin())
+                origin = _origin(work) if work else Origin()
+                self._pending[task_id] = PendingResult(known.result, origin, known.sequence)
         except Exception as error:
             log.error("untold", f"it is not known whom to tell of this task: {error!r}", task_id=task_id)
 
@@ -240,7 +247,8 @@ class Settler:
         if is_own(work.arm.experiment_id):
             self.ledger.mark_result_sent(work.task_id)
         else:
-            self._pending[work.task_id] = PendingResult(body, _origin(work))  # whatever fails from here on: it is told
+            pending = PendingResult(body, _origin(work), known.sequence)
+            self._pending[work.task_id] = pending  # whatever fails from here on: it is told
         metrics.count_samples(lines)
         metrics.count_closed(work.agent_id, result.status, own=is_own(work.arm.experiment_id))
         self.closed(work, lines, result)
