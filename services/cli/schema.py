@@ -135,7 +135,7 @@ ROUTERS = {
         "services.manager.api:agents_router",
     ),
     "agent": ("services.agent.api:agent_router",),
-    "runner": ("services.runner.api:runner_router",),
+    "runner": ("services.runner.progress:runner_router",),
     "scorer": ("services.scorer.api:scorer_router",),
     "trainer": (
         "services.trainer.api:trainer_router",

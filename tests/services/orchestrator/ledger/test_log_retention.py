@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 from ratchet.bus.topology import REWARDS
 from ratchet.logs.names import ASSIGNMENTS, FEEDBACK, INTERACTIONS, TASK_LOGS
 from ratchet.logs.reader import read
-from ratchet.logs.retention.plan import SETTLING_S, Bound
+from ratchet.logs.retention.plan import SETTLING_S
 from ratchet.logs.retention.pruner import sizes
 from ratchet.logs.segments import read_start_offsets, sealed_segments
 from ratchet.service.errors import JournalError, LogRemoved
@@ -25,6 +25,7 @@ from schemas.records.interaction import Interaction
 from services.orchestrator.feedback.feedback_service import FeedbackLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
+from services.orchestrator.settings import OrchestratorSettings
 from tests.services.orchestrator.house import House, answered, house, scored
 from tests.services.orchestrator.old_logs import NOW, SEGMENT_BYTES, answer, open_ledger, prune, prune_until
 from tests.waiting import until
@@ -107,10 +108,8 @@ async def test_a_clock_that_jumps_ahead_and_back_has_nothing_removed(
     time.wall = newest
     retention = LogRetention(
         ledger,
-        {},
-        Bound(0, timedelta(hours=12)),
-        logs_dir=tmp_path,
-        adapters_dir=tmp_path / "adapters",
+        (),
+        settings(tmp_path, log_keep_gb=0, log_keep_days=0.5),
         clock=lambda: time.wall,
         seconds=lambda: time.monotonic,
     )
@@ -138,6 +137,10 @@ async def test_a_clock_that_jumps_ahead_and_back_has_nothing_removed(
     await ledger.close()
 
 
+def settings(folder: Path, **kept: float) -> OrchestratorSettings:
+    return OrchestratorSettings(logs_dir=folder, adapters_dir=folder / "adapters", **kept)
+
+
 class Clocks:
     wall = NOW
     monotonic = 50.0
@@ -157,14 +160,7 @@ async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_pa
     ledger, feedback = await filled(tmp_path, answered_logs), await given_feedback(tmp_path)
     before = disk(tmp_path)
     assert before > 1.5 * KEEP
-    retention = LogRetention(
-        ledger,
-        {FEEDBACK: feedback.forget},
-        Bound(KEEP),
-        logs_dir=tmp_path,
-        adapters_dir=tmp_path / "adapters",
-        clock=lambda: NOW,
-    )
+    retention = LogRetention(ledger, (feedback,), settings(tmp_path, log_keep_gb=KEEP / 1e9), clock=lambda: NOW)
 
     # when the clock ticks, they fit, and the metrics say so
     await retention.turn()
@@ -285,15 +281,8 @@ async def test_a_removed_task_asked_again_is_refused_with_a_sentence_and_not_run
 
 async def test_a_closed_task_whose_user_is_not_told_yet_holds_its_lines(tmp_path: Path, answered_logs: Path) -> None:
     ledger, pending = await filled(tmp_path, answered_logs), 40
-    retention = LogRetention(
-        ledger,
-        {},
-        Bound(1),
-        first_pending=lambda: pending,
-        logs_dir=tmp_path,
-        adapters_dir=tmp_path / "adapters",
-        clock=lambda: NOW,
-    )
+    of_one_byte = settings(tmp_path, log_keep_gb=1e-9)
+    retention = LogRetention(ledger, (), of_one_byte, clock=lambda: NOW, first_pending=lambda: pending)
 
     await retention.turn()
     assert 0 < read_start_offsets(tmp_path).sequence <= pending
@@ -308,22 +297,22 @@ async def test_who_was_not_told_before_a_kill_is_told_before_the_lines_go(tmp_pa
     # given an orchestrator that starts over logs that are beyond their bound, and before it a Reward that it handled
     # before a kill, of one of the oldest tasks
     await (await filled(tmp_path, answered_logs)).close()
-    house = House(tmp_path, segment_bytes=SEGMENT_BYTES, log_keep_gb=KEEP / 1e9)
-    await house.bus.start()
+    fleet = House(tmp_path, segment_bytes=SEGMENT_BYTES, log_keep_gb=KEEP / 1e9)
+    await fleet.bus.start()
     answer = answered(Work.decode(next(read(tmp_path, ASSIGNMENTS)).data), "a", "b")
-    await house.reward(scored(answer, 0.1, 0.9))
-    await house.orchestrator.start()
+    await fleet.reward(scored(answer, 0.1, 0.9))
+    await fleet.orchestrator.start()
     await asyncio.sleep(0.3)  # real time: retention would have begun
 
     # when it takes Rewards, its user is told, and then the lines go
-    handle = house.orchestrator.subscriptions()[0].handler
-    await house.bus.consume(REWARDS, lambda delivery: handle(delivery._replace(redelivered=True)), prefetch=1)
-    await until(lambda: house.bus.deliveries_published("results"))
-    (result,) = house.bus.deliveries_published("results")
+    handle = fleet.orchestrator.subscriptions()[0].handler
+    await fleet.bus.consume(REWARDS, lambda delivery: handle(delivery._replace(redelivered=True)), prefetch=1)
+    await until(lambda: fleet.bus.deliveries_published("results"))
+    (result,) = fleet.bus.deliveries_published("results")
     assert Result.decode(result.body).task_id == "t0"
     await until(lambda: read_start_offsets(tmp_path).sequence > 0)
-    assert house.bus.waiting("dead-letters") == []
-    await house.close()
+    assert fleet.bus.waiting("dead-letters") == []
+    await fleet.close()
 
 
 async def test_thousands_of_removed_tasks_are_forgotten_in_several_steps(tmp_path: Path) -> None:
