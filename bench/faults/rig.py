@@ -197,7 +197,7 @@ def _count(rig: Rig, copy: LogCopy) -> None:
 
 
 def _traces_of_lost(rig: Rig, logs: Path) -> list[str]:
-    """Where the first lost tasks got to: who named them last, in the logs, the dead letters and what processes say."""
+    """Say of the first lost tasks who named them last: in the logs, the dead letters and what processes wrote."""
     traces: dict[str, dict[str, str]] = {task: {} for task in sorted(rig.user.ledger.lost)[:SHOWN]}
     for name in TASK_LOGS if traces else ():
         for line in lines(logs, name):

@@ -40,7 +40,7 @@ class DeadlineTime:
         self._ahead = deque([wall() - seconds()], MOST_STEPS)
         self._newest = 0
         self._admitted = -math.inf
-        """Of all tasks seen, the highest number, and steady time at which it was admitted at the earliest."""
+        """Steady time at which the task with the highest number seen was admitted at the earliest."""
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:

@@ -79,7 +79,7 @@ class RewardBacklog:
 
     @property
     def cleared(self) -> bool:
-        """What `is_cleared` said when it was asked last."""
+        """The answer of `is_cleared` when it was asked last."""
         return self._cleared
 
     def count_rewards(self, handler: Handler) -> Handler:
