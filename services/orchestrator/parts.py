@@ -163,17 +163,16 @@ class Parts:
             self.ledger,
             audit_log,
             arms,
-            settings.audits,
+            settings,
             on_logged=self.calibrations.add_verdict,
             clock=clock,
             seconds=seconds,
         )
-        cascades = settings.cascades
         of_agents = {
             agent: AgentCascade(
-                arms[agent], arms[big], cascades, self.store, self.ledger, audit_log, self.read_registry, clock
+                arms[agent], arms[big], settings, self.store, self.ledger, audit_log, self.read_registry, clock
             )
-            for agent, big in cascades.big.items()
+            for agent, big in pairs(settings.cascade).items()
         }
         self.cascades = Cascades(of_agents, self.ledger, self.audits, self.intake, lambda: self.settler, clock)
         self.intake.admitted, self.audits.on_pair = self.cascades.note_admitted, self.cascades.note_verdict
@@ -200,12 +199,12 @@ class Parts:
             clock=now,
             tenants=self.tenants,
         )
-        self.feedback = FeedbackService(self.ledger, feedback_log, now, senders)
+        self.feedback = FeedbackService(self.ledger, feedback_log, senders)
 
         # its agents
         self.hub = EventHub(f"{int(now().timestamp() * 1000):x}")
         self.rollouts = RolloutsNow(self.hub, monotonic)
-        self.approvals = ApprovalService(bus, self.ledger, approval_log, self.hub, now)
+        self.approvals = ApprovalService(bus, self.ledger, approval_log, self.hub)
         for name, one in arms.items():
             promoter = self._promoter(one, bus, lambda: audit_log.end)
             anchors = Anchors(

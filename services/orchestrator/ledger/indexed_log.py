@@ -174,7 +174,7 @@ class IndexedLog(ABC, Generic[I]):
         seconds: Callable[[], float] = monotonic,
     ) -> None:
         """`index_path`: on a local disk. `fence`: it leads at `open`. `seals`: folder of the seals of what teaches."""
-        self._folder = folder
+        self.folder = folder
         self._logs = logs
         self._index_path = index_path
         self._segment_bytes = segment_bytes
@@ -265,7 +265,7 @@ class IndexedLog(ABC, Generic[I]):
     # --- opening and mending ---------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._index_path.parent.mkdir(parents=True, exist_ok=True)
         self._journals = {name: self._open_journal(name) for name in self._logs}
         try:
@@ -281,7 +281,7 @@ class IndexedLog(ABC, Generic[I]):
 
     def _open_journal(self, name: str) -> Journal:
         return Journal.open(
-            self._folder,
+            self.folder,
             name,
             max_segment_bytes=self._segment_bytes,
             gather_s=GATHER_S,

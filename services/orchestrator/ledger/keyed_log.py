@@ -143,11 +143,11 @@ class KeyedLog(IndexedLog[LineIndex], Generic[Line]):
         return LineIndex(path, self._fence.epoch or 0)
 
     def _catch_up(self, index: LineIndex, ends: Mapping[str, Position]) -> Mapping[str, Position]:
-        quarantine = Quarantine(self._folder)
-        start, end = index.end() or oldest_position(self._folder, self.LOG), ends[self.LOG]
+        quarantine = Quarantine(self.folder)
+        start, end = index.end() or oldest_position(self.folder, self.LOG), ends[self.LOG]
         if start > end:
             raise JournalError(f"{index.path.name} knows more than its log, which ends at byte {end}")
-        for line in lines_before(self._folder, self.LOG, start, end, quarantine):
+        for line in lines_before(self.folder, self.LOG, start, end, quarantine):
             try:
                 index.put(line.position, self.RECORD.decode(line.data), line.data)
             except DecodeError as error:
