@@ -298,11 +298,6 @@ class OrchestratorSettings(FleetSettings):
         return CascadePlanRecord(margin=self.cascade_margin, alpha=self.experiment_alpha, audit=self.cascade_audit)
 
     @property
-    def chat_agents(self) -> dict[str, str]:
-        """Name of a model → agent."""
-        return pairs(self.chat_models)
-
-    @property
     def objectives(self) -> Objectives:
         from services.orchestrator.metrics import Objectives
 

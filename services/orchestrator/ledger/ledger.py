@@ -7,21 +7,20 @@ has been caught up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from time import monotonic
+from typing import Unpack
 
 import msgspec
 
-from ratchet.files.append_file import AppendFile, check_writable
+from ratchet.files.append_file import check_writable
 from ratchet.files.atomic_file import unlink_database
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
-from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import (
     ASSIGNMENTS,
     INTERACTIONS,
@@ -50,7 +49,7 @@ from services.orchestrator.ledger.index import (
     copy_index,
     read_what_no_log_has,
 )
-from services.orchestrator.ledger.indexed_log import GATHER_S, IndexedLog, IndexUnusable, log
+from services.orchestrator.ledger.indexed_log import GATHER_S, IndexedLog, IndexUnusable, LogSettings, log
 from services.orchestrator.ledger.logged_task import logged_lines, logged_work
 
 SET_ASIDE = f"{TASK_INDEX}.broken"
@@ -64,29 +63,9 @@ PROMISES_AT_ONCE = 1000
 class Ledger(IndexedLog[TaskIndex]):
     """The only writer of a logs folder: whoever opens one leads it (ratchet/logs/leadership.py)."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        segment_bytes: int,
-        index_dir: Path | None = None,
-        file_type: type[AppendFile] = AppendFile,
-        seconds: Callable[[], float] = monotonic,
-        fence: Fence = UNFENCED,
-        seals: Path | None = None,
-    ) -> None:
-        """`index_dir`: of the index, on a local disk; the logs folder if not given."""
-        super().__init__(
-            folder,
-            (*TASK_LOGS, PROMISES),
-            (index_dir or folder) / TASK_INDEX,
-            segment_bytes=segment_bytes,
-            fence=fence,
-            seals=seals,
-            file_type=file_type,
-            seconds=seconds,
-        )
-        self._trajectories = TrajectoryFolder(folder, fence)
+    def __init__(self, folder: Path, **given: Unpack[LogSettings]) -> None:
+        super().__init__(folder, (*TASK_LOGS, PROMISES), TASK_INDEX, **given)
+        self._trajectories = TrajectoryFolder(folder, self._fence)
         self.sequence = 0
         """The number the next task will get."""
         self.first_sequence = 0
@@ -111,10 +90,6 @@ class Ledger(IndexedLog[TaskIndex]):
     def find(self, task_id: str) -> Entry | None:
         """Raises StorageUnavailable while it can't be used."""
         return self.index.find(task_id)
-
-    async def newest_line(self) -> datetime | None:
-        """When the newest line of the two logs was written, by the wall clock of that time."""
-        return await asyncio.to_thread(self._newest_line)
 
     async def work_of(self, known: Entry) -> Work:
         """Return the Work as it was admitted. Raises JournalError where the log does not hold it any more."""
@@ -375,7 +350,8 @@ class Ledger(IndexedLog[TaskIndex]):
         except DecodeError:
             return -1
 
-    def _newest_line(self) -> datetime | None:
+    def newest_line(self) -> datetime | None:
+        """When the newest line of the two logs was written, by the wall clock of that time. Blocks."""
         times: list[datetime] = []
         with suppress(DecodeError):
             if admitted := self._last_line(ASSIGNMENTS):
