@@ -106,8 +106,10 @@ class Parts:
             "index_dir": settings.index_folder,
             "fence": leadership,
         }
-        self.ledger = Ledger(settings.logs_dir, **given, file_type=file_type, seconds=seconds, seals=seals)
-        feedback_log = FeedbackLog(settings.logs_dir, **given, seals=seals)
+        sealed: LogSettings = {**given, "seals": seals}
+        of_tasks: LogSettings = {**sealed, "file_type": file_type, "seconds": seconds}
+        self.ledger = Ledger(settings.logs_dir, **of_tasks)
+        feedback_log = FeedbackLog(settings.logs_dir, **sealed)
         audit_log = AuditLog(settings.logs_dir, **given)
         label_log = LabelLog(settings.logs_dir, **given)
         approval_log = ApprovalLog(settings.logs_dir, **given)
