@@ -168,7 +168,7 @@ def real_tasks(part: Part, seed: int) -> Iterator[RealTask]:
 
 
 def distinct_tasks(part: Part, seed: int, number: int) -> list[RealTask]:
-    """So many, no text twice."""
+    """Return so many tasks, no text twice."""
     drawn: dict[str, RealTask] = {}
     for task in real_tasks(part, seed):
         drawn.setdefault(task.text, task)

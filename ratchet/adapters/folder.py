@@ -74,7 +74,7 @@ def _check_plain(status: os.stat_result, path: Path, at_most: int) -> None:
 
 
 def read_file(folder: Path, name: str, at_most: int = LARGEST_JSON) -> bytes:
-    """All of it. Raises as `open_file`."""
+    """Return the whole file. Raises as `open_file`."""
     with open_file(folder, name, at_most) as file:
         return file.read(at_most)
 

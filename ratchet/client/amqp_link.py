@@ -27,7 +27,7 @@ from schemas.messages.task import Task
 from schemas.messages.training import TrainRequest
 
 CONNECT_S, CONFIRM_S = 10.0, 30.0
-"""After so long without a confirm the connection is given up: a publish can hang in one that looks open."""
+"""The connection is given up after so long without a confirm: a publish can hang in one that looks open."""
 ROUTES = {Task: (TASKS, "task"), Feedback: (FEEDBACK, "feedback"), TrainRequest: (TRAINING, "request")}
 """The queue of each message, and what its id is called, without `_id`."""
 logging.getLogger("aiormq").addHandler(logging.NullHandler())  # its errors are raised as ours; logging prints them else

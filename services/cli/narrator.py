@@ -41,7 +41,7 @@ class Narrator:
 
     @contextmanager
     def waiting(self, text: str, key: object = None) -> Iterator[None]:
-        """Within the block `show` changes what is waited for."""
+        """Show a wait within the block; `show` changes its text."""
         self._key = key
         self._printed = time.monotonic()
         if not self._console.is_terminal:

@@ -272,7 +272,7 @@ class ScorerWorker:
     def _reward(
         self, response: Response, work: Work, scores: Sequence[SampleScore], latencies: ScoringLatencies
     ) -> Reward:
-        """All of it but the Response."""
+        """Return the Reward without the Response."""
         identity = self._strategy.identity
         # `criteria` is one of the drafted fields: what the answers were judged by.
         now = datetime.fromtimestamp(self._wall(), UTC)

@@ -34,14 +34,14 @@ class Unpacked:
 
 
 def sum_of(image: Image) -> str | None:
-    """Also once it is an unpacked folder of ours; None for a folder that somebody made."""
+    """Return the sum of an image, also of its unpacked folder; None for a folder that somebody made."""
     if image.folder is not None and image.folder.parent.parent.name == HIDDEN:
         return image.folder.parent.name
     return image.sum
 
 
 def own_folder(image: Image) -> Path | None:
-    """One that somebody made, and may change."""
+    """Return a folder that somebody made and may change; None for ours."""
     return image.folder if sum_of(image) is None else None
 
 

@@ -52,7 +52,7 @@ class FleetStart:
         require_ports(plan, options, amqp_url)
 
     def start(self, plan: FleetPlan, options: FleetOptions, settings: FleetSettings, timeout_s: float) -> FleetRecord:
-        """After `make_way`. Raises CommandError, BusError or TimedOut, after having stopped what it started."""
+        """Start the fleet, after `make_way`. Raises CommandError, BusError or TimedOut, with all stopped again."""
         self._write_config(plan)
         process = start_supervisord(self.folder, plan.environment)
         record = self._record(process.pid, plan, options, settings)
@@ -67,7 +67,7 @@ class FleetStart:
         return record
 
     def wait(self, plan: FleetPlan, timeout_s: float, declare: Callable[[], None] = lambda: None) -> None:
-        """Until every service of the plan is ready; `declare` is called once the broker answers.
+        """Wait until every service of the plan is ready; `declare` is called once the broker answers.
 
         Raises CommandError, TimedOut.
         """

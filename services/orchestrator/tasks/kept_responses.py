@@ -41,7 +41,7 @@ class KeptResponses:
         """When a Reward last waited in vain, for each task; the longest ago first."""
 
     async def keep(self, task_id: str, response: bytes) -> None:
-        """Until the Reward of this task comes, if it is open; on disk when this returns. Raises StorageUnavailable.
+        """Keep the Response of an open task on disk until its Reward comes. Raises StorageUnavailable.
 
         The first one stays: an agent that was killed before its ack answers once more, otherwise, and what comes next
         is the Reward of the first.
@@ -61,7 +61,7 @@ class KeptResponses:
         return None if body is None else Response.decode(body)
 
     async def wait(self, task_id: str) -> None:
-        """Until its copy is here, or no copy came for a while. Raises StorageUnavailable."""
+        """Wait until its copy is here, or no copy came for a while. Raises StorageUnavailable."""
         if not self.copies_come or self._ledger.index.kept_response(task_id) is not None:
             return
         began, arrived = monotonic(), asyncio.Event()

@@ -72,7 +72,7 @@ class RewardBacklog:
         self._begun = 0
         self._done = 0
         self._until: int | None = None
-        """So many Rewards must have been handled; None: not known yet."""
+        """The number of Rewards that must have been handled; None: not known yet."""
         self._since: float | None = None
         self._asked = seconds()
         self._cleared = False

@@ -130,7 +130,7 @@ def _own(files: Mapping[str, str]) -> dict[str, TreeFile]:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Ready to be run: the files, and a program for each function, or for commands (None), where one was built."""
+    """A built answer: the files, and a program for each function, or for commands (None), where one was built."""
 
     files: Files
     programs: Mapping[str | None, bytes]

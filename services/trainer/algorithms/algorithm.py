@@ -94,10 +94,10 @@ class PolicyTrainer(Protocol):
     def state(self) -> Any: ...
 
     def train(self, resume_from_checkpoint: str | None = None) -> Any:
-        """From the checkpoint on, if one is given."""
+        """Train, from the checkpoint on if one is given."""
 
     def add_callback(self, callback: Any) -> None:
-        """Before it trains."""
+        """Add a callback, before `train`."""
 
 
 class Algorithm(Protocol):
@@ -106,4 +106,4 @@ class Algorithm(Protocol):
     hyperparameters: type[Hyperparameters]
 
     def trainer(self, inputs: TrainerInputs, hyperparameters: Any) -> PolicyTrainer:
-        """Ready to train. Nothing is learned from a sample but what this trainer takes from it."""
+        """Return a trainer that is ready to train. It alone decides what is learned from a sample."""

@@ -192,7 +192,7 @@ class ChildProcess:
         return fault or why
 
     async def _receive_all(self) -> str | None:
-        """Until it is silent; None, or that what it says can't be understood: nothing after that can be trusted."""
+        """Take what the child sends until it ends. Return why it can't be understood, which ends reading, else None."""
         try:
             while True:
                 self._take(await self._pipe.receive())
