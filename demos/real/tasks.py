@@ -159,7 +159,7 @@ SCHEMAS: dict[Family, str] = {
 
 
 def real_tasks(part: Part, seed: int) -> Iterator[RealTask]:
-    """Without end, orders and dates by turns; every template of the part comes before one comes again."""
+    """Yield orders and dates by turns, without end; every template of the part comes before one comes again."""
     rng = random.Random(f"{part} {seed}")
     orders, dates = _again(part_of(templates("order"), part), rng), _again(part_of(templates("date"), part), rng)
     while True:

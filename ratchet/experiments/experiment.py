@@ -90,7 +90,7 @@ class Experiment:
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
-        """At most 400 points, evenly spaced in units. The bands cost some 30 µs a unit each time."""
+        """The history in at most 400 points, evenly spaced in units. The bands cost some 30 µs a unit each time."""
         return self._metrics.history
 
     @property

@@ -37,7 +37,7 @@ WRITE_EVERY_S = 2.0
 PACE_STEPS = 64
 """The newest steps that the pace is taken from: a machine that others use is not as fast all day."""
 TOLD_AFTER_STEPS = 10
-"""From this step on the time left is to be right within a fifth. What it was then is kept."""
+"""The step from which the time left must be right within a fifth; the value of that step is kept."""
 RIDGE = 0.1
 """Weight of the prior that all cost is by work, in squares of the mean work."""
 

@@ -123,7 +123,7 @@ def _check(archive: Path, wanted: str | None) -> None:
 
 
 def _fitting(config: ImageConfig, root: Path) -> ImageConfig:
-    """With what a run needs of it in the folder. Raises BadImage."""
+    """Fit the folder and the configuration to a run in a sandbox. Raises BadImage."""
     if not has_program(root, "bin/sh"):
         raise BadImage("it has no /bin/sh, by which a sandbox sets its limits: add one, such as busybox's")
     etc = root / "etc"

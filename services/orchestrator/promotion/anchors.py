@@ -60,7 +60,7 @@ class Anchor(msgspec.Struct, frozen=True):
         return len(self.scores) >= REFERENCE_ROUNDS
 
     def with_score(self, score: float, scorer: str) -> Anchor:
-        """With one more score; by another scorer than before, with that one alone."""
+        """Return the anchor with one more score; by another scorer than before, with that one alone."""
         scores = (*self.scores, score) if scorer == self.scorer else (score,)
         return msgspec.structs.replace(self, score=fmean(scores), scores=scores, scorer=scorer)
 

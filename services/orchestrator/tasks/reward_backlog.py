@@ -57,7 +57,7 @@ class RewardBroadcaster:
 LONGEST_S = 900.0
 """Seconds for which expiring waits at most, while the broker is there."""
 STOOD_STILL_S = 10.0
-"""Not asked for so long, the process had stopped, or the machine slept."""
+"""The time without being asked after which the process had stopped, or the machine slept."""
 
 log = Log("reward-backlog")
 

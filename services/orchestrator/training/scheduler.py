@@ -245,12 +245,12 @@ class TrainingScheduler:
         return datetime.fromtimestamp(self._state.requested_at, UTC)
 
     def _save(self) -> None:
-        """On disk at once: what is asked for, or answered, is not to be asked for again."""
+        """Write the state to disk at once, so that a request is never sent again."""
         self._write_down()
         self.ledger.commit()
 
     def _write_down(self) -> None:
-        """On disk with the index's next commit."""
+        """Write the state, on disk with the index's next commit."""
         self.ledger.index.write_note(self._note, msgspec.json.encode(self._state))
         self._noted = self._state.groups
         metrics.useful_groups.labels(self.agent_id).set(self._noted)

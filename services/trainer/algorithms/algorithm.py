@@ -38,9 +38,9 @@ class TrainerInputs:
     processes: int = 1
     callbacks: Sequence[Any] = ()
     demonstrations: Sequence[TrainingSample] = ()
-    """To be learned from beside the samples, by algorithms whose hyperparameters have `demonstrations`."""
+    """Samples to learn from as well, by algorithms whose hyperparameters have `demonstrations`."""
     held_out: Sequence[TrainingSample] = ()
-    """Not to be learned from: the run looks at them."""
+    """Samples that the run looks at, and does not learn from."""
     grammars: Grammars | None = None
     """Grammars for the tokenizer, where samples were held to any."""
 

@@ -72,7 +72,7 @@ class Pipe:
         return self._received.popleft()
 
     def close(self) -> None:
-        """At once: what was sent and has not left is dropped, however long the other end may be busy."""
+        """Close at once: what has not left yet is dropped, even if the other end is busy for long."""
         self._writer.transport.abort()
 
 
