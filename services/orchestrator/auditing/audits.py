@@ -88,7 +88,7 @@ class Audits:
         self._sent: dict[str, PendingAudit] = {}
 
     async def start(self) -> None:
-        """After the experiments were taken up: ask again for what they wait for. Raises JournalError."""
+        """Ask again for the verdicts that experiments wait for, once those were taken up. Raises JournalError."""
         for arms in self.arms.values():
             plans = {experiment.plan.experiment_id: experiment.plan for _, experiment in arms.trials}
             awaited = {
