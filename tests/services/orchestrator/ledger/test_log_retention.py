@@ -7,6 +7,7 @@ import shutil
 import signal
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -137,7 +138,7 @@ async def test_a_clock_that_jumps_ahead_and_back_has_nothing_removed(
     await ledger.close()
 
 
-def settings(folder: Path, **kept: float) -> OrchestratorSettings:
+def settings(folder: Path, **kept: Any) -> OrchestratorSettings:
     return OrchestratorSettings(logs_dir=folder, adapters_dir=folder / "adapters", **kept)
 
 
