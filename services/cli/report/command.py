@@ -169,7 +169,8 @@ def gather(logs_dir: Path, adapters_dir: Path, agents: Iterable[str] = ()) -> Re
     """`agents` are on the page even where nothing is known of them. What can't be read is said, not raised."""
     troubles: list[str] = []
     store = RegistryStore(adapters_dir)
-    registry, decisions = _read(lambda: _read_ledger(store), (Registry(), []), "", troubles)
+    nothing: tuple[Registry, list[Decision]] = Registry(), []
+    registry, decisions = _read(lambda: _read_ledger(store), nothing, "", troubles)
     scores = _read(lambda: read_scores(logs_dir), LogScores(), "scores: ", troubles)
     if scores.bad_lines:
         troubles.append(f"{scores.bad_lines:,} lines of the log can't be read and are left out: ratchet log tail")
