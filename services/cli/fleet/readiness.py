@@ -39,7 +39,7 @@ class QueueDepth:
 def queue_depths(connection: BlockingConnection, topology: Topology, namespace: str) -> list[QueueDepth]:
     """Every queue of the topology, the retry ladder last."""
     channel, found = connection.channel(), list[QueueDepth]()
-    for name in [one.name for one in (*topology.queues, *topology.rungs)]:
+    for name in [queue.name for queue in topology.queues] + [rung.name for rung in topology.rungs]:
         try:
             said = channel.queue_declare(namespace + name, passive=True).method
             found.append(QueueDepth(name, said.message_count, said.consumer_count))
