@@ -322,7 +322,7 @@ class Orchestrator:
             now,
         )
         self._approvals = ApprovalService(bus, self.ledger, approval_log, self._api.hub, now)
-        self._gauges = QueueGauges(bus, topology_of(settings).names)
+        self._gauges = QueueGauges(bus, topology_of(settings), settings.namespace)
         self._retention = LogRetention(
             self.ledger,
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -93,15 +93,26 @@ def _last_backup(logs: Path) -> float:
 
 queue_messages = Gauge("ratchet_queue_messages", "Messages that wait in a queue.", ["queue"])
 queue_consumers = Gauge("ratchet_queue_consumers", "Consumers of a queue.", ["queue"])
+queue_max_bytes = Gauge(
+    "ratchet_queue_max_bytes",
+    "Bytes at which a queue refuses messages, as the settings say; `wire`: its name at the broker.",
+    ["queue", "wire"],
+)
 
 
 class QueueGauges:
-    def __init__(self, bus: Bus, queues: Iterable[str]) -> None:
+    """What AMQP says of each queue of the topology, and its bound in bytes. How many it holds only the broker says."""
+
+    def __init__(self, bus: Bus, topology: Topology, namespace: str) -> None:
         self._bus = bus
-        self._queues = sorted(queues)
+        self._queues = sorted(topology.names)
+        self._bounds = {part.name: part.max_bytes for part in (*topology.queues, *topology.rungs)}
+        self._namespace = namespace
 
     async def refresh(self) -> None:
         """Raises BusError if the broker can't say."""
+        for name, most in self._bounds.items():
+            queue_max_bytes.labels(name, self._namespace + name).set(most)
         for queue in self._queues:
             state = await self._bus.state(queue)
             queue_messages.labels(queue).set(state.messages)
