@@ -47,12 +47,12 @@ class World:
     graded: bool
     units: int
     noise: float
-    """Of the judge, at each look."""
+    """The judge's: a standard deviation where graded, else its rate of errors."""
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """What the judge says. `routed`: of the best of the small model's group; `small`, `big`: afresh."""
+    """The judge's scores. `routed`: of the best of the small model's group; `small`, `big`: judged afresh."""
 
     routed: np.ndarray
     small: np.ndarray

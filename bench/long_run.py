@@ -1,4 +1,4 @@
-"""What a bench of many minutes tells while it runs, and how it is ended before its time without losing its books."""
+"""The progress of a bench that takes minutes, and an early end that keeps its figures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class EarlyEnd:
-    """Whether somebody asked for it."""
+    """A flag: `asked` is true once somebody asks for the end."""
 
     asked = False
 
 
 @contextmanager
 def early_end() -> Iterator[EarlyEnd]:
-    """Within the block the first Ctrl-C, or SIGTERM, asks for the end; a second one raises KeyboardInterrupt."""
+    """Take the first Ctrl-C or SIGTERM within the block as asking for the end; a second raises KeyboardInterrupt."""
     end = EarlyEnd()
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -43,7 +43,7 @@ def early_end() -> Iterator[EarlyEnd]:
 
 @dataclass
 class Pace:
-    """How far `total` tasks have come, and about how long the rest takes. `loads`: of the machine, at each telling."""
+    """The progress of `total` tasks, and about how long the rest takes. `loads`: the machine's, at each report."""
 
     total: int
     seconds: Callable[[], float] = time.monotonic
@@ -52,7 +52,7 @@ class Pace:
     def __post_init__(self) -> None:
         self._began = self.seconds()
 
-    def says(self, done: int) -> str:
+    def describe(self, done: int) -> str:
         self.loads.append(round(os.getloadavg()[0], 1))
         took_s = self.seconds() - self._began
         left = f"some {took_s / done * (self.total - done) / 60:.0f} min left" if done else "no end in sight yet"
@@ -60,5 +60,5 @@ class Pace:
 
     @property
     def load(self) -> str:
-        """Of the machine, at least and at most."""
+        """The machine's least and greatest load."""
         return f"{min(self.loads)} to {max(self.loads)}" if self.loads else "unknown"

@@ -24,7 +24,7 @@ def machine() -> str:
 
 
 def processor() -> str:
-    """As the kernel names it, else the architecture."""
+    """Return the processor as the kernel names it, else the architecture."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next((text.partition(":")[2].strip() for text in lines if text.startswith("model name")), platform.machine())

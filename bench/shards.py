@@ -64,7 +64,7 @@ def fleets(count: int, url: str, number: int, *, experiment: bool = False) -> It
 
 
 def _begin_experiment(first: Fleet) -> None:
-    """Raises SystemExit where none begins."""
+    """Begin an experiment. Raises SystemExit where none begins."""
     tell_of_a_candidate(first)
     store, ends = RegistryStore(first.folder / "adapters"), time.monotonic() + BEGINS_WITHIN_S
     while store.read().agent("small").experiment is None:

@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import DEAD_LETTERS
-from ratchet.client import Fleet
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log, read_json
 from ratchet.logs.rows import AnswerRow, SampleRow
@@ -47,7 +46,7 @@ class Books:
         advance: Callable[[], None] = lambda: None,
     ) -> None:
         """Have each answered, and advance at each answer. Raises BusError, TimedOut."""
-        with Fleet(access.amqp_url, namespace=access.namespace, most_open=most_open, stall_s=stall_s) as client:
+        with access.client(most_open=most_open, stall_s=stall_s) as client:
             for result in client.batch(self._note(tasks)):
                 self.answered[result.task_id] = result.status
                 if result.agent_id == BIG_AGENT:

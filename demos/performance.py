@@ -26,8 +26,7 @@ from services.cli.fleet.folder import FleetAccess
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.own_fleet import FleetPlace, fleet_of_its_own
 from services.cli.narrator import Narrator
-from services.cli.report.command import page
-from services.cli.report.gathered import gather
+from services.cli.report.command import gather, page
 from services.cli.terminal import err, out, print_json, say
 
 AGENT = "small"

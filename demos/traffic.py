@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 
 from demos.books import MOST_OPEN
 from demos.sort.demo import users_tasks
-from ratchet.client import Fleet
 from schemas.messages.result import Result
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import print_raw
@@ -47,7 +46,7 @@ def main() -> None:
     access = FleetAccess.here()
     asked = users_tasks(SEED, uuid.uuid4().hex[:8], samples=SAMPLES)
     try:
-        with Fleet(access.amqp_url, namespace=access.namespace, most_open=MOST_OPEN, stall_s=STALL_S) as client:
+        with access.client(most_open=MOST_OPEN, stall_s=STALL_S) as client:
             for line in lines(client.batch(asked)):
                 print_raw(line)
     except KeyboardInterrupt:

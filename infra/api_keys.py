@@ -32,7 +32,7 @@ class ApiKeys:
         )
         self.signing_key = seed.apply(private_key)
         self.files = {JWKS: seed.apply(lambda text: public_set(text, api.trusted_keys)), REVOKED: revoked}
-        """For a process's `secret_files`."""
+        """The `secret_files` of processes that check tokens."""
 
 
 MOUNT = Mount(Files(secret=True), KEYS_AT, read_only=True)
@@ -56,7 +56,7 @@ def _public(seed: str) -> dict[str, str]:
 
 
 def thumbprint(x: str) -> str:
-    """RFC 7638."""
+    """The thumbprint of a key by RFC 7638."""
     members = json.dumps({"crv": "Ed25519", "kty": "OKP", "x": x}, separators=(",", ":"))
     return _base64url(hashlib.sha256(members.encode()).digest())
 

@@ -1,9 +1,9 @@
-"""How many replicas there are: KEDA by the depth of the queues, or HPA by CPU. Never both on one process.
+"""The autoscaler of each process: KEDA by the depth of its queues, or HPA by CPU, never both.
 
-What consumes no queue (the manager) has an HPA also where there is KEDA.
+A process without a queue (the manager) has an HPA even where KEDA is installed.
 
-KEDA asks the management interface: there a queue's depth includes what is in hand, so that replicas at work are not
-scaled away because they have taken the last message.
+KEDA asks the management interface, whose depth of a queue includes unacked messages: a replica that works on the
+last message is not scaled away.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def triggers(backlog: Backlog) -> list[dict[str, Any]]:
 
 
 def _by_backlog(process: Process, backlog: Backlog, foundation: Foundation, opts: pulumi.ResourceOptions) -> None:
-    """Where the broker can't be asked, at least one replica stays."""
+    """Scale by the depth of the queues. At least one replica stays while the broker does not answer."""
     slowly_down = {"behavior": {"scaleDown": {"stabilizationWindowSeconds": COOL_DOWN_S}}}
     CustomResource(
         f"{process.name}-scale",

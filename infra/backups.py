@@ -12,7 +12,7 @@ DEADLINE_S = 4 * 3600
 
 
 def backups(wanted: Backups, settings: StackSettings) -> Process:
-    """Without a network and without a user of the broker: it reads files under the fleet's locks."""
+    """Make backups on a schedule: no network and no user of the broker, only files, under the fleet's locks."""
     encrypted = f"--key-file {KEY_AT}/{KEY} " if wanted.key_secret else ""
     make = (
         "set -e; umask 077; now=$(date -u +%Y%m%dT%H%M%SZ); "

@@ -26,12 +26,12 @@ from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 NAME = "rabbitmq"
 VHOST = "/"
 RABBITMQ_USER = 999
-"""Of the official image."""
+"""The user in the official image."""
 HOME = "/var/lib/rabbitmq"
 DRAIN_S = 600
 """A node waits until the others could do without it: quorum queues that lag behind catch up first."""
 DISK_RESERVE = "1GB"
-"""With less free, a node takes no messages until there is room again."""
+"""The free disk below which a node takes no messages."""
 CLIENT, OPERATOR, SCALER, SCORER, SETUP = "client", "operator", "keda", "scorer", "setup"
 """Users of the broker that are told to somebody by name."""
 
@@ -73,7 +73,7 @@ class Accounts:
         return pulumi.Output.concat(named, self.password(user), "@", self._host, f":{port}/")
 
     def definitions(self) -> pulumi.Output[str]:
-        """What the broker imports at each start: users and permissions. A new password takes a restart."""
+        """Return the users and permissions that the broker imports at each start: a new password takes a restart."""
         everybody = self._users
         passwords = pulumi.Output.all(*(self.password(user.name) for user in everybody))
         own = passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True)), self._prefix))
@@ -81,7 +81,7 @@ class Accounts:
 
 
 def users(settings: StackSettings, *, scaler: bool = True) -> tuple[Account, ...]:
-    """Those of the fleet's own table, and one for KEDA, which sees the depths of queues and does nothing else."""
+    """Return the users of the fleet's own table, and one for KEDA, which only sees the depths of queues."""
     agents = tuple(agent.id for agent in settings.agents)
     queues = fleet_topology(
         agents,

@@ -1,4 +1,4 @@
-"""Before `make demo` installs for minutes: are its ports free? `python3 infra/check_ports.py demo 8700 5673`.
+"""Checks that the ports of `make demo` are free before it installs: `python3 infra/check_ports.py demo 8700 5673`.
 
 Runs before there is an environment, so on the standard library alone, on any Python 3. Once it is there, `ratchet demo`
 looks itself: at the broker's other ports too, and at who holds them.
@@ -11,13 +11,13 @@ import socket
 import sys
 
 SERVICES = (0, 10, 50, 60)
-"""Of orchestrator, agent, scorer and trainer, from the base on."""
+"""Ports of orchestrator, agent, scorer and trainer, counted from the base."""
 STEP = 100
 LAST_BASE, LAST_AMQP = 65_386, 45_535
-"""`ratchet demo` takes none beyond: other ports of the fleet and the broker come after, up to 65,535."""
+"""The highest that `ratchet demo` takes: other ports of the fleet and the broker follow, up to 65,535."""
 
 
-def wanted(base: int, amqp: int) -> list[int]:
+def ports_of(base: int, amqp: int) -> list[int]:
     return [*(base + service for service in SERVICES), *([] if os.environ.get("RATCHET_AMQP_URL") else [amqp])]
 
 
@@ -32,18 +32,18 @@ def is_taken(port: int) -> bool:
 
 
 def advice(target: str, base: int, amqp: int) -> str | None:
-    """What to say of the taken ports; None where all are free, or are no ports: `ratchet demo` says so."""
+    """Say which ports are taken and what to type instead. None: all are free, or `ratchet demo` will refuse them."""
     if not _are_allowed(base, amqp):
         return None
-    taken = [str(port) for port in wanted(base, amqp) if is_taken(port)]
+    taken = [str(port) for port in ports_of(base, amqp) if is_taken(port)]
     if not taken:
         return None
-    said = f"taken: port {', port '.join(taken)}. Free them, or"
-    while any(map(is_taken, wanted(base, amqp))):
+    taken_ports = f"taken: port {', port '.join(taken)}. Free them, or"
+    while any(map(is_taken, ports_of(base, amqp))):
         base, amqp = base + STEP, amqp + STEP
         if not _are_allowed(base, amqp):
-            return f"{said} name others: make {target} PORT_BASE=N AMQP_PORT=N"
-    return f"{said}: make {target} PORT_BASE={base} AMQP_PORT={amqp}"
+            return f"{taken_ports} name others: make {target} PORT_BASE=N AMQP_PORT=N"
+    return f"{taken_ports}: make {target} PORT_BASE={base} AMQP_PORT={amqp}"
 
 
 def _are_allowed(base: int, amqp: int) -> bool:

@@ -76,7 +76,7 @@ def _deployment(
     labels: dict[str, str],
     opts: pulumi.ResourceOptions,
 ) -> Deployment:
-    """What an autoscaler moves has no `replicas` here: an update must not set them back."""
+    """Return the Deployment, without `replicas` where an autoscaler sets them: an update must not set them back."""
     surge, missing = (1, 0) if process.surge else (0, 1)
     return Deployment(
         process.name,
@@ -128,7 +128,7 @@ def _group(
     worker: PodTemplateSpecArgs | None,
     opts: pulumi.ResourceOptions,
 ) -> CustomResource:
-    """A pod that dies takes its group along, since what is left of a split model answers nothing.
+    """Return a group of pods. One that dies takes all along, since what is left of a split model answers nothing.
 
     Each replica has a headless Service of its own, by its first pod's name: one for all would have the process's name.
     """
@@ -167,9 +167,9 @@ def _own_disk(disk: OwnDisk, labels: dict[str, str]) -> PersistentVolumeClaimArg
 
 
 def _job_spec(process: Process, template: PodTemplateSpecArgs) -> JobSpecArgs:
-    """A pod that died is taken up again by the next one: twice.
+    """Return a job whose pod is replaced at most twice when it dies.
 
-    Of several machines each is a pod with a number, and the job is done when number 0 is.
+    With several machines, each is a pod with a number, and the job is done when number 0 is.
     """
     several = process.machines > 1
     by_first = SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_indexes="0")])
@@ -208,7 +208,7 @@ def _cron_job(
     labels: dict[str, str],
     opts: pulumi.ResourceOptions,
 ) -> CronJob:
-    """One at a time; one that was missed is made up for within the hour."""
+    """Return a job on a schedule, one at a time; a missed one may start up to an hour late."""
     assert process.schedule is not None
     return CronJob(
         process.name,
@@ -233,7 +233,7 @@ def _scaled_job(
     labels: dict[str, str],
     opts: pulumi.ResourceOptions,
 ) -> CustomResource:
-    """The strategy `accurate` takes it that a message leaves the queue when its job begins, as the trainer does it.
+    """Return a job for each message. Strategy `accurate`: a message leaves the queue when its job begins.
 
     A new version of the job waits until the running one has ended.
     """

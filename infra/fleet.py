@@ -17,22 +17,22 @@ from infra.vllm import HUB_TOKEN_AT, SHARED_MEMORY, URL_BESIDE, hub_token, judge
 from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 
 DRAIN_S = 60
-"""For what handles a message in seconds."""
+"""The time to stop for processes that handle a message in seconds."""
 LOGS_AT, ADAPTERS_AT, MODELS_AT, AUDIT_AT = "/data/logs", "/data/adapters", "/models", "/data/audit"
 INDEX_AT = "/index"
-"""On a disk of the node: SQLite's write-ahead log works on no network file system."""
+"""The index, on a disk of the node: SQLite's write-ahead log works on no network file system."""
 DECISION_KEYS_AT = "/data/decision-keys"
-"""Of who decides about adapters: the key is not where others can write."""
+"""The folder with the key that signs decisions about adapters: only the orchestrator and the operator write there."""
 HUB_CACHE = "/models/hub"
 JUDGE_KEY = "api_key"
-"""Of the site's Secret with the key of a judge outside the cluster."""
+"""The key in the site's Secret under which the API key of a judge outside the cluster lies."""
 WORKSPACES_AT = "/data/workspaces"
 PROGRAMS, PROGRAMS_AT = "programs.toml", "/etc/ratchet/programs"
 PRICES, PRICES_AT = "prices.toml", "/etc/ratchet/prices"
 CLAIM_SHARE = 0.8
-"""Of its claim that a log may take, since the index, and what is being compressed, need room too; and rollouts."""
+"""The share of its claim that a log, or kept rollouts, may take: indexes and compression need room as well."""
 CUDA = "-cuda"
-"""Of an image's name, where torch is built for GPUs."""
+"""The end of an image's name where torch is built for GPUs."""
 
 
 class Access(StrEnum):
@@ -72,7 +72,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
             "RATCHET_OBJECTIVE_LATENCY": str(settings.orchestrator.objectives.latency),
             "RATCHET_OBJECTIVE_LATENCY_S": str(settings.orchestrator.objectives.latency_s),
             "RATCHET_API_HOSTS": settings.api.ingress.host if settings.api.ingress else "",
-            **told_of_programs(settings),
+            **program_settings(settings),
             **manager_url(settings),
         },
         by_pod=True,
@@ -106,7 +106,7 @@ def gateway(settings: StackSettings) -> Process:
 
 
 def agent(wanted: Agent, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
-    """With vLLM: a server for each replica, since the list of loaded adapters is a server's own."""
+    """Make an agent, with vLLM one server for each replica: the list of loaded adapters is a server's own."""
     with_vllm = wanted.engine == "vllm"
     on_gpu = with_vllm or wanted.resources.gpus > 0
     environment = {
@@ -126,7 +126,7 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts, keys: ApiK
         variant=CUDA if wanted.resources.gpus else "",
         models=_models_access(settings),
     )
-    environment |= told_of_programs(settings)
+    environment |= program_settings(settings)
     files = program_files(settings)
     if files:
         main = replace(main, mounts=(*main.mounts, PROGRAMS_MOUNT))
@@ -154,7 +154,7 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts, keys: ApiK
 
 
 def _lora_server(wanted: Agent, settings: StackSettings, main: Program) -> Program:
-    """It reads the adapters where the agent does: the agent tells it paths."""
+    """Make the vLLM of an agent. Both have the adapters at the same path, because the agent names paths to it."""
     lora = ("--enable-lora", "--max-loras", str(wanted.max_adapters), "--max-lora-rank", str(settings.adapter_max_rank))
     return server(
         settings.images.vllm,
@@ -238,14 +238,14 @@ def program_files(settings: StackSettings) -> dict[str, str]:
     return {PROGRAMS: settings.runner.programs} if settings.runner and settings.runner.programs else {}
 
 
-def told_of_programs(settings: StackSettings) -> dict[str, str]:
-    """An agent is told, too: whose tasks programs take consumes none itself. So is the orchestrator, which hears what
-    runners tell, and reads which agents play the roles of programs."""
+def program_settings(settings: StackSettings) -> dict[str, str]:
+    """Return the path of the programs' file for processes that read it. Agents whose tasks programs take consume none;
+    the orchestrator reads which agents play the roles of programs."""
     return {"RATCHET_PROGRAMS": f"{PROGRAMS_AT}/{PROGRAMS}"} if program_files(settings) else {}
 
 
 def manager_url(settings: StackSettings) -> dict[str, str]:
-    """Return what who takes part in registered agents is told: it decides which queues there are."""
+    """Return the manager's URL, for processes whose queues depend on registered agents."""
     return {"RATCHET_MANAGER_URL": f"http://{Role.MANAGER}:{MANAGER_API}"} if settings.manager else {}
 
 
@@ -269,7 +269,7 @@ def manager(wanted: Manager, settings: StackSettings, accounts: Accounts, keys: 
 
 
 def around_sandboxes(settings: StackSettings) -> dict[str, str]:
-    """What a service is told that starts sandboxes: it attacks them first, and looks at its own pod."""
+    """Return the settings of a service that starts sandboxes."""
     urls = settings.workspace_urls
     return {
         "RATCHET_SANDBOX_ISOLATION": settings.sandbox.isolation,
@@ -294,7 +294,7 @@ JOB_FIELDS = {
 
 
 def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
-    """With KEDA a job for each request, so that a GPU is held only while one trains; else always there, alone."""
+    """Make the trainer: with KEDA a job for each request, so that a GPU is held only to train; else one that stays."""
     wanted = settings.trainer
     by_request = settings.autoscaling is Autoscaling.KEDA
     environment = {"RATCHET_TRAINER_MODEL": wanted.model, "RATCHET_TRAINER_DEVICE": wanted.device}
@@ -350,7 +350,7 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
         environment=namespace_of_queues(settings)
         | {"RATCHET_AGENTS": agent_ids(settings)}
         | _shapes_of_queues(settings)
-        | told_of_programs(settings)
+        | program_settings(settings)
         | manager_url(settings),
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
         drain_s=1,

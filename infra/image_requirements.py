@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def requirements(pyproject: str, extras: Iterable[str]) -> list[str]:
-    """Of the project and these extras; an empty name is passed over. Raises KeyError for an extra there is none of."""
+    """List what the project and these extras require. Empty names are skipped; an unknown one raises KeyError."""
     project = tomllib.loads(pyproject)["project"]
     optional = project["optional-dependencies"]
     found = [*project["dependencies"], *(one for extra in extras if extra for one in optional[extra])]

@@ -1,4 +1,4 @@
-"""What the Prometheus operator and Grafana pick up: alert rules, and each dashboard as a ConfigMap.
+"""Alert rules for the Prometheus operator, and each dashboard as a ConfigMap for Grafana.
 
 The files are those of compose: infra/prometheus/rules.yml and infra/grafana/dashboards/*.json.
 """

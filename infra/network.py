@@ -1,4 +1,4 @@
-"""Who may talk to whom: one table of flows, of which each pod's NetworkPolicy is cut. What is not here is refused.
+"""The table of flows between roles, from which each pod's NetworkPolicy is made. Other traffic is refused.
 
 A flow inside the namespace opens both ends: egress of its source, ingress of its target.
 """

@@ -235,7 +235,7 @@ def _volume(source: Source, process: Process) -> VolumeArgs:
 
 
 def _spread(process: Process, labels: dict[str, str]) -> list[TopologySpreadConstraintArgs]:
-    """Over nodes, and over zones where there are some; strictly over nodes where two replicas on one help nobody."""
+    """Spread replicas over nodes and zones; strictly over nodes where two on one node are worth no more than one."""
     return [
         TopologySpreadConstraintArgs(
             max_skew=1,

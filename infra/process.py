@@ -1,6 +1,6 @@
-"""What one kind of process of the fleet is, as plain values: containers, files, ports, and how many there are.
+"""One kind of process of the fleet as plain values: containers, files, ports, and how many replicas.
 
-Says nothing about Kubernetes objects: workload.py makes those.
+workload.py makes Kubernetes objects of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DECLARED: dict[str, dict[str, Any]] = json.loads(
 
 
 class Role(StrEnum):
-    """What a pod is to the others: the network's flows are between roles."""
+    """The part that a pod plays in the fleet: the network's flows are between roles."""
 
     BROKER = "broker"
     ORCHESTRATOR = "orchestrator"
@@ -173,7 +173,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From `least` to `most` replicas: with KEDA by the backlog, if there is one; without, by CPU if `by_cpu`."""
+    """The range of replicas: moved by KEDA with the backlog if there is one, else by CPU if `by_cpu`."""
 
     least: int
     most: int
@@ -211,7 +211,7 @@ class Process:
     """False: at an update an old replica goes before a new one comes."""
     spread_strictly: bool = False
     sandboxes: bool = False
-    """It starts sandboxes: its pod lets it, and is otherwise closed (settings.Sandbox)."""
+    """True: it starts sandboxes; its pod allows that alone (settings.Sandbox)."""
     leads_by_lease: bool = False
     """A Lease of Kubernetes, called as it is, says which of its pods leads."""
     database: Database | None = None
@@ -220,7 +220,7 @@ class Process:
     user: int = FLEET_USER
     deadline_s: int | None = None
     schedule: str | None = None
-    """When it runs, as cron writes it."""
+    """The times at which it runs, as cron writes them."""
 
     @property
     def reads_secret_files(self) -> bool:

@@ -26,8 +26,8 @@ from infra.fleet import (
     image_name,
     manager_url,
     program_files,
+    program_settings,
     service_program,
-    told_of_programs,
     work_queues,
 )
 from infra.foundation import ENVIRONMENTS, ROLLOUTS, RUNNER_TOKEN
@@ -53,18 +53,18 @@ while :; do
   sleep $pause & wait $!
 done
 """
-"""After a failure it tries again in 5 s, and then ever later, at most in ten minutes."""
+"""Renews a token; after a failure it tries again in 5 s, then ever later, at most in ten minutes."""
 
 
 def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
-    """Its rollouts lie on a claim: a Work that goes to another replica is finished there, not run again."""
+    """Make the runner. Its rollouts lie on a claim: a Work that goes to another replica is finished, not run again."""
     main = service_program(NAME, settings, wanted.resources, models=Access.READ, downloads=False)
     main = replace(
         main,
         image=_image(wanted, settings),
         mounts=(
             *main.mounts,
-            *_declared(wanted),
+            *_program_mounts(wanted),
             *((Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT, read_only=True),) if wanted.programs else ()),
             Mount(Claim(ROLLOUTS), ROLLOUTS_AT),
             Mount(Claim(RUNNER_TOKEN), TOKEN_AT, read_only=True),
@@ -84,7 +84,7 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
         accounts,
         keys,
         around_sandboxes(settings)
-        | told_of_programs(settings)
+        | program_settings(settings)
         | manager_url(settings)
         | (_where_installed(wanted) if wanted.programs else {})
         | {
@@ -107,7 +107,7 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
 
 
 def installer(wanted: Runner, settings: StackSettings) -> Process:
-    """Runs again when the programs change, into a folder of their own: who runs the old ones keeps what they need."""
+    """Make the installer. Changed programs are installed into a folder of their own, so the old ones still run."""
     return Process(
         name=INSTALLER,
         role=Role.INSTALLER,
@@ -117,9 +117,9 @@ def installer(wanted: Runner, settings: StackSettings) -> Process:
             image=_image(wanted, settings),
             resources=Resources(cpu="500m", memory="1Gi"),
             command=("python", "-m", "ratchet.programs.installing"),
-            mounts=(*_declared(wanted), Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT)),
+            mounts=(*_program_mounts(wanted), Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT)),
         ),
-        environment=told_of_programs(settings) | _where_installed(wanted) | {"RATCHET_AGENTS": agent_ids(settings)},
+        environment=program_settings(settings) | _where_installed(wanted) | {"RATCHET_AGENTS": agent_ids(settings)},
         files=program_files(settings),
         drain_s=1,
         scale=Scale(1, 1),
@@ -132,7 +132,7 @@ def _image(wanted: Runner, settings: StackSettings) -> str:
     return wanted.image or image_name(NAME, settings)
 
 
-def _declared(wanted: Runner) -> tuple[Mount, ...]:
+def _program_mounts(wanted: Runner) -> tuple[Mount, ...]:
     """The file of the programs, if there is one, and the site's folder that it names."""
     files = (PROGRAMS_MOUNT,) if wanted.programs else ()
     folder = (Mount(SiteClaim(wanted.folder), FOLDER_AT, read_only=True),) if wanted.folder else ()

@@ -1,4 +1,4 @@
-"""How KEDA gets at the depths of the queues: one TriggerAuthentication with a user that can see and do nothing else."""
+"""KEDA's access to the depths of the queues: a TriggerAuthentication with a user that can do nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stack can be told: one typed object under `ratchet:fleet` in `Pulumi.<stack>.yaml`.
+"""The settings of a stack: one typed object under `ratchet:fleet` in `Pulumi.<stack>.yaml`.
 
 Unknown keys and wrong types are refused before anything is changed. Passwords are not settings: they are made by the
 stack and kept, encrypted, in its state.
@@ -20,16 +20,16 @@ from pydantic.alias_generators import to_camel
 
 class Autoscaling(StrEnum):
     KEDA = "keda"
-    """By the depth of the queues; the trainer is a job for each request. KEDA must be installed."""
+    """Scale by the depth of the queues; the trainer is a job for each request. KEDA must be installed."""
     HPA = "hpa"
-    """By CPU, and not what runs on a GPU; the trainer is always there."""
+    """Scale by CPU what runs on no GPU; the trainer is always there."""
 
 
 UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def gigabytes(size: str) -> float:
-    """Of a size as Kubernetes writes it, such as `50Gi`."""
+    """Convert a size as Kubernetes writes it, such as `50Gi`, to gigabytes of 10⁹ bytes."""
     number = size.rstrip("".join(UNITS))
     return float(number) * UNITS.get(size[len(number) :], 1) / 1e9
 
@@ -65,7 +65,7 @@ class Toleration(_Model):
 
 
 class GpuNodes(_Model):
-    """Where pods that ask for GPUs go."""
+    """The nodes for pods that ask for GPUs."""
 
     resource: str = "nvidia.com/gpu"
     node_selector: dict[str, str] = Field(default_factory=lambda: {"nvidia.com/gpu.present": "true"})
@@ -150,7 +150,7 @@ RUNS_CODE = re.compile(r"\b(tests|style|security|efficiency)\b")
 
 
 class Sandbox(_Model):
-    """What stands around the sandboxes of runners and of scorers that run code."""
+    """The isolation of the pods whose runners or scorers run code in sandboxes."""
 
     isolation: Literal["pod", "gvisor"] = Field(
         "pod", description="pod: bubblewrap in a pod under a seccomp profile of ours. gvisor: in one of a RuntimeClass."
@@ -172,7 +172,7 @@ def _agents_of(text: str) -> str:
 
 
 def programs_by_agent(text: str) -> dict[str, Any]:
-    """What the file says of agents. Raises ValueError; what it says of programs the runner reads."""
+    """Return the file's table of agents; the runner reads the programs. Raises ValueError if it names no agent."""
     agents = tomllib.loads(text).get("agents")
     if not isinstance(agents, dict) or not agents:
         raise ValueError("it names no agent: [agents.small] with programs = [...]")
@@ -313,7 +313,7 @@ class Revoked(_Model):
 
 
 class Ingress(_Model):
-    """For people and programs outside the cluster. The site's ingress controller ends TLS."""
+    """The way in for people and programs outside the cluster. The site's ingress controller ends TLS."""
 
     host: str
     tls_secret: str = Field(description="Name of a Secret with the host's certificate, made beforehand.")
@@ -329,7 +329,7 @@ class Ingress(_Model):
 
 
 class Api(_Model):
-    """Who may call the API. The key that tokens are signed with is made by the stack, as passwords are."""
+    """Access to the API. The stack makes the key that signs tokens, as it makes passwords."""
 
     rotation: str = Field("1", description="Change it for a new key; tokens of the old one then end, unless trusted.")
     trusted_keys: tuple[PublicKey, ...] = Field((), description="Tokens signed with these are taken too.")
@@ -562,7 +562,7 @@ class StackSettings(_Model):
 
     @classmethod
     def read(cls) -> Self:
-        """From the stack's configuration. Raises RunError that names each key at fault."""
+        """Read the stack's configuration. Raises RunError that names each key at fault."""
         try:
             return cls.model_validate(pulumi.Config("ratchet").require_object("fleet"))
         except ValidationError as error:

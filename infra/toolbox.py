@@ -1,7 +1,7 @@
-"""Where a person types `ratchet` in a cluster: `kubectl -n ratchet exec -it deployment/operator -- ratchet …`.
+"""The pod in which a person types `ratchet`: `kubectl -n ratchet exec -it deployment/operator -- ratchet …`.
 
-A pod that waits, with the command line, the operator's user of the broker, the logs and the adapters. It may write
-both: logs are pruned and a backup is restored through it. It opens no port and can't issue tokens of the API.
+It has the operator's user of the broker, the logs and the adapters. It may write both, because logs are pruned and
+a backup is restored through it. It opens no port and can't issue tokens of the API.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from infra.settings import Judge, Resources, StackSettings
 JUDGE = "judge"
 URL_BESIDE = f"http://127.0.0.1:{VLLM}"
 SHARED_MEMORY = Mount(Scratch("shared-memory", "8Gi", in_memory=True), "/dev/shm")
-"""For processes that share a model over several GPUs."""
+"""The mount of processes that split a model over several GPUs."""
 LOADING_S = 30 * 60
 DRAIN_S = 180
 
@@ -27,7 +27,7 @@ HUB_TOKEN_AT = "/run/hub"
 
 
 def hub_token(settings: StackSettings) -> tuple[tuple[Mount, ...], dict[str, str]]:
-    """What whoever downloads models mounts and is told, to do so with the site's token."""
+    """Return the mounts and settings for downloading models with the site's token; both empty without one."""
     if settings.hub_token_secret is None:
         return (), {}
     return (Mount(SiteSecret(settings.hub_token_secret), HUB_TOKEN_AT, read_only=True),), {

@@ -79,7 +79,7 @@ class Workload(pulumi.ComponentResource):
             Secret(f"{name}-secret", metadata=metadata, string_data=dict(data), opts=self._opts)
 
     def _identify(self) -> None:
-        """An account without a token; the pods of a process that leads by a Lease ask for theirs."""
+        """Make an account without a token; pods of a process that leads by a Lease ask for theirs."""
         ServiceAccount(
             f"{self._process.name}-account",
             metadata=self._foundation.metadata(self._process.name, labels=self.labels),
@@ -89,7 +89,7 @@ class Workload(pulumi.ComponentResource):
         lease_rights(self._process, self._foundation, self.labels, self._opts)
 
     def _connect(self) -> None:
-        """A Service for what has ports; it is not waited for, since none may run behind it just now."""
+        """Make a Service for open ports, without waiting for it, since no pod may run behind it just now."""
         process, foundation = self._process, self._foundation
         if process.ports:
             self._service(process.name, headless=False)
@@ -108,7 +108,7 @@ class Workload(pulumi.ComponentResource):
         )
 
     def _service(self, name: str, *, headless: bool) -> None:
-        """The headless one is how nodes of a cluster find each other, also before they are ready."""
+        """Make a Service. By a headless one the nodes of a cluster find each other before they are ready."""
         labels = self.labels | {"ratchet/headless": "true"} if headless else self.labels
         Service(
             f"{name}-service",
@@ -126,7 +126,7 @@ class Workload(pulumi.ComponentResource):
         )
 
     def _protect_from_drains(self) -> None:
-        """One replica at a time, and a broken one any time: a node can always be emptied."""
+        """Let drains evict one replica at a time, a broken one any time: a node can always be emptied."""
         PodDisruptionBudget(
             f"{self._process.name}-budget",
             metadata=self._foundation.metadata(self._process.name, labels=self.labels),

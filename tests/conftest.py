@@ -45,22 +45,22 @@ __all__ = [
 ]
 
 LONG = ("tests/services/trainer/run/",)
-"""Beside tests/acceptance, which comes first anyway."""
+"""Slow folders, besides tests/acceptance, which comes first anyway."""
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
 
 
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
-"""How many processes run tests side by side; 0 in the one that hands out the tests, or runs them alone."""
+"""The number of processes that run tests side by side; 0 in the one that hands out the tests, or runs them alone."""
 NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % max(WORKERS, 1)
-"""Of this one. A process that took the place of one that crashed counts on."""
+"""The number of this process; one that replaces a crashed one counts on."""
 SHARED_PORTS = private_broker.PORTS[-100:]
-"""Only for the node that all share."""
+"""Ports for the shared node alone."""
 
 
 def _ports_of_this_worker() -> range:
-    """Others look for free ones at the same time, and listen on them only later."""
+    """Return ports that no other worker takes: all look for free ones at the same time, and listen later."""
     if not WORKERS:
         return private_broker.PORTS
     size = (len(private_broker.PORTS) - len(SHARED_PORTS)) // WORKERS
@@ -74,7 +74,7 @@ SHARED = pytest.StashKey[tuple[SharedBroker, subprocess.Popen[bytes]]]()
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Start the node that all share before the first of the processes that run tests, while they collect them."""
+    """Start the shared node before the first test process, so that it starts while they collect."""
     config: pytest.Config = node.config
     if os.environ.get("RATCHET_AMQP_URL") or not server_folder() or config.getoption("--quick"):
         return
@@ -97,12 +97,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _folder_of_broker(temporary: pytest.TempPathFactory) -> Path:
-    """In memory where there is room: nobody here cuts the power of a broker that is shared."""
+    """Return a folder, in memory if there is room: no test cuts the power of a shared broker."""
     return Path(tempfile.mkdtemp(prefix="ratchet-broker-", dir=MEMORY)) if has_room() else temporary.mktemp("rabbitmq")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long begins, so that no worker is left with it at the end."""
+    """Begin with slow tests, so that no worker is left with one at the end."""
     leave_out_what_needs_much(config, items)
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 

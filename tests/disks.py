@@ -1,4 +1,4 @@
-"""Disks that take no more: what the kernel really says, without a broken machine."""
+"""Full, read-only and failing disks, with the errors of the real kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
-    """The kernel then refuses the bytes beyond with a short write and EFBIG, as a full disk does with ENOSPC."""
+    """Limit the size of files: the kernel refuses more by a short write and EFBIG, as a full disk by ENOSPC."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -28,17 +28,17 @@ def files_no_larger_than(size: int) -> Iterator[None]:
 
 
 def remount(folder: Path, how: str) -> None:
-    """A file system that was mounted here as root, `ro` or `rw` from now on."""
+    """Remount a file system that was mounted here as root, as `ro` or `rw`."""
     subprocess.run(["mount", "-o", f"remount,bind,{how}", folder], check=True, capture_output=True)
 
 
 class MayNotMount(Exception):
-    """Says what was tried, and what each said."""
+    """No way to mount worked; the message has the reason of each."""
 
 
 @contextmanager
 def mounted_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A tmpfs of so many bytes, this user's own. Raises MayNotMount where neither root nor sudo may mount one."""
+    """Mount a tmpfs of so many bytes, this user's own. Raises MayNotMount where neither root nor sudo may mount one."""
     folder.mkdir(parents=True, exist_ok=True)
     may = () if os.geteuid() == 0 else ("sudo", "-n")
     options = f"size={size},uid={os.geteuid()}"
@@ -52,9 +52,9 @@ def mounted_disk(folder: Path, size: int) -> Iterator[Path]:
 
 @contextmanager
 def unreadable(path: Path) -> Iterator[None]:
-    """Reading the file ends with EIO, as on a disk that fails. Raises MayNotMount.
+    """Let reads of the file end with EIO, as on a failing disk. Raises MayNotMount.
 
-    In its place lies the memory of this process, of which nothing is mapped at the beginning.
+    This process's memory is mounted in its place: nothing is mapped at address 0.
     """
     may = () if os.geteuid() == 0 else ("sudo", "-n")
     if complaint := _complaint(*may, "mount", "--bind", f"/proc/{os.getpid()}/mem", str(path)):
@@ -66,7 +66,7 @@ def unreadable(path: Path) -> Iterator[None]:
 
 
 def run_where_mounting_is_allowed(test: str) -> None:
-    """The test by its node id, as root of a namespace of users and mounts that any user of Debian and Ubuntu may have.
+    """Run a test, by its node id, as root of a user and mount namespace, which Debian and Ubuntu let any user make.
 
     Skips where that is forbidden too, as in a container of Docker's; fails as the test does.
     """
@@ -78,7 +78,7 @@ def run_where_mounting_is_allowed(test: str) -> None:
 
 
 def _complaint(*command: str) -> str:
-    """Empty where the command did what it was told."""
+    """Run a command; return its error, or nothing if it succeeded."""
     try:
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

@@ -28,6 +28,8 @@ NO_PRODUCT = ("workbench", "demos", "examples")
 ONE_ROW = ("bench", "demos", "examples", "schemas", "tests")
 """Folders whose subfolders have no row of their own."""
 COUNTED = (*CODE, "bench", "tests")
+IN_PLAIN_WORDS = (*CODE, "bench", "infra")
+"""Folders without fragments and bare participles; tests, which are to read as prose, may have them."""
 SLACK = 0.01
 """The part by which a total may pass the record before `python -m tests.house` has to be typed."""
 
@@ -54,7 +56,7 @@ _CHOICE = re.compile(r"\b(?:max|min|sorted)\([^\n]*key=(?:lambda \w+: \(?)?(?:-?
 def files_of(commit: str | None = None) -> dict[str, str]:
     """Path and text of every Python file and document, at a commit or as it lies here."""
     if commit is None:
-        tops = (ROOT / top for top in (*COUNTED, "docs"))
+        tops = (ROOT / top for top in (*COUNTED, "infra", "docs"))
         paths = [path for top in tops for path in sorted(top.rglob("*")) if path.suffix in (".py", ".md")]
         paths += [ROOT / "README.md", ROOT / "CHANGELOG.md"]
         return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
@@ -104,7 +106,7 @@ def mutual(imports: set[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def folder_imports(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Which folder imports from which, at the top of a module or within a function."""
+    """Yield which folder imports from which, at the top of a module or within a function."""
     for path, imported in module_imports(files):
         one, other = str(PurePosixPath(path).parent), str(PurePosixPath(imported).parent)
         if one != other:
@@ -112,7 +114,7 @@ def folder_imports(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def module_imports(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Which file imports which, at the top of a module or within a function."""
+    """Yield which file imports which, at the top of a module or within a function."""
     for path, text in files.items():
         for node in _nodes(text):
             names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
@@ -137,8 +139,9 @@ def participles(text: str) -> list[str]:
 
 
 def bad_words(files: Mapping[str, str]) -> dict[str, list[str]]:
-    """Fragments and bare participles by the file that has them; tests, which are to read as prose, may have them."""
-    found = {path: [*fragments(text), *participles(text)] for path, text in python_files(files).items()}
+    """Fragments and bare participles by the file of `IN_PLAIN_WORDS` that has them."""
+    code = {path: text for path, text in files.items() if path.endswith(".py") and path.split("/")[0] in IN_PLAIN_WORDS}
+    found = {path: [*fragments(text), *participles(text)] for path, text in code.items()}
     return {path: words for path, words in found.items() if words}
 
 
@@ -148,7 +151,7 @@ def _is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 class Figures(NamedTuple):
-    """What is counted of a folder."""
+    """The figures of a folder."""
 
     files: int
     lines: int

@@ -27,7 +27,7 @@ printf 'Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' "${#body
 while IFS= read -r line <&3 || [ -n "$line" ]; do last=$line; done
 answer=${last#*\"content\":\"}
 """
-"""Bash, with no program beside it: asks the model what it is given; `answer` begins with what it said."""
+"""Bash that needs no other program: it sends its input to the model; `answer` begins with the reply."""
 
 
 def file(name: str, content: bytes | str = b"", mode: int = 0o644, **given: Any) -> tuple[tarfile.TarInfo, bytes]:
@@ -68,7 +68,7 @@ def layer(*entries: Entry) -> bytes:
 
 
 def docker_save(path: Path, layers: Sequence[bytes], config: Mapping[str, Any] = {}, images: int = 1) -> str:
-    """As an older Docker writes it. Returns the sum of the file."""
+    """Write an image as an older Docker does. Return the SHA-256 of the file."""
     names = [f"{number}/layer.tar" for number in range(len(layers))]
     manifest = [{"Config": "config.json", "RepoTags": ["mine:latest"], "Layers": names}] * images
     contents: dict[str, bytes] = {
@@ -80,7 +80,7 @@ def docker_save(path: Path, layers: Sequence[bytes], config: Mapping[str, Any] =
 
 
 def oci(path: Path, layers: Sequence[bytes], config: Mapping[str, Any] = {}) -> str:
-    """As skopeo writes it, with an index of two machines; its layers packed by gzip and zstandard in turn."""
+    """Write an image as skopeo does, for three machines, with layers packed by gzip and zstandard in turn."""
     blobs: dict[str, bytes] = {}
 
     def blob(content: bytes) -> str:
@@ -109,7 +109,7 @@ def _written(path: Path, contents: Mapping[str, bytes]) -> str:
 
 
 def with_bash(*entries: Entry) -> bytes:
-    """A layer with bash of this machine as its only program, and what it is linked with."""
+    """Return a layer whose only program is bash of this machine, with its libraries."""
     needs = subprocess.run(["ldd", "/bin/bash"], capture_output=True, text=True, check=True).stdout
     libraries = re.findall(r"(?:=> )?(/\S+) \(0x", needs)
     programs = [file(place.lstrip("/"), Path(place).read_bytes(), 0o755) for place in ("/bin/bash", *libraries)]
@@ -117,5 +117,5 @@ def with_bash(*entries: Entry) -> bytes:
 
 
 def listed(root: Path) -> set[str]:
-    """Every file and link, by its path."""
+    """List every file and link by its path."""
     return {str(one.relative_to(root)) for one in root.rglob("*") if not one.is_dir() or one.is_symlink()}

@@ -1,4 +1,4 @@
-"""Imports what our programs import. For the process of which `tests/programs.py` makes forks, and nobody else."""
+"""Import what our programs import, in the process that `tests/programs.py` forks; import it nowhere else."""
 
 from __future__ import annotations
 

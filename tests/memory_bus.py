@@ -49,7 +49,7 @@ class _Consumer:
 class MemoryBus:
     """Implements `Bus`. `time_scale` shortens the ladder's delays and the pauses: 0.001 makes 5 s 5 ms.
 
-    `remembers`: so many of the newest messages of each queue, for `published`; None: all.
+    `remembers`: how many messages of each queue `deliveries_published` has, the newest; None: all.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class MemoryBus:
         return next((f"{queue!r}: {why}" for queue, why in stalled if why), None)
 
     def deliveries_published(self, queue: str) -> list[Delivery]:
-        """All that was published to the queue with `publish`, in order, consumed or not."""
+        """Return all that was published to the queue, in order, consumed or not."""
         return list(self._published.get(queue, ()))
 
     def waiting(self, queue: str) -> list[Delivery]:
@@ -174,11 +174,11 @@ class MemoryBus:
         return list(self._ready[queue])
 
     def open_reply_queue(self, name: str) -> deque[Delivery]:
-        """A user's own queue, to be named in `reply_to`."""
+        """Open a user's own queue, to be named in `reply_to`."""
         return self._replies.setdefault(name, deque())
 
     def fail_publishes(self, count: int) -> None:
-        """The next publishes raise BusError, as when the broker is gone for longer than the time-out."""
+        """Let the next publishes raise BusError, as when the broker is away for longer than the time-out."""
         self._failing = count
 
     async def _confirm(self) -> None:

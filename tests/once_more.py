@@ -1,7 +1,6 @@
-"""`python -m tests.once_more STATUS`: what failed in the run that ended so, once more, alone. For `make test`.
+"""`python -m tests.once_more STATUS`: run the failed tests of a run with this exit status again, alone.
 
-The suite runs side by side on all cores; a test that lacked time there shows here what it does with it. Why, and what
-such a test is worth, is in record 0076.
+`make test` runs tests side by side on all cores, where one may lack time. Why it is still a defect: record 0076.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import pytest
 
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 MOST = 3
-"""Tests that may have lacked time. Where more fail, something is broken."""
+"""The most failed tests that are tried again: if more fail, something is broken."""
 PASSED_ALONE = "passed alone: a defect all the same, of the test or of what it tests, to be mended (decision 0076)\n"
 
 
 def failed_tests(status: int, last_failed: Path = LAST_FAILED) -> list[str]:
-    """Ids of the tests to be run once more; none where the run ended otherwise than by a few failed tests."""
+    """Return the ids of the tests to run again; none unless the run ended by a few failed tests."""
     if status != pytest.ExitCode.TESTS_FAILED:
         return []
     failed = sorted(json.loads(last_failed.read_text()))

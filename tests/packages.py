@@ -1,5 +1,6 @@
-"""Installed packages as a sandboxed program gets them: a folder of some and what they require, for a runner reads every
-byte of what its programs bind, and of all there are that is 2 GB."""
+"""Copies of a few installed packages, and of what they require, for sandboxed programs.
+
+A runner reads every byte of what its programs bind, and all packages here are 2 GB."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from packaging.requirements import Requirement
 
 
 def copy_packages(folder: Path, named: Iterable[str]) -> None:
-    """`named`: as in pyproject.toml, such as `mcp==2.*`."""
+    """Copy packages, each named as in pyproject.toml, such as `mcp==2.*`."""
     for one in _required(named):
         for file in one.files or ():
             if not {"..", "__pycache__"} & set(file.parts):
@@ -22,7 +23,7 @@ def copy_packages(folder: Path, named: Iterable[str]) -> None:
 
 
 def _required(named: Iterable[str]) -> Iterator[Distribution]:
-    """Each once, whatever requires it."""
+    """Yield each required distribution once."""
     waiting, seen, given = list(map(Requirement, named)), set[str](), set[str]()
     while waiting:
         wanted = waiting.pop()

@@ -1,4 +1,4 @@
-"""A folder that every user may pass: what runs in a sandbox may be another one, whom pytest's folders are closed to."""
+"""A folder that every user may enter: a sandbox may have another user, and pytest's folders are closed to it."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from services.cli.fleet.ports import is_taken
 PORTS = range(10_000, 32_000)
 """Ports of which a free one is taken: below those the system gives to outgoing connections."""
 _CHANCE = random.SystemRandom()
-"""Not Python's own sequence: processes that were seeded alike would ask for the same ports at the same time."""
+"""The system's randomness: processes that were seeded alike would ask for the same ports at the same time."""
 _GIVEN = set[int]()
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on now; each once, for it may be a while until somebody does."""
+    """Return a free TCP port of the loopback, each once only, since it may be a while until somebody listens on it."""
     while (port := _CHANCE.choice(PORTS)) in _GIVEN or is_taken(port):
         pass
     _GIVEN.add(port)
@@ -62,7 +62,7 @@ class PrivateBroker(LocalBroker):
             )
 
     def wait_until_ready(self, node: subprocess.Popen[bytes] | None = None, timeout_s: float = 90.0) -> None:
-        """Until a queue can be declared, not only until the port is open. Raises BusError."""
+        """Wait until a queue can be declared, not only until the port is open. Raises BusError."""
         deadline = time.monotonic() + timeout_s
         while not self.answers():
             if node is not None and node.poll() is not None:
@@ -80,7 +80,7 @@ class PrivateBroker(LocalBroker):
         return run.stdout
 
     def kill(self, node: subprocess.Popen[bytes]) -> None:
-        """kill -9 of the whole node, as a power cut would."""
+        """Kill the whole node with SIGKILL, like a power cut."""
         os.killpg(node.pid, signal.SIGKILL)
         node.wait()
 
@@ -94,6 +94,6 @@ class PrivateBroker(LocalBroker):
         self.stop_port_mapper()
 
     def stop_port_mapper(self) -> None:
-        """Erlang leaves its port mapper (epmd) running behind a node; this one serves no other."""
+        """End the port mapper (epmd), which Erlang leaves running behind a node; this one serves no other."""
         if mapper := shutil.which("epmd"):
             subprocess.run([mapper, "-port", str(self.mapper_port), "-kill"], capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""Processes of this machine, as tests look for those that they started."""
+"""Processes that tests started and look for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 
 def marked(mark: str) -> list[str]:
-    """The ids of those that have it in their command line."""
+    """Return the ids of processes with this mark in their command line."""
     found = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -21,7 +21,7 @@ def marked(mark: str) -> list[str]:
 
 
 def is_gone(pid: int) -> bool:
-    """Or has ended, and nobody has asked yet how."""
+    """Tell whether a process has ended, perhaps as a zombie whose exit code nobody has read."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -29,7 +29,7 @@ def is_gone(pid: int) -> bool:
 
 
 def sockets_elsewhere(pid: int) -> list[str]:
-    """Internet sockets that a process holds in another network than its own, such as those of sandboxes."""
+    """Return a process's sockets in other networks than its own, such as those of sandboxes."""
     place = Path(f"/proc/{pid}")
     own = {
         line.split()[column]

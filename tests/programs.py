@@ -1,6 +1,6 @@
-"""Our programs as processes of their own, without the second that Python needs to import what they import: each is a
-fork of one process that has imported it all. Nothing is shared but what an import leaves; whoever tests what a program
-imports starts Python anew.
+"""Our programs as forks of one process that has imported all they need, which saves a second each.
+
+A test of what a program imports must start Python anew.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Ran:
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """That of the tests, with these settings of Ratchet and no others."""
+    """Return the tests' environment, with these settings of Ratchet and no others."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RATCHET_")}
     return {**inherited, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200", **settings}
 
@@ -47,7 +47,7 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
 def run_module(
     module: str, *arguments: str, folder: Path, settings: Mapping[str, str], stdin: str = "", timeout_s: float = 90
 ) -> Ran:
-    """`python -m module arguments` in `folder`. Raises TimeoutError, and kills it, if it does not end in time."""
+    """Run `python -m module arguments` in `folder`. If it does not end in time, kill it and raise TimeoutError."""
     forks = _forks()
     with TemporaryDirectory() as streams:
         places = [Path(streams) / name for name in STREAMS]
@@ -64,7 +64,7 @@ def run_module(
 
 
 class ForkedProgram:
-    """`python -m module arguments` that goes on until it is ended. Its methods are those of `subprocess.Popen`."""
+    """A running `python -m module arguments`, with the methods of `subprocess.Popen`."""
 
     def __init__(
         self, module: str, *arguments: str, folder: Path, environment: Mapping[str, str], log: Path, detached: bool

@@ -1,11 +1,9 @@
 """`pytest --quick`: the tests that need no broker, no model, no browser and no second Python.
 
-What a test needs is read off, not marked: a file needs a model or a browser if it imports one, at whatever remove, and
-is then not even imported; a test needs what its body or one of its fixtures imports or starts, there or in functions
-of the tests that they call; and `tests/acceptance` runs whole fleets. A Python of its own costs a test a second of
-imports before it does anything: those that are killed, and programs as users start them, are for the whole suite.
-Properties are tried on fewer examples, and what is done again and again is done less often (`rounds`). Temporary files
-lie in memory.
+What a test needs is read from its source, not marked. A file that imports a model or a browser, also through others, is
+not even imported. A test is left out by what its body, its fixtures, and functions of the tests that they call, import
+or start: another Python costs a second of imports. `tests/acceptance` runs whole fleets, so it is left out.
+Properties are tried on fewer examples, and repetitions are fewer (`rounds`). Temporary files lie in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from hypothesis import settings
 ROOT = Path(__file__).parent.parent
 FLEETS = ROOT / "tests" / "acceptance"
 HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers", "trl"}
-"""schemathesis asks running services, and takes seconds to collect."""
+"""Libraries that leave a test out; schemathesis asks running services, and takes seconds to collect."""
 BROKER_FIXTURE = "amqp_url"
 PROGRAMS = {
     "PrivateBroker", "MeasuredBroker", "run_promtool", "executable", "set_forkserver_preload", "HiddenTests",
@@ -38,7 +36,7 @@ run programs in a sandbox, which asks for `missing_programs` first."""
 QUICK = "quick"
 EXAMPLES = 10
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
-"""Where temporary files lie if there is room: syncing files of a disk is a third of what such a test waits for."""
+"""The place of temporary files if there is room: syncing to a disk is a third of what such tests wait for."""
 
 _IMPORT = re.compile(r"^(?:from ([\w.]+) import (\([^)]*\)|.*)|import (.*))", re.MULTILINE)
 
@@ -63,18 +61,18 @@ def has_room() -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported and collected stays to the end: it is not looked through again and again for garbage."""
+    """Exempt what was imported and collected from garbage collection: it stays to the end."""
     gc.freeze()
     gc.enable()
 
 
 def rounds(whole: int, *, quick: int = EXAMPLES) -> int:
-    """How many examples or repetitions, for a test that has a number of its own: `whole` unless it is `--quick`."""
+    """Return the number of examples or repetitions of a test: `whole`, or less with `--quick`."""
     return min(whole, quick) if settings.get_current_profile_name() == QUICK else whole
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """True for what is left out; None leaves the decision to pytest."""
+    """Leave a file out (True), or leave the decision to pytest (None)."""
     if not config.getoption("--quick"):
         return None
     imported = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
@@ -89,7 +87,7 @@ def leave_out_what_needs_much(config: pytest.Config, items: list[pytest.Item]) -
 
 
 def _needs_much(test: pytest.Function) -> bool:
-    """By its own body and those of its fixtures: what they import there, and which programs they name."""
+    """Tell whether a test is left out, by what its body and its fixtures import, and the programs that they name."""
     fixtures = (fixture.func for found in test._fixtureinfo.name2fixturedefs.values() for fixture in found)
     marked = BROKER_FIXTURE in test.fixturenames or test.get_closest_marker("broker") is not None
     return marked or any(map(is_heavy, (test.function, *fixtures)))
@@ -97,7 +95,7 @@ def _needs_much(test: pytest.Function) -> bool:
 
 @cache
 def is_heavy(function: Callable[..., object]) -> bool:
-    """Whether it, or a function or class of the tests that it names, names a program or imports what is heavy."""
+    """Tell whether a function, or one of the tests' own that it names, names a program or a heavy library."""
     names, seen = set[str](), set[object]()
     waiting = [unwrap(function)]
     while waiting:
@@ -117,13 +115,13 @@ def _is_of_tests(value: object) -> bool:
 
 
 def _functions(value: Any) -> list[Callable[..., object]]:
-    """Itself, or the methods of a class."""
+    """Return a function, or the methods of a class."""
     named = vars(value).values() if isinstance(value, type) else (value,)
     return [unwrap(getattr(one, "__func__", one)) for one in named]
 
 
 def libraries(file: Path) -> set[str]:
-    """Names of the packages, not of this repository, that importing a file imports at whatever remove."""
+    """Return the foreign packages that importing a file imports, also through other files of ours."""
     seen: set[str] = set()
     waiting, found = [str(file)], set[str]()
     while waiting:
@@ -137,7 +135,7 @@ def libraries(file: Path) -> set[str]:
 
 @cache
 def _imports(path: str) -> tuple[frozenset[str], frozenset[str]]:
-    """What a file imports at its top level: files of ours, and names of other packages."""
+    """Return what a file imports at its top level: files of ours, and names of other packages."""
     ours, foreign = set[str](), set[str]()
     for module in _modules(Path(path).read_text()) if Path(path).is_file() else ():
         if _is_ours(module.split(".")[0]):
@@ -149,7 +147,7 @@ def _imports(path: str) -> tuple[frozenset[str], frozenset[str]]:
 
 @cache
 def _files(module: str) -> frozenset[str]:
-    """Those that importing it runs. Of `a.b` both a/b.py and a/b/__init__.py, for one is not there."""
+    """Return the files that importing a module runs; of `a.b` both a/b.py and a/b/__init__.py: one is missing."""
     parts = module.split(".")
     packages = (ROOT.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1))
     return frozenset(map(str, (*packages, ROOT.joinpath(*parts).with_suffix(".py"))))
@@ -161,7 +159,7 @@ def _is_ours(package: str) -> bool:
 
 
 def _modules(text: str) -> Iterator[str]:
-    """Of `from a import b` both a and a.b, which need not be a module."""
+    """Yield the imported modules; of `from a import b` both a and a.b, which need not be a module."""
     for source, names, plain in _IMPORT.findall(text):
         listed = [name.split()[0] for name in re.sub(r"#.*|[()]", "", names or plain).split(",") if name.strip()]
         yield from (f"{source}.{name}" for name in listed) if source else listed

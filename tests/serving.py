@@ -1,4 +1,4 @@
-"""An application on a port of its own, for as long as a test needs it: it ends at once, not at uvicorn's next look."""
+"""An application on a port of its own, for as long as a test needs it; it ends at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Server(uvicorn.Server):
         self._told_to_end = asyncio.Event()
 
     async def main_loop(self) -> None:
-        """In place of a look ten times a second."""
+        """Wait for the end, where uvicorn looks for it ten times a second."""
         await self.on_tick(0)
         await self._told_to_end.wait()
 
@@ -30,7 +30,7 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: Any, listener: socket.socket | None = None, **options: Any) -> AsyncIterator[str]:
-    """Its base URL. `options`: of uvicorn.Config."""
+    """Serve the application; yield its base URL. `options`: of uvicorn.Config."""
     listener = listener or socket.create_server(("127.0.0.1", 0))
     defaults = {"ws": "none", "lifespan": "off", "log_config": None, "timeout_graceful_shutdown": 1}
     server = Server(uvicorn.Config(app, **defaults | options))

@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and its broker that can swallow everything, as a firewall does, or cut, as a network."""
+"""A TCP proxy between a client and its broker, which can hold all bytes back as a firewall does, or cut."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHUNK = 65_536
 
 
 class Proxy:
-    """Passes everything on until it is told otherwise, in threads of its own."""
+    """A proxy with its own threads; at first it passes everything on."""
 
     def __init__(self, target_port: int, host: str = "127.0.0.1") -> None:
         self._target = (host, target_port)
@@ -28,15 +28,15 @@ class Proxy:
         return int(self._listener.getsockname()[1])
 
     def swallow(self) -> None:
-        """No byte arrives any more, in either direction; connections stay open, and new ones are taken."""
+        """Hold back all bytes in both directions; connections stay open, and new ones are taken."""
         self._passing.clear()
 
     def pass_on(self) -> None:
-        """What was swallowed arrives, as it does when TCP sends it again."""
+        """Deliver what was held back, as TCP does by sending it again."""
         self._passing.set()
 
     def cut(self) -> None:
-        """Those connections that there are reset; new ones are taken."""
+        """Reset all connections; new ones are taken."""
         while self._open:
             _reset(self._open.pop())
 
@@ -69,7 +69,7 @@ class Proxy:
 
 
 def _reset(end: socket.socket) -> None:
-    """Without a goodbye: what is closed with no time to linger sends a reset, once nobody reads from it any more."""
+    """Close with a reset: no time to linger makes close() send one, once nobody reads from the socket."""
     with suppress(OSError):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         end.shutdown(socket.SHUT_RD)

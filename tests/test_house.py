@@ -102,6 +102,8 @@ class Letter:
 
     assert fragments(source) == ["Where a letter is.", "Of the queue, the place.", "Whether it was said."]
     assert participles(source) == ["told", "_said"]
+    files = dict.fromkeys(("ratchet/a.py", "bench/a.py", "infra/a.py", "tests/a.py", "docs/a.md"), source)
+    assert list(bad_words(files)) == ["ratchet/a.py", "bench/a.py", "infra/a.py"]
 
 
 def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 TIMEOUT_S = 60.0
 YIELDS = 10
-"""Looks that take no time: what waits for nothing outside the loop is done by then."""
+"""Looks without a pause: work that waits for nothing outside the loop is done by then."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.05
 
 
 async def until(condition: Callable[[], Any | Awaitable[Any]], what: str = "", timeout_s: float = TIMEOUT_S) -> Any:
-    """What the condition, a plain one or one to be awaited, returned once that was true. Raises AssertionError.
+    """Wait for a condition, which may be awaitable, and return its first true value. Raises AssertionError.
 
     The error says `what` was waited for: without it, it shows the condition's source.
     """
@@ -36,7 +36,7 @@ async def until(condition: Callable[[], Any | Awaitable[Any]], what: str = "", t
 
 
 def wait_until(condition: Callable[[], Any], what: str = "", timeout_s: float = TIMEOUT_S) -> Any:
-    """As `until`, for a test that is no coroutine."""
+    """Wait like `until`, for a test that is no coroutine."""
     end = time.monotonic() + timeout_s
     for pause_s in _pauses():
         if found := condition():
@@ -46,7 +46,7 @@ def wait_until(condition: Callable[[], Any], what: str = "", timeout_s: float = 
 
 
 async def settled(seconds: float = 0.05) -> None:
-    """Time in which nothing should happen."""
+    """Give time in which nothing should happen."""
     await asyncio.sleep(seconds)
 
 

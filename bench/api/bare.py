@@ -20,12 +20,12 @@ from schemas import Task
 
 def application(bus: RabbitBus) -> FastAPI:
     @asynccontextmanager
-    async def connected(_: FastAPI) -> AsyncIterator[None]:
+    async def open_bus(_: FastAPI) -> AsyncIterator[None]:
         await bus.start()
         yield
         await bus.stop(5.0)
 
-    app = FastAPI(lifespan=connected)
+    app = FastAPI(lifespan=open_bus)
 
     @app.post("/v1/tasks", status_code=202)
     async def submit(task: Task) -> dict[str, str]:

@@ -35,7 +35,7 @@ class Line:
     p50_ms: float
     p99_ms: float
     cpu_ms: float
-    """Of the server, for each request."""
+    """CPU time of the server for each request."""
     others: int
 
 
@@ -52,7 +52,7 @@ def compare(url: str, *, rounds: int, seconds: float, clients: Sequence[int] = C
 
 
 def measure(server: Member, posting: Posting) -> tuple[Posted, float]:
-    """What the client saw, and the server's CPU milliseconds for each request, those of the warm-up included."""
+    """Return the client's figures, and the server's CPU milliseconds a request, without the warm-up's share."""
     before = cpu_seconds({"server": [server.pid]})["server"]
     command = [sys.executable, "-m", "bench.api.posting", json.dumps(asdict(posting))]
     run = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
@@ -65,7 +65,7 @@ def measure(server: Member, posting: Posting) -> tuple[Posted, float]:
 
 @contextmanager
 def serving(name: str, url: str) -> Iterator[Member]:
-    """One of the two servers, ready; ended afterwards."""
+    """Run one of the two servers, ready within the block."""
     with TemporaryDirectory(prefix="ratchet-bench-api-") as folder:
         fleet = Fleet(Path(folder), url, namespace="api.", environment=ENVIRONMENT)
         member = fleet[ORCHESTRATOR] if name == OURS else bare(Path(folder), url)

@@ -56,7 +56,7 @@ class Poster:
             if began > end:
                 break
             writer.write(request(f"{self._head}-{number}"))
-            if await answered(reader) == 202:
+            if await read_status(reader) == 202:
                 self.latencies.append((began, time.perf_counter() - began))
             else:
                 self.others += 1
@@ -71,8 +71,8 @@ def request(task_id: str) -> bytes:
     return head.encode() + b"\r\n\r\n" + body
 
 
-async def answered(reader: asyncio.StreamReader) -> int:
-    """The status; the body is read and thrown away."""
+async def read_status(reader: asyncio.StreamReader) -> int:
+    """Read a response and return its status."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
     await reader.readexactly(length)

@@ -1,1 +1,1 @@
-"""How often the promotion decision is wrong when nothing is better, and how soon it is right when something is."""
+"""Simulations of the promotion decision: how often it is wrong, and how soon it is right."""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.decision import served, shadow
 from bench.decision.equality import assert_twin_equals_product
-from bench.decision.lifetimes import Lifetime, Watched, lifetimes, watched
+from bench.decision.lifetimes import Lifetime, Watched, lifetimes, simulate_watch
 from bench.decision.simulate import Outcome, simulate, wilson
 from bench.decision.streams import NOISE, Scenario
 from bench.machine import machine
@@ -47,7 +47,7 @@ MISSING = tuple(
     for effect in (0.0, -0.05)
     for share in (0.1, 0.2, 0.4)
 )
-"""What the candidate's judge can't score is what it does badly: it may not gain by that."""
+"""Worlds whose candidate is not scored on what it does badly: it may not gain by that."""
 LONGER = (
     Scenario("−0.05, judged +0.05 for ×1.45 in length", effect=0.05, longer=1.45),
     Scenario("−0.05, judged ±0 for ×1.2 in length", effect=0.0, longer=1.2),
@@ -108,7 +108,7 @@ WORLDS = (
 )
 """Worlds whose candidate is no better, breaks a limit or destroys a family."""
 CHEAPER = Scenario("goal cheaper: equal, half as long", longer=0.5, goal="cheaper", units=5000)
-"""As good at half the cost: it should be promoted."""
+"""A candidate as good at half the cost: it should be promoted."""
 WITHOUT_SECRET = Scenario(
     "−0.05, ids of 20 %, no secret", effect=-0.05, chosen=0.2, secret=False, units=1000, ramp=HALF
 )
@@ -119,7 +119,7 @@ WEEKS = tuple(
 """The effect changes with time, so the null holds of no single unit: the minimum age alone helps."""
 Results = dict[str, dict[str, Outcome]]
 Figures = Mapping[str, object]
-"""Of a part; dataclasses by their names."""
+"""The figures of a part by name; `write` takes dataclasses too."""
 Bars = dict[str, bool]
 
 
@@ -136,7 +136,7 @@ def main() -> None:
     for name in options.only:
         figures, of_part = PARTS[name](options.runs, options.seed)
         write(name, figures, options.runs, options.seed)
-        shown(of_part)
+        print_bars(of_part)
         bars |= of_part
     print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
     sys.exit(not all(bars.values()))
@@ -181,7 +181,7 @@ def simulate_lives(runs: int, seed: int) -> tuple[Figures, Bars]:
     """Candidates in a row, and primaries under watch."""
     chains = {one.name: lifetimes(one, 5, runs, seed) for one in CHAINS}
     chains[TWENTY.name] = lifetimes(TWENTY, 20, runs, seed)
-    watches = {one.name: watched(one, runs, seed) for one in WATCHES}
+    watches = {one.name: simulate_watch(one, runs, seed) for one in WATCHES}
     lives(chains, watches)
     return chains | watches, life_bars(chains, watches)
 
@@ -258,7 +258,7 @@ def life_bars(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> Bars:
     }
 
 
-def shown(bars: Bars) -> None:
+def print_bars(bars: Bars) -> None:
     for bar, met in bars.items():
         print(f"{'met   ' if met else 'MISSED'} {bar}", flush=True)
 

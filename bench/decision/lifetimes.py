@@ -35,7 +35,7 @@ class Lifetime:
 
 
 def lifetimes(scenario: Scenario, candidates: int, fleets: int, seed: int) -> Lifetime:
-    """So many candidates in a row, each as the scenario says against the primary that its fleet then has."""
+    """Simulate so many candidates in a row, each as in the scenario against the primary that its fleet then has."""
     rng = np.random.default_rng(seed)
     promoted = [_chain(scenario, candidates, min(CHUNK, fleets - start), rng) for start in range(0, fleets, CHUNK)]
     counts = np.bincount(np.concatenate(promoted), minlength=candidates + 1)
@@ -44,33 +44,33 @@ def lifetimes(scenario: Scenario, candidates: int, fleets: int, seed: int) -> Li
 
 @dataclass(frozen=True)
 class Watched:
-    """How often the watch demoted the primary, and after how many tasks (median, 90 %)."""
+    """The share of fleets whose watch demoted the primary, and the tasks until then (median, 90 %)."""
 
     demoted: float
     tasks: tuple[float, float] | None
 
 
-def watched(scenario: Scenario, fleets: int, seed: int) -> Watched:
-    """The scenario's candidate is the primary, its primary what is held back; for as many tasks as it has units."""
+def simulate_watch(scenario: Scenario, fleets: int, seed: int) -> Watched:
+    """Watch the scenario's candidate as a primary while its primary is held back, for as many tasks as it has units."""
     rng = np.random.default_rng(seed)
-    tasks = np.concatenate([_demoted(scenario, min(FEWER, fleets - at), rng) for at in range(0, fleets, FEWER)])
+    tasks = np.concatenate([_until_demoted(scenario, min(FEWER, fleets - at), rng) for at in range(0, fleets, FEWER)])
     found = tasks[np.isfinite(tasks)]
     return Watched(len(found) / fleets, quantiles(found) if len(found) else None)
 
 
-def _demoted(scenario: Scenario, fleets: int, rng: np.random.Generator) -> np.ndarray:
-    """Tasks until the primary of each fleet is demoted, in one turn of the watch after the other; infinite: never."""
+def _until_demoted(scenario: Scenario, fleets: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the tasks until each fleet's primary is demoted, over successive turns of the watch; infinite: never."""
     tasks = np.full(fleets, np.inf)
     for nth, start in enumerate(range(0, scenario.units, TURN), 1):
         turn = replace(scenario, units=min(TURN, scenario.units - start), begins=max(0, scenario.begins - start))
         plan = watch_plan("watch", POLICY.canary, share=POLICY.watch_share, nth=nth)
-        twin = _played([plan] * fleets, turn, rng)
+        twin = _play([plan] * fleets, turn, rng)
         new = (twin.verdict == ROLL_BACK) & np.isinf(tasks)
         tasks[new] = start + twin.units_at_verdict[new]
     return tasks
 
 
-def _played(plans: list[ExperimentPlan], scenario: Scenario, rng: np.random.Generator) -> Twin:
+def _play(plans: list[ExperimentPlan], scenario: Scenario, rng: np.random.Generator) -> Twin:
     twin, stream = Twin(plans, len(scenario.levels)), streams(scenario, len(plans), rng)
     for index in range(scenario.units):
         candidate = stream.draws[:, index] < twin.share
@@ -81,7 +81,7 @@ def _played(plans: list[ExperimentPlan], scenario: Scenario, rng: np.random.Gene
 def _chain(scenario: Scenario, candidates: int, fleets: int, rng: np.random.Generator) -> np.ndarray:
     since_base, promoted = [Change()] * fleets, np.zeros(fleets, dtype=np.int64)
     for nth in range(1, candidates + 1):
-        twin = _played([plan_for(scenario, nth=nth, since_base=change) for change in since_base], scenario, rng)
+        twin = _play([plan_for(scenario, nth=nth, since_base=change) for change in since_base], scenario, rng)
         for fleet in np.flatnonzero(twin.verdict == PROMOTE):
             promoted[fleet] += 1
             since_base[fleet] = since_base[fleet].and_then(_change(twin.effects_at_verdict[:, fleet]))
@@ -89,6 +89,6 @@ def _chain(scenario: Scenario, candidates: int, fleets: int, rng: np.random.Gene
 
 
 def _change(effects: np.ndarray) -> Change:
-    """As `ratchet.experiments.metrics.ExperimentMetrics.change` has it."""
+    """Return the change as `ratchet.experiments.metrics.ExperimentMetrics.change` does."""
     score, success, _, length, latency, answered, _ = map(float, effects)
     return Change(score=score, success=success, refused=-answered, length=length, latency=latency)

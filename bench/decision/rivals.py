@@ -1,4 +1,4 @@
-"""What others would decide on the same streams, looked at after every unit: Welch's t-test, and GrowthBook's test.
+"""Two other tests on the same streams, which look after every unit: Welch's t-test, and GrowthBook's test.
 
 GrowthBook's sequential test (gbstats `sequential_interval_halfwidth` and `sequential_rho`, tuning parameter 5000) is
 the asymptotic confidence sequence of Waudby-Smith et al. 2023, arXiv:2103.06476v7, equations 9 and 161: half-width =
@@ -20,7 +20,7 @@ from bench.decision.twin import CONTINUE, PROMOTE, ROLL_BACK
 ALPHA = 0.05
 TUNING = 5000
 MIN_TASKS = 30
-"""Of each arm before the first look."""
+"""Tasks of each arm before the first look."""
 
 RHO = math.sqrt((-2 * math.log(ALPHA) + math.log(-2 * math.log(ALPHA) + 1)) / TUNING)
 Z = 1.959963984540054

@@ -42,7 +42,7 @@ class World:
         return f"right {self.right}{change}"
 
     def loss(self, count: int) -> float:
-        """Of the best of `count` against the best of the whole group, at first."""
+        """Return what the best of `count` loses against the best of the whole group, at first."""
         return (1 - self.right) ** count - float((1 - self.right) ** USUAL)
 
 
@@ -52,7 +52,7 @@ CHANGES = (World(0.8, 4000, 0.5), World(0.8, 4000, 0.2))
 
 @dataclass(frozen=True)
 class Saved:
-    """Over one fleet's tasks."""
+    """Savings over one fleet's tasks."""
 
     share: float
     returns: int

@@ -1,4 +1,4 @@
-"""What users are served, judged once more (`python -m bench.decision --only served`). Simulated.
+"""A second verdict on served answers, simulated (`python -m bench.decision --only served`).
 
 Each task has 8 answers in either arm. A noisy judge scores them, the best-scored one is served, and the judge is asked
 once more about that one, as the product does in a canary of a fleet without an auditor. Printed are the true effects,
@@ -36,7 +36,7 @@ SPREAD, NOISE = 0.15, 0.1
 
 @dataclass(frozen=True)
 class World:
-    """How the candidate differs from the primary."""
+    """The differences between candidate and primary."""
 
     name: str
     single: float = 0.0
@@ -63,7 +63,7 @@ POWER = (
 
 @dataclass(frozen=True)
 class Tasks:
-    """Of one arm, [runs, units]: the mean of the scores, those of the served answer, and what that is worth."""
+    """Values of one arm, [runs, units]: mean score, both scores of the served answer, and its true worth."""
 
     single: Floats
     served: Floats
@@ -117,7 +117,7 @@ class ServedTwin(Twin):
 
 
 def plan_for(world: World, *, is_judged_again: bool = True) -> ExperimentPlan:
-    """As a fleet with the default settings would make it for its first candidate, but for the least age."""
+    """Return the plan of a default fleet's first candidate, without a least age."""
     changed: dict[str, object] = {
         "experiment_id": "served",
         "metric": world.metric,
@@ -133,11 +133,11 @@ class Stream:
     draws: Floats
     stratum: NDArray[np.int64]
     arms: tuple[Tasks, Tasks]
-    """Of the primary, of the candidate."""
+    """Tasks of the primary, then those of the candidate."""
     sizes: Floats
 
     def at(self, index: int, candidate: NDArray[np.bool_], share: Floats, plan: ExperimentPlan) -> tuple[Units, Floats]:
-        """What the experiment sees of one unit of each run, and its second verdicts."""
+        """Return one unit of each run as the experiment sees it, and its second verdicts."""
 
         def of(name: str) -> Floats:
             primary, treated = (getattr(arm, name)[:, index] for arm in self.arms)
@@ -170,7 +170,7 @@ class Found:
     """The share, and its 95 % interval."""
     rolled_back: float
     units: tuple[float, float]
-    """Until promoted: median and 90 % of all runs, those never promoted at the end of the stream."""
+    """Units until promoted: median and 90 % over all runs, those never promoted at the end of the stream."""
 
 
 def found_in(world: World, runs: int, seed: int, *, is_judged_again: bool) -> Found:

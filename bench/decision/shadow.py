@@ -36,7 +36,7 @@ GAINS = (0.02, 0.05, 0.1, 0.3)
 AGAIN_NOISE = 0.15
 """Standard deviation of second verdicts on served answers within a type."""
 LIVE_RUNS = 500
-"""Runs of a row that only says how many live units it takes."""
+"""The runs behind a figure of live units."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class ReplayTwin:
 
     @property
     def kept(self) -> Floats:
-        """Success, length, refusals, bounds."""
+        """The e-values of success, length, refusals and bounds."""
         kept = np.minimum(self._primary.kept, self._base.kept) if self._has_base else self._primary.kept
         return np.concatenate([kept, self._bounds.kept.e])
 
@@ -293,7 +293,7 @@ def live_units(effect: float, nth: int, runs: int, seed: int, how: How) -> tuple
 
 
 def _live(plans: list[ExperimentPlan], scenario: Scenario, rng: np.random.Generator) -> Twin:
-    """Where the plan asks for them, second verdicts differ by AGAIN_NOISE within a type, and see the same effect."""
+    """Run the live test. Second verdicts, if the plan has them, see the same effect, with AGAIN_NOISE within a type."""
     strata, stream = len(scenario.levels), streams(scenario, len(plans), rng)
     twin = ServedTwin(plans, strata)
     again = np.array(scenario.levels)[stream.stratum] + rng.normal(0, AGAIN_NOISE, stream.draws.shape)
@@ -308,7 +308,7 @@ def _live(plans: list[ExperimentPlan], scenario: Scenario, rng: np.random.Genera
 
 @dataclass(frozen=True)
 class How:
-    """How a candidate is judged: after a shadow replay or without, with second verdicts or without."""
+    """A way to judge a candidate: with a shadow replay or without, with second verdicts or without."""
 
     replay: bool
     judged_again: bool

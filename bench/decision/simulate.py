@@ -24,7 +24,7 @@ POLICY = OrchestratorSettings().experiments
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one method on one scenario. Quantiles are of the runs that came to that verdict; None where none did."""
+    """Results of one method on one scenario. Quantiles are over the runs with that verdict; None if there are none."""
 
     promoted: float
     rolled_back: float
@@ -36,7 +36,7 @@ class Outcome:
 def plan_for(
     scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED, judged_again: bool = False
 ) -> ExperimentPlan:
-    """As a fleet with the default settings makes it for its n-th candidate. `judged_again`: with second verdicts."""
+    """Return the plan of a default fleet's n-th candidate. `judged_again`: with second verdicts."""
     policy = POLICY if scenario.goal == "better" else OrchestratorSettings(promote_goal=scenario.goal).experiments
     canary = plan_of_programs("policy", policy) if scenario.is_program else policy.canary
     by_share = {step.share: step for step in CANARY_RAMP}
@@ -83,7 +83,7 @@ def play(scenario: Scenario, stream: Streams, nth: int = 1, *, rivals: bool = Tr
                 break
             continue
         tasks = stream.tasks[:, index]
-        arms.add(candidate, tasks, units.score * tasks, chosen(stream.task_squares, index, candidate))
+        arms.add(candidate, tasks, units.score * tasks, pick_arm(stream.task_squares, index, candidate))
         for rival in others:
             rival.look(arms, index + 1, twin.candidates)
     return [twin, *others]
@@ -94,17 +94,17 @@ def units_at(stream: Streams, index: int, candidate: NDArray[np.bool_], share: F
         candidate=candidate,
         share=share,
         stratum=stream.stratum[:, index],
-        score=chosen(stream.score, index, candidate),
-        scored=chosen(stream.success, index, candidate) * chosen(stream.scored, index, candidate),
-        length=chosen(stream.length, index, candidate),
-        latency=chosen(stream.latency, index, candidate),
-        refused=chosen(stream.refused, index, candidate),
-        audit=chosen(stream.audit, index, candidate),
+        score=pick_arm(stream.score, index, candidate),
+        scored=pick_arm(stream.success, index, candidate) * pick_arm(stream.scored, index, candidate),
+        length=pick_arm(stream.length, index, candidate),
+        latency=pick_arm(stream.latency, index, candidate),
+        refused=pick_arm(stream.refused, index, candidate),
+        audit=pick_arm(stream.audit, index, candidate),
         is_audited=stream.is_audited[:, index],
     )
 
 
-def chosen(pair: tuple[Floats, Floats], index: int, candidate: NDArray[np.bool_]) -> Floats:
+def pick_arm(pair: tuple[Floats, Floats], index: int, candidate: NDArray[np.bool_]) -> Floats:
     return np.where(candidate, pair[1][:, index], pair[0][:, index])
 
 

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 LEVELS = (0.35, 0.5, 0.65, 0.8)
 """Mean score of each of the four task types."""
 WEEK = (True, True, True, True, True, False, False)
-"""Which days are working days."""
+"""True for a working day."""
 
 PUBLIC = "small-v1.0.1-1"
 """Id of an experiment, which everybody can read."""
@@ -49,7 +49,7 @@ class Scenario:
     bursts: int = 1
     """Units come in bursts of so many that share a user's level (standard deviation 0.1) and type."""
     candidate_noise: float | None = None
-    """Of the candidate's scores, in place of `noise`."""
+    """Noise of the candidate's scores, in place of `noise`."""
     lost: float = 0.0
     """Share of the tasks that never come back, in both arms: their deadline ends them without a score."""
     tail: tuple[float, float] = (0.0, 1.0)
@@ -57,7 +57,7 @@ class Scenario:
     chosen: float = 0.0
     """Share of the tasks whose ids a client chose by the draw without a secret: easy ones for the candidate."""
     secret: bool = True
-    """Whether the draw has a secret."""
+    """True: the draw is keyed by a secret."""
     noise: float = NOISE
     success: float = 1.0
     success_effect: float = 0.0
@@ -110,7 +110,7 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
     base = base + (rng.normal(0, 0.1, shape) if scenario.sessions else 0.0)
     if scenario.bursts > 1:
         base = base + in_bursts(rng.normal(0, 0.1, shape), scenario.bursts)
-    draws, base = drawn(scenario, base, rng)
+    draws, base = draw_units(scenario, base, rng)
     effect = effects(scenario, stratum)
     noise = scenario.noise if scenario.candidate_noise is None else scenario.candidate_noise
     primary, primary_squares = scores(base, scenario.noise, tasks, rng)
@@ -157,13 +157,13 @@ def in_bursts(values: NDArray[np.float64], size: int) -> Floats:
 
 
 def lengths(scenario: Scenario, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
-    """Of the candidate's answers."""
+    """Draw the lengths of the candidate's answers."""
     share, factor = scenario.tail
     usual = scenario.longer * rng.gamma(4, 15, shape)
     return usual * np.where(rng.random(shape) < share, factor, 1.0) if share else usual
 
 
-def drawn(scenario: Scenario, base: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def draw_units(scenario: Scenario, base: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """The draw of each unit and its level; of those whose id was chosen, easy where the candidate is wanted.
 
     The client tries ids until the draw that it can compute, the one without a secret, says what it wants.
@@ -180,7 +180,7 @@ def drawn(scenario: Scenario, base: Floats, rng: np.random.Generator) -> tuple[F
 
 
 def audits(scenario: Scenario, base: Floats, tasks: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """What the auditor says of either arm; drawn only where there is one."""
+    """Draw the auditor's scores of either arm; zeros where there is no auditor."""
     if not scenario.audited:
         return np.zeros_like(base), np.zeros_like(base)
     return (

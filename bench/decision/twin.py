@@ -111,7 +111,7 @@ class Sizes:
 
     @property
     def factors(self) -> Floats:
-        """How many times as large as the primary's the candidate's mean is, estimated."""
+        """The estimated ratio of the candidate's mean to the primary's, at least 0.01."""
         known = self._usual > 0
         return np.where(known, np.maximum(0.01, 1 + self._difference / np.where(known, self._usual, 1.0)), 1.0)
 
@@ -157,7 +157,7 @@ class Types:
 
     @property
     def awaited(self) -> NDArray[np.bool_]:
-        """Whether a common type was not seen often enough."""
+        """True where a common type was not seen often enough."""
         units, fewest = self.seen.sum(axis=0), self.seen.min(axis=0)
         common = (units >= COMMON * units.sum(axis=-1, keepdims=True)) & (units > 0)
         return np.asarray((common & (fewest + self.replayed < self._plan.min_type_units)).any(axis=-1))

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.faults.rig import running_rig
 from bench.faults.steps import STEPS
-from bench.faults.table import FAULTS, Fault, Row, chosen, strike
+from bench.faults.table import FAULTS, Fault, Row, select_faults, strike
 from bench.machine import log_the_bench_alone, machine, write_figures
 from tests.acceptance.brokers import MortalBroker, mortal_broker
 from tests.services.orchestrator.filling_disk import fill_and_free
@@ -72,14 +72,14 @@ async def run(given: argparse.Namespace, faults: Sequence[Fault], folder: Path) 
             except Exception as error:
                 log.exception("%s: the bench itself failed", fault.name)
                 rows[-1].complaints.append(f"the bench itself failed: {error!r}")
-            say(rows[-1])
+            log_row(rows[-1])
     return rows
 
 
 async def meet(
     fault: Fault, row: Row, broker: MortalBroker, folder: Path, given: argparse.Namespace, share_s: float
 ) -> None:
-    """One row on a fleet of its own: every step once, and again until its share of the time is over."""
+    """Measure one row on a fleet of its own: every step once, and again until its share of the time is over."""
     ends = time.monotonic() + share_s
     folder.mkdir()
     async with running_rig(broker, folder, given.seed, tasks_per_s=given.tasks_per_s, hurried=fault.hurried) as rig:
@@ -89,8 +89,7 @@ async def meet(
     row.count(rig)
 
 
-def say(row: Row) -> None:
-    """A line as soon as it is known."""
+def log_row(row: Row) -> None:
     found = "; ".join([f"{len(row.complaints)} complaints", *row.complaints]) if row.complaints else "nothing lost"
     log.info("%s: %d times, %s tasks: %s", row.fault, sum(row.strikes.values()), f"{row.tasks:,}", found[:MOST_SHOWN])
 
@@ -139,7 +138,7 @@ def main() -> int:
     log_the_bench_alone()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ratchet-faults-") as folder:
-        rows = asyncio.run(run(given, chosen(given.only), given.folder or Path(folder)))
+        rows = asyncio.run(run(given, select_faults(given.only), given.folder or Path(folder)))
     minutes = (time.monotonic() - began) / 60
     found = {"machine": machine(), "seed": given.seed, "minutes": minutes, "rows": [asdict(row) for row in rows]}
     figures = write_figures("faults", found)

@@ -21,13 +21,13 @@ class LogCopy:
         folder.mkdir()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Copy sealed segments until cancelled."""
         while True:
             await asyncio.to_thread(self.take, "-*.jsonl.zst")
             await asyncio.sleep(EVERY_S)
 
     def finish(self) -> None:
-        """Once nobody writes any more."""
+        """Copy the rest, once nobody writes any more."""
         self.take("-*.jsonl*")
         self.take(".jsonl")
 

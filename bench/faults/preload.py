@@ -1,6 +1,6 @@
-"""What is loaded into the services of a fleet under test: their disk fails, and their clock jumps, when this says so.
+"""A library for the services of a fleet under test: it makes their disk fail and their clock jump on command.
 
-At the system call, and not at a seam in our own code: so SQLite, zstd and Python's own files fail with the rest.
+It acts at the system call, not at a seam in our own code, so SQLite, zstd and Python's own files fail too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Preload:
         return {"LD_PRELOAD": str(self._library), "FAULTS_ORDERS": str(self._orders)}
 
     def fail(self, error: int, folder: Path, *, writes_only: bool = False) -> None:
-        """From now on every call on what is below the folder."""
+        """Let every call on files below the folder fail from now on."""
         self._error = (error, writes_only, str(folder))
         self._order()
 
@@ -44,7 +44,7 @@ class Preload:
         self._order()
 
     def set_clock(self, ahead_s: int) -> None:
-        """The services' wall clock, so many seconds ahead of ours."""
+        """Set the services' wall clock ahead of ours."""
         self._clock = ahead_s
         self._order()
 

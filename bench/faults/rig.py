@@ -71,7 +71,7 @@ class Rig:
     standbys: int = 0
 
     async def halt_at(self, step: Step) -> bool:
-        """Whether the step's service has stopped at one of its failpoints; complained of if not."""
+        """Tell whether the step's service stops at one of its failpoints in time; complain if not."""
         failpoint, member = self.draw.choice(step.failpoints), self.fleet[step.service]
         await asyncio.to_thread(member.wait_until_ready, ANSWER_WITHIN_S)
         if step.name == RETENTION:
@@ -79,7 +79,7 @@ class Rig:
         self.supervisor.arm(member, failpoint)
         if step.name == PROMOTION:
             await self.train()
-        if not (halted := await self.supervisor.halted(member, HALT_WITHIN_S)):
+        if not (halted := await self.supervisor.halts(member, HALT_WITHIN_S)):
             self.complaints.append(f"{step.name}: {step.service} did not come to {failpoint} in {HALT_WITHIN_S:.0f} s")
         return halted
 
@@ -90,7 +90,7 @@ class Rig:
         self.supervisor.kill(self.fleet[service])
 
     def start_standby(self) -> Member:
-        """One more orchestrator, which nobody starts again; it waits, as long as there is another."""
+        """Start a second orchestrator, which waits for the first to go; the supervisor does not restart it."""
         self.standbys += 1
         name, first, port = f"{ORCHESTRATOR}-{self.standbys}", self.fleet[ORCHESTRATOR], free_port()
         environment = first.environment | {"RATCHET_ORCHESTRATOR_HTTP_PORT": str(port)}
@@ -101,11 +101,11 @@ class Rig:
         return standby
 
     def lead(self, standby: Member) -> None:
-        """From now on it is the fleet's orchestrator."""
+        """Make the standby the fleet's orchestrator."""
         self.fleet.members[ORCHESTRATOR] = standby
 
     async def train(self) -> None:
-        """A new adapter, and the word of it as from a trainer: it is registered, tried, and rolled back."""
+        """Publish an adapter and its AdapterTrained, as a trainer does: it is registered, tried, and rolled back."""
         self.trained += 1
         folder = await asyncio.to_thread(published, self.fleet.folder / ADAPTERS, "small", seed=self.trained)
         message = AdapterTrained(
@@ -126,8 +126,8 @@ class Rig:
             await asyncio.sleep(0.05)
         return time.monotonic() - began
 
-    async def retried(self) -> int:
-        """Messages on the retry ladder now: each had an attempt counted."""
+    async def count_retries(self) -> int:
+        """Count the messages on the retry ladder now: each had an attempt counted."""
         return sum(depth for name, depth in (await self.user.depths()).items() if ".retry." in f".{name}")
 
 
@@ -194,9 +194,9 @@ def _count(rig: Rig, copy: LogCopy) -> None:
 
 
 def _letter_complaints(rig: Rig) -> list[str]:
-    """As many as were expected, each with a reason, and none that still waits on disk for room in its queue.
+    """Complain unless the dead letters are those expected, each with a reason, and none waits on disk for its queue.
 
-    Beside them may be Rewards that came again when retention, which is in a hurry here, had removed their task.
+    Rewards that came again after retention, which is in a hurry here, had removed their task are not counted.
     """
     with open_connection(rig.broker.url) as connection:
         found = [letter for letter, _ in DeadLetterQueue(connection, rig.fleet.namespace).letters()]
@@ -209,7 +209,7 @@ def _letter_complaints(rig: Rig) -> list[str]:
 
 
 def _index_complaints(logs: Path, index_dir: Path, folder: Path) -> list[str]:
-    """The index that was used against one that is built from the logs alone, in a folder of its own."""
+    """Compare the index that was used with one built from the logs alone, in a folder of its own."""
     shutil.copytree(logs, folder, ignore=shutil.ignore_patterns(DEAD_LETTERS))
     ledger = Ledger(folder, segment_bytes=SEGMENT_BYTES)
 

@@ -53,7 +53,7 @@ async def halt_leader(rig: Rig, step: Step) -> AsyncIterator[None]:
         standby.kill()
     yield
     rig.supervisor.resume(hangs)
-    if rig.fleet[step.service] is standby and not await rig.supervisor.ended(hangs, LEAVE_S):
+    if rig.fleet[step.service] is standby and not await rig.supervisor.ends(hangs, LEAVE_S):
         rig.complaints.append(f"{step.name}: the orchestrator that hung works on beside its successor")
         hangs.kill()
 
@@ -87,15 +87,15 @@ READY_WITHIN_S = 60.0
 
 
 def failing(error: int, *, writes_only: bool = False) -> Strike:
-    """Every call of every service on its files ends with this error, of open files too."""
+    """Return a strike after which every call on the files of a folder fails with this error, on open files too."""
 
     @asynccontextmanager
     async def strike(rig: Rig, step: Step) -> AsyncIterator[None]:
-        before = await rig.retried()
+        before = await rig.count_retries()
         rig.preload.fail(error, rig.fleet.folder / rig.draw.choice((LOGS, INDEX, ADAPTERS)), writes_only=writes_only)
         rig.resume(step.service)
         yield
-        if (retried := await rig.retried() - before) > 0:
+        if (retried := await rig.count_retries() - before) > 0:
             rig.complaints.append(f"{step.name}: {retried} messages had an attempt counted for a failing disk")
         rig.preload.fail_no_more()
 
@@ -107,7 +107,7 @@ async def read_only(rig: Rig, step: Step) -> AsyncIterator[None]:
     """The kernel allows that only while no file is open for writing: who writes the logs is killed, too."""
     folder = rig.disks[LOGS].folder
     with rig.supervisor.giving_up_allowed():
-        with rig.supervisor.paused():
+        with rig.supervisor.pause():
             for service in {step.service, ORCHESTRATOR}:
                 rig.kill(service)
             await _remount(rig, "ro")
@@ -134,7 +134,7 @@ HIGH_WATERMARK = "0.4"
 
 @asynccontextmanager
 async def partition(rig: Rig, step: Step) -> AsyncIterator[None]:
-    """Nothing passes between the service and the broker; half of the time the connections are gone after it."""
+    """Let nothing pass between the service and the broker; half of the time the connections are gone after it."""
     proxy = rig.proxies[step.service]
     proxy.swallow()
     rig.resume(step.service)
@@ -146,7 +146,7 @@ async def partition(rig: Rig, step: Step) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def cut(rig: Rig, step: Step) -> AsyncIterator[None]:
-    """All connections of the service are reset, and again in the middle."""
+    """Reset all connections of the service, and again in the middle."""
     rig.proxies[step.service].cut()
     rig.resume(step.service)
     yield
@@ -185,8 +185,8 @@ MOST_GENERATED = 2_000
 HOSTILE_QUEUES = ("tasks", "work.small", "responses", "rewards", "feedback")
 
 
-def meddled(copies: int) -> Strike:
-    """Someone takes messages off the step's queue, and puts so many copies of each back in another order.
+def meddle(copies: int) -> Strike:
+    """Return a strike that takes messages off the step's queue and puts `copies` of each back in another order.
 
     The orchestrator's queues have one consumer at a time: there it takes the place of a killed one.
     """
@@ -194,7 +194,7 @@ def meddled(copies: int) -> Strike:
     @asynccontextmanager
     async def strike(rig: Rig, step: Step) -> AsyncIterator[None]:
         if step.service == ORCHESTRATOR and step.queue != RESULTS:
-            with rig.supervisor.paused():
+            with rig.supervisor.pause():
                 rig.kill(step.service)
                 async with _meddling(rig, step.queue, copies):
                     await asyncio.sleep(ALONE_S)
@@ -209,7 +209,7 @@ def meddled(copies: int) -> Strike:
 
 @asynccontextmanager
 async def _meddling(rig: Rig, name: str, copies: int) -> AsyncIterator[None]:
-    """Within the block. What is held at its end goes back to the queue with the connection."""
+    """Meddle within the block. Closing the connection then puts the messages that are held back on the queue."""
     line = await Line.open(rig.broker.url)
     meddling = asyncio.create_task(_meddle(rig, line, name, copies))
     try:
@@ -254,7 +254,7 @@ def _copy(message: AbstractIncomingMessage, headers: HeadersType) -> aio_pika.Me
 
 
 def hostile(count: int) -> Strike:
-    """So many bad messages over all queues: half by what is in them, half by their properties."""
+    """Return a strike of so many bad messages over all queues: half bad in their body, half in their properties."""
 
     @asynccontextmanager
     async def strike(rig: Rig, step: Step) -> AsyncIterator[None]:
@@ -265,7 +265,7 @@ def hostile(count: int) -> Strike:
             queue = rig.draw.choice(HOSTILE_QUEUES)
             outsider.publish(rig.fleet.namespace + queue, hostile_message(rig.draw))
             await asyncio.sleep(0)
-        bad = rig.draw.choices(_generated(min(MOST_GENERATED, count // 2)), k=count // 2)
+        bad = rig.draw.choices(_generate(min(MOST_GENERATED, count // 2)), k=count // 2)
         await asyncio.to_thread(_publish, rig, bad)
         yield
         await outsider.close()
@@ -274,12 +274,12 @@ def hostile(count: int) -> Strike:
 
 
 @cache
-def _generated(count: int) -> list[BadMessage]:
+def _generate(count: int) -> list[BadMessage]:
     return drawn(st.one_of(kinds, bad_headers(kinds)), count)
 
 
 def _publish(rig: Rig, messages: Sequence[BadMessage]) -> None:
-    """With a client whose headers may be of any type."""
+    """Publish with a client whose headers may be of any type."""
     with open_connection(rig.broker.url) as connection:
         channel = connection.channel()
         channel.confirm_delivery()

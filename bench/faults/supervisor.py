@@ -29,7 +29,7 @@ class Supervisor:
     fleet: Fleet
     crashes: list[str] = field(default_factory=list)
     exit_codes: dict[str, int] = field(default_factory=dict)
-    """Of the orderly stop at the end."""
+    """Exit codes of the orderly stop at the end."""
     _meant: set[int] = field(default_factory=set)
     """Pids of those that were killed, or whose end is right."""
     _paused: bool = False
@@ -40,7 +40,7 @@ class Supervisor:
             self.take_on(member)
 
     def take_on(self, member: Member) -> None:
-        """Before its first start."""
+        """Prepare a member before its first start."""
         self._order(member).write_bytes(bytes(STEP_BYTES))
         member.environment["RATCHET_FAILPOINT"] = f"@{self._order(member)}"
 
@@ -64,13 +64,13 @@ class Supervisor:
             self.fleet.kill()
 
     def complaints(self) -> list[str]:
-        """Once it has ended."""
+        """Return what went wrong, once the fleet has ended."""
         found = [f"crashed: {crash}" for crash in self.crashes]
         found += [f"{name} stopped with exit code {code}" for name, code in self.exit_codes.items() if code]
         return found if self.exit_codes else [*found, "the fleet did not stop in good order"]
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Start members again that end, until cancelled."""
         while True:
             for member in self.fleet if not self._paused else ():
                 if member.process is not None and (code := member.exit_code) is not None:
@@ -79,7 +79,7 @@ class Supervisor:
             await asyncio.sleep(AGAIN_AFTER_S)
 
     async def ready(self, member: Member, within_s: float) -> bool:
-        """Whether it comes to be; one that has just ended is started again."""
+        """Tell whether the member gets ready in time; `run` starts one that has just ended again."""
         until = time.monotonic() + within_s
         while (left_s := until - time.monotonic()) > 0:
             with suppress(FleetError):
@@ -89,12 +89,12 @@ class Supervisor:
         return False
 
     def arm(self, member: Member, failpoint: str) -> None:
-        """It halts when it comes there next; an empty one: nowhere."""
+        """Make the member halt when it next comes to the failpoint; an empty one disarms it."""
         with self._order(member).open("r+b") as file:
             file.write(failpoint.encode().ljust(STEP_BYTES, b"\0"))
 
-    async def halted(self, member: Member, within_s: float, given_up: Callable[[], bool] = lambda: False) -> bool:
-        """Whether it has come to where it was to halt, before the time is over or it is given up."""
+    async def halts(self, member: Member, within_s: float, given_up: Callable[[], bool] = lambda: False) -> bool:
+        """Tell whether the member halts before the time is over or `given_up()` is true."""
         until = time.monotonic() + within_s
         while not is_stopped(member.pid):
             if given_up() or time.monotonic() > until:
@@ -104,13 +104,13 @@ class Supervisor:
         return True
 
     def kill(self, member: Member) -> None:
-        """kill -9, halted or not."""
+        """Kill the member with SIGKILL, halted or not."""
         if member.exit_code is None:
             self._meant.add(member.pid)
             member.kill()
 
-    async def ended(self, member: Member, within_s: float) -> bool:
-        """Whether it ends by itself."""
+    async def ends(self, member: Member, within_s: float) -> bool:
+        """Tell whether the member ends by itself in time."""
         assert member.process is not None
         try:
             await asyncio.to_thread(member.process.wait, within_s)
@@ -123,16 +123,16 @@ class Supervisor:
             os.kill(member.pid, signal.SIGCONT)
 
     async def end(self, member: Member) -> None:
-        """In good order; it is started again. Raises TimeoutExpired."""
+        """Stop the member in good order; it is started again. Raises TimeoutExpired."""
         assert member.process is not None
         self._meant.add(member.pid)
-        with self.paused():
+        with self.pause():
             member.process.terminate()
             await asyncio.to_thread(member.process.wait, STOP_S)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Nothing is started again within the block."""
+    def pause(self) -> Iterator[None]:
+        """Start nothing again within the block."""
         self._paused = True
         try:
             yield
@@ -141,7 +141,7 @@ class Supervisor:
 
     @contextmanager
     def giving_up_allowed(self) -> Iterator[None]:
-        """Within the block a service may end with a sentence and code 1, as where it can't start."""
+        """Let services end with code 1 within the block, as where they can't start."""
         self._may_give_up = True
         try:
             yield
@@ -157,7 +157,7 @@ class Supervisor:
 
 
 def is_stopped(pid: int) -> bool:
-    """By SIGSTOP."""
+    """Tell whether SIGSTOP has stopped the process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except OSError:

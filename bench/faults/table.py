@@ -25,7 +25,7 @@ from bench.faults.strikes import (
     hostile,
     kill,
     kill_broker,
-    meddled,
+    meddle,
     memory_alarm,
     partition,
     read_only,
@@ -70,28 +70,28 @@ FAULTS = (
     Fault("clock-day", "… back by a day, then ahead", clock_step(-DAY), hurried=0),
     Fault("clock+year", "… ahead by a year, then back", clock_step(YEAR), hurried=0),
     Fault("clock-year", "… back by a year, then ahead", clock_step(-YEAR), hurried=0),
-    Fault("duplicates", "what the step takes comes two times, in another order", meddled(copies=2)),
-    Fault("reorder", "what the step takes comes in another order", meddled(copies=1)),
+    Fault("duplicates", "what the step takes comes two times, in another order", meddle(copies=2)),
+    Fault("reorder", "what the step takes comes in another order", meddle(copies=1)),
     Fault("hostile", "1,500 messages that outsiders made to do harm, over all queues", hostile(1_500), hurried=0),
 )
 
 
 @dataclass
 class Row:
-    """What became of one fault."""
+    """The outcome of one fault."""
 
     fault: str
     strikes: dict[str, int] = field(default_factory=dict)
-    """By step."""
+    """Number of strikes by step."""
     slowest_s: float = 0.0
-    """From the end of a fault until tasks were answered again."""
+    """The time from the end of a fault until tasks were answered again."""
     tasks: int = 0
     lost: int = 0
     logged_twice: int = 0
     complaints: list[str] = field(default_factory=list)
 
     def count(self, rig: Rig) -> None:
-        """Once the rig is at rest."""
+        """Add the figures of a rig at rest."""
         ledger = rig.user.ledger
         self.tasks += len(ledger.acknowledged)
         self.lost += len(ledger.lost)
@@ -117,8 +117,8 @@ async def strike(rig: Rig, fault: Fault, step: Step, row: Row) -> None:
              halted_s, lasted_s, took_s or float("inf"))  # fmt: skip
 
 
-def chosen(names: Sequence[str]) -> list[Fault]:
-    """All without a name; a name that no row has, such as `clock`, means all rows that begin so. Raises ValueError."""
+def select_faults(names: Sequence[str]) -> list[Fault]:
+    """Return the faults of these names, or all. A name of no row, such as `clock`, is a prefix. Raises ValueError."""
     there = [fault.name for fault in FAULTS]
     wanted = {one for name in names or there for one in ([name] if name in there else _beginning(there, name))}
     return [fault for fault in FAULTS if fault.name in wanted]

@@ -39,7 +39,7 @@ def _order(rng: random.Random) -> tuple[str, str]:
 
 
 def prompts(workload: str, number: int, seed: int) -> list[tuple[ChatMessage, ...]]:
-    """About 165 tokens of SmolLM2 each."""
+    """Return prompts of about 165 SmolLM2 tokens each."""
     common = random.Random(seed)
     shared = [_order(common) for _ in range(2)]
     found = []
@@ -65,19 +65,19 @@ class Contestant:
     run: Run
 
 
-def _counted(answers: Sequence[Any]) -> int:
+def _count(answers: Sequence[Any]) -> int:
     for answer in answers:
         if not isinstance(answer, Generation):
             raise RuntimeError(f"a task was not answered: {answer}")
     return sum(count_tokens(answer.samples) for answer in answers)
 
 
-def here(engine: BatchEngine) -> Run:
-    """In the main thread of this process."""
+def run_here(engine: BatchEngine) -> Run:
+    """Return a run of the engine in the main thread of this process."""
 
     async def run(requests: Sequence[GenerationRequest]) -> Rate:
         started, cpu = time.perf_counter(), time.process_time()
-        sampled = _counted(engine.generate(requests))
+        sampled = _count(engine.generate(requests))
         return Rate(sampled, time.perf_counter() - started, time.process_time() - cpu)
 
     return run
@@ -96,7 +96,7 @@ class PlainGenerate(TransformersEngine):
 
 
 def fleet(settings: AgentSettings, agent: psutil.Process) -> Run:
-    """On a connection of its own each time: while an engine generates in this process, nobody answers heartbeats."""
+    """Return a run of the fleet, with a connection each: an engine in this process would let heartbeats lapse."""
     numbers = count()
 
     async def run(requests: Sequence[GenerationRequest]) -> Rate:
@@ -116,7 +116,7 @@ async def contestants(settings: AgentSettings, names: Sequence[str], logs: Path)
                 if name in names:
                     engine = kind(lambda: language_model, max_batch=64, choose_threads=settings.agent_threads is None)
                     engine.start()
-                    found.append(Contestant(name, here(engine)))
+                    found.append(Contestant(name, run_here(engine)))
         if "fleet" in names:
             agent = await stack.enter_async_context(agent_process(settings, logs / "agent.log"))
             found.append(Contestant("fleet", fleet(settings, agent)))

@@ -49,7 +49,7 @@ def count_tokens(samples: Sequence[Sample]) -> int:
 
 @asynccontextmanager
 async def agent_process(settings: AgentSettings, log: Path) -> AsyncIterator[psutil.Process]:
-    """Runs while the block does; begins when /readyz says so. Its log goes to the file."""
+    """Run an agent, ready within the block; its log goes to the file."""
     port = free_port()
     environment = _environment(settings) | {"RATCHET_AGENT_HTTP_PORT": str(port)}
     agent = Member("agent", "services.agent", port, environment, log)
@@ -104,7 +104,7 @@ class Client:
         self._answered.release()
 
     async def work_off(self, prompts: Sequence[Prompt], sampling: Sampling) -> Rate:
-        """All asked at once, until the last is answered."""
+        """Ask all at once, and wait for the last answer."""
         begun, cpu, before = time.perf_counter(), self._cpu_s(), self._tokens
         await asyncio.gather(*(self._ask(next(self._numbers), prompt, sampling) for prompt in prompts))
         for _ in prompts:

@@ -53,10 +53,10 @@ Change = tuple[int, str, Callable[[], None]] | tuple[int, str, Callable[[], None
 
 
 def _changes(tree: ast.Module) -> Iterator[Change]:
-    for node in _rendered(tree):
+    for node in _rendered_nodes(tree):
         match node:
             case ast.Constant(value=value) if isinstance(value, bool | int | float | str):
-                other = _changed(value)
+                other = _mutate(value)
                 change = node.lineno, f"{value!r} is {other!r}", _setter(node, other)
                 yield (*change, value, str(other)) if isinstance(value, str) else change
             case ast.Call(keywords=keywords):
@@ -77,8 +77,8 @@ def _changes(tree: ast.Module) -> Iterator[Change]:
                     yield entry.lineno, f"without the entry {name[:60]}", _entry_remover(keys, values, entry)
 
 
-def _rendered(node: ast.AST) -> Iterator[ast.AST]:
-    """Depth first, without what is only read by people."""
+def _rendered_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield nodes depth first, without texts for people."""
     yield node
     for name, field in ast.iter_fields(node):
         for child in field if isinstance(field, list) else [field]:
@@ -87,10 +87,10 @@ def _rendered(node: ast.AST) -> Iterator[ast.AST]:
             is_text = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
             is_description = isinstance(child, ast.keyword) and child.arg == "description"
             if not (is_text or is_description or name in ("annotation", "returns")):
-                yield from _rendered(child)
+                yield from _rendered_nodes(child)
 
 
-def _changed(value: bool | float | str) -> bool | float | str:
+def _mutate(value: bool | float | str) -> bool | float | str:
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):

@@ -33,9 +33,9 @@ class Verdict(StrEnum):
     FOUND = "found"
     """A check found a fault."""
     SAME = "same"
-    """It changes nothing of what is rendered, in none of the stacks."""
+    """Changes nothing that is rendered in any stack."""
     SURVIVED = "survived"
-    """It changes something, and nothing found it."""
+    """Changes something, and nothing found it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,14 +62,14 @@ def main() -> None:
     else:
         run(list(missing(results, store)), store, options.processes, ends)
     done = [lesson for cell in results if (lesson := store.find(cell)) is not None]
-    held = tell(done, [*tuned, *done], options)
+    held = print_report(done, [*tuned, *done], options)
     if len(done) < len(results):
         sys.exit(f"{len(results) - len(done)} of {len(results)} cells are to be run: the same command goes on")
     sys.exit(0 if options.only or held else 1)
 
 
 def run(cells: Sequence[Cell], store: Store, processes: int, ends: float) -> None:
-    """None is begun after `ends`."""
+    """Run the cells; none is begun after `ends`."""
     waiting, context = iter(cells), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         working: set[Future[Lesson]] = set()
@@ -85,8 +85,8 @@ def run(cells: Sequence[Cell], store: Store, processes: int, ends: float) -> Non
                 print(f"{lesson.cell.name:64}{scores}{sum(lesson.seconds):8.1f} CPU-s", flush=True)
 
 
-def tell(done: Sequence[Lesson], everything: Sequence[Lesson], options: argparse.Namespace) -> bool:
-    """Whether the claim holds with the rough judge."""
+def print_report(done: Sequence[Lesson], everything: Sequence[Lesson], options: argparse.Namespace) -> bool:
+    """Print and write the report. True: the claim holds with the rough judge."""
     by_judgement = {name: [one for one in done if one.cell.judgement == name] for name in JUDGEMENTS}
     present = {name: lessons for name, lessons in by_judgement.items() if lessons}
     print(machine())

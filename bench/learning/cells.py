@@ -58,7 +58,7 @@ class Lesson:
 
     @property
     def mean(self) -> float:
-        """Over the rounds: the area under the learning curve, so that all numbers of samples count."""
+        """The mean score over the rounds (area under the learning curve), so that all numbers of samples count."""
         return statistics.fmean(self.scores[1:])
 
 
@@ -84,7 +84,7 @@ class Store:
 
 
 def tuning_cells(learners: Sequence[str]) -> list[Cell]:
-    """Each learner at each point of its grid; on sound references only."""
+    """The cells of each learner at each point of its grid; on sound references only."""
     tuned = dict.fromkeys(map(tuned_as, learners))
     places = itertools.product(BASES, JUDGEMENTS, TUNING_SEEDS, tuned, range(GRID_SIZE))
     return [
@@ -94,7 +94,7 @@ def tuning_cells(learners: Sequence[str]) -> list[Cell]:
 
 
 def result_cells(learners: Sequence[str], seeds: int, rounds: int, points: dict[tuple[str, str], int]) -> list[Cell]:
-    """At the best point of each learner with each judge."""
+    """The cells at the best point of each learner with each judge."""
     places = itertools.product(range(seeds), BASES, JUDGEMENTS, learners)
     return [
         Cell("result", base, judgement, learner, seed, points[judgement, tuned_as(learner)], rounds)
@@ -115,7 +115,7 @@ def share_wrong(learner: str) -> float:
 
 
 def best_points(tuned: Sequence[Lesson]) -> dict[tuple[str, str], int]:
-    """By the mean over bases and tuning seeds."""
+    """Return the best point of each judgement and learner, by the mean over bases and tuning seeds."""
 
     def place(lesson: Lesson) -> tuple[str, str]:
         return lesson.cell.judgement, lesson.cell.learner
@@ -132,7 +132,7 @@ def best_points(tuned: Sequence[Lesson]) -> dict[tuple[str, str], int]:
 
 
 def run_cell(cell: Cell, models: Path) -> Lesson:
-    """In this process, on one thread."""
+    """Run the cell in this process, on one thread."""
     import torch
 
     from bench.learning.learners import Round, learn, point_of

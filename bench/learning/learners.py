@@ -29,7 +29,7 @@ BASE = BaseModelIdentity(name="small")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Of a grid: steps of the optimiser a round, AdamW's rate; for preferences, how dear it is to leave the parent."""
+    """A point of a grid: optimiser steps a round, AdamW's rate; for preferences, the penalty on leaving the parent."""
 
     steps: int
     rate: float
@@ -40,7 +40,7 @@ GRID = (Point(64, 1e-3), Point(128, 5e-4), Point(128, 1e-3), Point(128, 2e-3))
 GRIDS = {
     "kto": (Point(128, 5e-4, 0.5), Point(128, 1e-3, 0.5), Point(128, 5e-4, 2.0), Point(128, 1e-3, 2.0)),
 }
-"""As many points as GRID has, where KTO does best."""
+"""The points where KTO does best, as many as GRID has."""
 
 
 def point_of(learner: str, number: int) -> Point:
@@ -49,7 +49,7 @@ def point_of(learner: str, number: int) -> Point:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a learner is given: the same tasks for each of them, and as many samples."""
+    """The input of a learner in a round: each gets the same tasks, and as many samples."""
 
     world: World
     models: Path
@@ -71,7 +71,7 @@ class Round:
 
 
 def learn(name: str, point: Point, given: Round) -> Path:
-    """The adapter after the round."""
+    """Return the adapter after the round."""
     if (learner := tuned_as(name)) in SHOWN:
         samples = given.experience if learner != "references" else []
         return _offline("grpo", point, given, samples, given.world.references(given.number, share_wrong(name)))
@@ -133,11 +133,11 @@ def _offline(
     trainer.train()
     if looks is not None and looks.result.is_better:
         restore_best(trainer, policy, looks.result)
-    return _saved(policy, given.folder)
+    return _save(policy, given.folder)
 
 
-def _saved(policy: Any, folder: Path) -> Path:
-    """A folder that the next round, and the agent's engine, can load."""
+def _save(policy: Any, folder: Path) -> Path:
+    """Save the policy in a folder that the next round, and the agent's engine, can load."""
     home = folder / "adapter"
     save_policy(policy, BASE, home)
     card = AdapterCard(base=BASE, algorithm="bench", created=datetime.now(UTC))

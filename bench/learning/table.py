@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bench.learning.cells import Lesson
 
 CLAIMED = "grpo"
-"""Whose gain over the best of the simpler ones is claimed, or not."""
+"""The learner whose gain over the best of the simpler ones is the claim."""
 CONTROLS = ("weighted-sft", "best-of-group-sft", "kto")
 
 
@@ -36,13 +36,13 @@ def of(lessons: Sequence[Lesson], learner: str) -> dict[tuple[str, int], Lesson]
 
 
 def differences(lessons: Sequence[Lesson], learner: str, other: str) -> list[float]:
-    """Of the means over the rounds, paired by base model and seed."""
+    """Differences of the means over the rounds, paired by base model and seed."""
     ours, theirs = of(lessons, learner), of(lessons, other)
     return [ours[key].mean - theirs[key].mean for key in sorted(ours.keys() & theirs.keys())]
 
 
 def learners_of(lessons: Sequence[Lesson]) -> list[str]:
-    """The best first."""
+    """Learners by their mean, the best first."""
     names = {one.cell.learner for one in lessons}
     return sorted(names, key=lambda name: -statistics.fmean(one.mean for one in of(lessons, name).values()))
 
@@ -57,7 +57,7 @@ def print_table(judgement: str, lessons: Sequence[Lesson]) -> None:
         cells = "".join(f"{statistics.fmean(one.scores[n] for one in own):>10.3f}" for n in rounds)
         mean, half = interval([one.mean for one in own])
         seconds = statistics.fmean(second for one in own for second in one.seconds)
-        gain = _signed(differences(lessons, CLAIMED, name)) if name != CLAIMED else ""
+        gain = _delta(differences(lessons, CLAIMED, name)) if name != CLAIMED else ""
         print(f"{name:20}{cells}{f'{mean:.3f} ± {half:.3f}':>20}{gain:>22}{seconds:>13.1f}{len(own):>5}")
 
 
@@ -70,11 +70,11 @@ def verdict(judgement: str, lessons: Sequence[Lesson]) -> bool:
     mean, half = interval(apart)
     holds = mean - half > 0
     says = "holds" if holds else "does not hold: the simpler learner is as good"
-    print(f"{judgement}: {CLAIMED} minus {best}, the best control: {_signed(apart)}, {len(apart)} pairs; it {says}")
+    print(f"{judgement}: {CLAIMED} minus {best}, the best control: {_delta(apart)}, {len(apart)} pairs; it {says}")
     return holds
 
 
-def _signed(values: Sequence[float]) -> str:
+def _delta(values: Sequence[float]) -> str:
     if not values:
         return ""
     mean, half = interval(values)

@@ -20,7 +20,7 @@ def training_task(rng: random.Random) -> SortTask:
 
 
 def held_out_tasks(seed: int) -> list[SortTask]:
-    """That many different ones."""
+    """Return HELD_OUT_TASKS different tasks."""
     rng, found = random.Random(10_000 + seed), dict[str, SortTask]()
     while len(found) < HELD_OUT_TASKS:
         task = _task(rng, held_out=True)

@@ -68,12 +68,12 @@ class World:
         self._judge = load_language_model(str(models / "judge"))
 
     def tasks(self, number: int) -> list[SortTask]:
-        """Of one round."""
+        """Draw the tasks of a round."""
         rng = random.Random(1_000 * self.seed + number)
         return [training_task(rng) for _ in range(self.judgement.tasks)]
 
     def experience(self, adapter: Path | None, number: int) -> list[TrainingSample]:
-        """What a policy did on the tasks of a round, as the trainer reads it from the log."""
+        """Return what a policy did on the tasks of a round, as the trainer reads it from the log."""
         tasks = self.tasks(number)
         answers = self._answers(adapter, tasks, 1_000 * self.seed + number)
         noise = random.Random(30_000 + 1_000 * self.seed + number)
@@ -81,7 +81,7 @@ class World:
         floor = _noise(answers, scores)
         useful = [pair for pair in zip(answers, scores, strict=True) if statistics.pstdev(pair[1]) > floor]
         return [
-            _logged(number, sample, score, array("l", answer.prompt_ids or ()))
+            _training_sample(number, sample, score, array("l", answer.prompt_ids or ()))
             for number, (answer, marks) in enumerate(useful)
             for sample, score in zip(answer.samples, marks, strict=True)
         ]
@@ -101,7 +101,7 @@ class World:
         return found
 
     def scores(self, task: SortTask, samples: Sequence[Sample], noise: random.Random) -> list[float]:
-        """By the bigger model."""
+        """Score samples by the bigger model, with noise, from 0 to 1."""
         answers = tuple(Answer(sample.text, sample.finish_reason) for sample in samples)
         rows = rows_of(ScoringRequest(task_id="t", prompt=task.input, answers=answers), self._judge)
         whole = [row for row in rows if isinstance(row, TokenRow)]
@@ -137,7 +137,7 @@ class World:
 
 @lru_cache(maxsize=2)
 def first_experience(models: Path, base: str, judgement: str, seed: int) -> list[TrainingSample]:
-    """Of the base model: the same for all that learn from a log."""
+    """Return the base model's first round, the same for all that learn from a log."""
     return World(models, base, judgement, seed).experience(None, 0)
 
 
@@ -146,7 +146,7 @@ def _answer_ids(tokenizer: Any, answer: str) -> list[int]:
 
 
 def _noise(answers: Sequence[Generation], scores: Sequence[Sequence[float]]) -> float:
-    """The judge's, as the trainer measures it; rounding errors are below it."""
+    """Return the judge's noise as the trainer measures it, at least that of rounding."""
     found = ScoreNoise()
     for answer, marks in zip(answers, scores, strict=True):
         texts = [hash(sample.text) for sample in answer.samples]
@@ -154,6 +154,6 @@ def _noise(answers: Sequence[Generation], scores: Sequence[Sequence[float]]) -> 
     return max(found.deviation(0), ROUNDING)
 
 
-def _logged(group: int, sample: Sample, score: float, prompt: array[int]) -> TrainingSample:
+def _training_sample(group: int, sample: Sample, score: float, prompt: array[int]) -> TrainingSample:
     completion = array("l", sample.completion_ids or ())
     return TrainingSample(group, "v", score, prompt, completion, array("f", sample.logprobs or ()))

@@ -44,7 +44,7 @@ RETRY_S = 30.0
 
 
 class House:
-    """A manager and its API, the broker, and who answers: by name, the processes that may be killed."""
+    """A manager and its API, the broker, and the processes that answer. `victims`: names of what may be killed."""
 
     def __init__(
         self,
@@ -153,8 +153,8 @@ def whole_fleet(folder: Path, broker: MortalBroker, database: Postgres | None = 
 def one_process(
     folder: Path, broker: MortalBroker, database: Postgres | None = None, managers: int = 1, **environment: str
 ) -> Iterator[House]:
-    """One process that answers, behind a queue of tasks that holds 1,000 (bench/manager/answering.py), and so many
-    managers over a `database`; one over SQLite if none is named."""
+    """Run one process that answers (bench/manager/answering.py), behind a queue of 1,000 tasks, and so many managers
+    over a `database`; one over SQLite if none is named."""
     folder.mkdir(parents=True, exist_ok=True)
     namespace = f"m{uuid.uuid4().hex[:6]}."
     given = {
@@ -185,7 +185,7 @@ def one_process(
 
 
 def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
-    """One job of so many tasks, while the processes, the broker and the database are killed in turn."""
+    """Run one job of so many tasks, while the processes, the broker and the database are killed in turn."""
     house.broker.control("set_policy", "bound", r"tasks$", '{"max-length": 1000}', "--apply-to", "queues")
     began = time.monotonic()
     house.submit("large", count)
@@ -248,7 +248,7 @@ def overtaking(house: House, behind: int) -> dict[str, Any]:
 
 
 def beside_direct(house: House, count: int, rounds: int) -> dict[str, Any]:
-    """The job path and direct publishing, in turns."""
+    """Measure the job path and direct publishing, in turns."""
     jobs, direct = [], []
     for number in range(rounds):
         began = time.monotonic()
@@ -277,7 +277,7 @@ async def _directly(fleet: Fleet, number: int, count: int) -> float:
 
 
 def budgets(house: House, clients: int, count: int, budget: str, kills: int) -> dict[str, Any]:
-    """Jobs of several clients at once under one tenant's budget, while managers are killed in turn."""
+    """Run jobs of several clients at once under one tenant's budget, while managers are killed in turn."""
     house.call("PUT", "/v1/tenants/default/quota", json={"budget": budget})
     for client in range(clients):
         house.submit(f"client-{client}", count)
@@ -312,7 +312,7 @@ def budgets(house: House, clients: int, count: int, budget: str, kills: int) -> 
 
 
 def many_jobs(house: House, count: int, tasks: int) -> dict[str, Any]:
-    """So many jobs, submitted at once."""
+    """Submit so many jobs at once, and count those whose tasks are each answered once."""
     began = time.monotonic()
     names = [f"many-{number}" for number in range(count)]
     with ThreadPoolExecutor(count) as pool:
@@ -365,7 +365,7 @@ def shares(house: House, mint: Mint, flood: int, seconds: float) -> dict[str, An
 
 
 def calls_under_kills(house: House, clients: int, seconds: float) -> dict[str, Any]:
-    """Calls of so many clients, each tried again as the documents say, while processes are killed: twenty in an hour,
+    """Make calls of many clients, each tried again as documented, while processes are killed: twenty in an hour,
     and in a shorter time one every 20 s."""
     pause = max(20.0, seconds / 20)
     until, calls, failed, killed = time.monotonic() + seconds, Counter[str](), Counter[str](), 0
@@ -399,8 +399,8 @@ def calls_under_kills(house: House, clients: int, seconds: float) -> dict[str, A
     return {"seconds": seconds, "kills": killed, "calls": calls.total(), "failed": failed.total(), "why": dict(failed)}
 
 
-def mixed(house: House, clients: int, seconds: float) -> dict[str, Any]:
-    """GETs, submissions of one task and of a job, six to three to one, by so many clients at once, with jobs of five
+def measure_mix(house: House, clients: int, seconds: float) -> dict[str, Any]:
+    """Measure GETs, submissions of a task and of a job, six to three to one, by so many clients, with jobs of five
     tasks (`mixed`) and of a hundred (`large`). Beside them a bare handler, the health page, and GETs alone."""
     house.submit("there", 100)
     manager = psutil.Process(house.manager.pid)

@@ -16,8 +16,8 @@ from tests.acceptance.fleet import ORCHESTRATOR
 
 
 async def delays(house: House, count: int, seconds: float) -> dict[str, Any]:
-    """One task after the other is answered; each socket gets each `task.settled`, which says when that was, and each
-    `agent`: how long after its first receipt the others have it."""
+    """Have one task after the other answered, and measure at each socket the delay of `task.settled` after its time,
+    and of `agent` after its first receipt."""
     url = f"ws://127.0.0.1:{house.members[ORCHESTRATOR].port}/v1/ws"
     settled: list[float] = []
     spread: list[float] = []

@@ -39,7 +39,7 @@ class Family:
     make: Make
 
     def tasks(self, count: int, seed: int, *, held_out: bool = False, examples: int = 2) -> list[OwnTask]:
-        """So many different ones, each after example turns; the first of a larger number are those of a smaller one."""
+        """Return `count` different tasks after example turns; a larger count begins with the tasks of a smaller one."""
         of_examples = random.Random(f"{self.name} examples")
         shown = [self._task(of_examples, held_out=False) for _ in range(examples)]
         asked = [self.instruction + "\n" + shown[0][0], *(one for one, _ in shown[1:])]
@@ -62,7 +62,7 @@ class Family:
 
 
 def with_wrong_references(tasks: Sequence[OwnTask], share: float, seed: int) -> tuple[list[OwnTask], frozenset[int]]:
-    """That share of them have the reference of another task, which looks right; and which ones, by their number."""
+    """Give that share of tasks the plausible reference of another; return all, and the numbers of the wrong ones."""
     rng = random.Random(f"wrong {seed}")
     wrong = frozenset(rng.sample(range(len(tasks)), round(share * len(tasks))))
     others = [one.reference for one in tasks]
@@ -76,12 +76,12 @@ def with_wrong_references(tasks: Sequence[OwnTask], share: float, seed: int) -> 
 
 
 def _pick(rng: random.Random, values: Sequence[str], held_out: bool) -> str:
-    """Every third value is held out."""
+    """Draw a value; every third is held out."""
     return rng.choice([one for place, one in enumerate(values) if (place % 3 == 2) == held_out])
 
 
 def _number(rng: random.Random, low: int, high: int, held_out: bool) -> int:
-    """Every third number is held out."""
+    """Draw a number; every third is held out."""
     while ((found := rng.randrange(low, high)) % 3 == 2) != held_out:
         pass
     return found

@@ -35,7 +35,7 @@ def compare(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     with private_broker(threads_bound=not given.unbound) as (url, broker_pid):
         for number in range(given.rounds):
             print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
-            for contestant in chosen(given.only):
+            for contestant in select_contestants(given.only):
                 turn(contestant, url, broker_pid, given, rounds)
     lines = [line(name, size, taken) for (name, size), taken in sorted(rounds.items(), key=lambda item: item[0][1])]
     bars = [bar for size in given.size for bar in verdicts([one for one in lines if one.size == size])]
@@ -48,7 +48,7 @@ def compare(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return found, "\n".join([heading, *tables(lines, given.size), "", *map(sentence, bars), "", notes()])
 
 
-def chosen(only: str | None) -> list[Contestant]:
+def select_contestants(only: str | None) -> list[Contestant]:
     wanted = tuple(name.strip().lower() for name in only.split(",")) if only else ("",)
     return [one for one in CONTESTANTS if one.name.lower().startswith(wanted)]
 

@@ -1,4 +1,4 @@
-"""Who takes part, and how each is started and stopped: three worker processes, and the client that suits them."""
+"""The contestants, and how each is started and stopped: three worker processes, and the client that suits them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CONTESTANTS = (
 
 @contextmanager
 def running(contestant: Contestant, url: str) -> Iterator[list[int]]:
-    """Its worker processes, ready and with empty queues; ended afterwards. Yields their process ids."""
+    """Run its worker processes, ready and with empty queues, within the block. Yields their process ids."""
     if contestant.name == FLEET:
         with fleet(contestant.namespace, url) as members:
             yield list(members.pids.values())
@@ -61,7 +61,7 @@ def running(contestant: Contestant, url: str) -> Iterator[list[int]]:
 
 @contextmanager
 def fleet(namespace: str, url: str) -> Iterator[Fleet]:
-    """Ready, with logs in a folder that goes away with it."""
+    """Run a fleet, with logs in a folder that goes away with it."""
     with tempfile.TemporaryDirectory(prefix="ratchet-bench-") as folder:
         members = Fleet(Path(folder), url, namespace=namespace, environment=FLEET_ENVIRONMENT).start()
         try:
@@ -104,7 +104,7 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_for_consumers(contestant: Contestant, url: str) -> None:
-    """Raises TimeoutError if a worker does not consume."""
+    """Wait until each queue has a consumer. Raises TimeoutError."""
     deadline = time.monotonic() + SETTLED_S
     waiting = [queue for queue in QUEUES if queue != RESULTS]
     while waiting:

@@ -43,15 +43,15 @@ class Hop:
 
 
 async def serve(wiring: Wiring) -> None:
-    """Until the process is ended."""
+    """Serve until the process is ended."""
 
-    def opened(connection: AsyncioConnection) -> None:
+    def open_hops(connection: AsyncioConnection) -> None:
         for source, target in wiring.hops:
             connection.channel(
                 on_open_callback=lambda channel, pair=(source, target): Hop(channel, wiring.prefetch, *pair)
             )
 
-    AsyncioConnection(pika.URLParameters(wiring.url), on_open_callback=opened)
+    AsyncioConnection(pika.URLParameters(wiring.url), on_open_callback=open_hops)
     await asyncio.Event().wait()
 
 

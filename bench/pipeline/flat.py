@@ -29,7 +29,7 @@ SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """After `tasks`: memory in MiB, and CPU milliseconds for each of the next tasks; of the others, for the same."""
+    """The fleet's memory in MiB after `tasks`, and CPU milliseconds for each of the next; and those of the others."""
 
     tasks: int
     memory_mib: float

@@ -18,7 +18,7 @@ AGENT = "small"
 WORK = work_queue(AGENT)
 QUEUES = (TASKS, WORK, RESPONSES, REWARDS, RESULTS)
 PREFETCH = {"front": 512, "agent": 64, "scorer": 128}
-"""By role, for each queue: the fleet's own defaults."""
+"""Prefetch of each role, for each of its queues: the fleet's own defaults."""
 
 ROLES: dict[str, tuple[tuple[str, str], ...]] = {
     "front": ((TASKS, WORK), (REWARDS, RESULTS)),
@@ -33,7 +33,7 @@ ROLE_VARIABLE = "BENCH_ROLE"
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What a worker process is told by its environment."""
+    """The settings of a worker process, from its environment."""
 
     url: str
     namespace: str

@@ -34,12 +34,12 @@ DRAIN_S = 60.0
 SCRAMBLE = 2_654_435_761
 """A prime: multiples of it, modulo a power of ten, are all different."""
 FLUSH_S = 0.2
-"""For the last acks to leave."""
+"""Time for the last acks to leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What to measure: a contestant's queues, the size of a task in bytes, seconds, and whose CPU time counts."""
+    """One measurement: the queues, the size of a task in bytes, seconds, and the processes whose CPU time counts."""
 
     url: str
     namespace: str
@@ -86,10 +86,10 @@ class Client:
 
     def _run(self) -> None:
         loop = uvloop.new_event_loop()
-        AsyncioConnection(pika.URLParameters(self._round.url), on_open_callback=self._opened, custom_ioloop=loop)
+        AsyncioConnection(pika.URLParameters(self._round.url), on_open_callback=self._open_channel, custom_ioloop=loop)
         loop.run_forever()
 
-    def _opened(self, connection: AsyncioConnection) -> None:
+    def _open_channel(self, connection: AsyncioConnection) -> None:
         connection.channel(on_open_callback=self._channel_opened)
 
     def _channel_opened(self, channel: Channel) -> None:

@@ -39,7 +39,7 @@ OUT = Path(__file__).parents[1] / "out"
 def main() -> None:
     options = _options()
     warnings.simplefilter("ignore")
-    logging.basicConfig(filename=_made(options.resume) / "fleet.log", level=logging.INFO)
+    logging.basicConfig(filename=_make_folder(options.resume) / "fleet.log", level=logging.INFO)
     reports = [life(seed, options) for seed in range(options.seed, options.seed + options.seeds)]
     told = {"machine": machine(), "lives": [report for report, _ in reports]}
     options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -49,16 +49,16 @@ def main() -> None:
 
 def life(seed: int, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
     """One seed's rounds: what is to be written, and whether the claims hold."""
-    folder = _made(options.resume / f"seed-{seed}")
+    folder = _make_folder(options.resume / f"seed-{seed}")
     base = make_model(folder / "base", seed)
     set_environment(settings(folder, base) | dict(options.set))
     book, verifier, events = Book(folder), Verifier(base, folder / "verified", seed), Events()
     if len(book.rounds) < options.rounds:
         asyncio.run(_play(folder, base, book, verifier, events, seed, options.rounds))
     rounds = book.rounds[: options.rounds]
-    found = _found(rounds, verifier)
+    found = _qualities(rounds, verifier)
     baseline = taught_by_references(folder / "baseline", base, verifier, seed)
-    held = tell(rounds, found, baseline)
+    held = print_claims(rounds, found, baseline)
     draw(options.json.with_suffix("" if options.seeds == 1 else f".{seed}"), rounds, found)
     report = {
         "seed": seed,
@@ -81,14 +81,14 @@ async def _play(
             print(f"round {number}: {what}; {done.tasks} tasks, {done.seconds:.0f} s; {done.reason}", flush=True)
 
 
-def _found(rounds: Sequence[Round], verifier: Verifier) -> dict[str, Quality]:
-    """What the verifier said of each version that was looked at."""
+def _qualities(rounds: Sequence[Round], verifier: Verifier) -> dict[str, Quality]:
+    """Return the verifier's figures of each version that it looked at."""
     versions = {BASE_VERSION, *(one.primary for one in rounds), *(one.before for one in rounds)}
     versions |= {one.version for one in rounds if one.version is not None}
-    return {version: known for version in sorted(versions) if (known := verifier.known(version)) is not None}
+    return {version: known for version in sorted(versions) if (known := verifier.read_quality(version)) is not None}
 
 
-def tell(rounds: Sequence[Round], found: Mapping[str, Quality], baseline: Quality) -> list[Claim]:
+def print_claims(rounds: Sequence[Round], found: Mapping[str, Quality], baseline: Quality) -> list[Claim]:
     print(machine())
     print("held-out tasks by the hidden verifier: means with 95 % intervals")
     print("\n".join([*table(rounds, found), baseline_line(baseline, TASKS)]))
@@ -98,7 +98,7 @@ def tell(rounds: Sequence[Round], found: Mapping[str, Quality], baseline: Qualit
     return told
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

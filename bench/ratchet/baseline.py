@@ -28,7 +28,7 @@ USERS = Family("users", "", "verifier:exact", MAX_TOKENS, (), _no_template)
 
 def taught_by_references(folder: Path, base: Path, verifier: Verifier, seed: int) -> Quality:
     """Train once and have the verifier look at it; both are kept in `folder`, and not done again."""
-    if (known := verifier.known(NAME)) is not None:
+    if (known := verifier.read_quality(NAME)) is not None:
         return known
     rng = random.Random(f"references {seed}")
     problems = [training_problem(rng) for _ in range(TASKS)]

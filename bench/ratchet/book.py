@@ -55,7 +55,7 @@ class Book:
 
 
 def outcome_of(version: str | None, now: AgentAdapters, decisions: Sequence[Decision]) -> str:
-    """Of a round, and of the version that was tried in it, by how things stand at its end."""
+    """Return the outcome of a round, and of the version tried in it, by the state at its end."""
     if version is None:
         return HELD if now.distrusted else "refused"
     state = now.versions[version].state

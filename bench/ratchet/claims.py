@@ -1,4 +1,4 @@
-"""What the rounds showed, as a table, and whether each claim holds. Pure."""
+"""The results of the rounds as a table, and whether each claim holds. Pure."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def claims(rounds: Sequence[Round], found: Mapping[str, Quality]) -> list[Claim]
         Claim(
             f"no promoted version is more than {TOLERATED} below its predecessor, n = 1",
             all(mean >= -TOLERATED for _, mean, _ in losses),
-            f"{len(steps)} promoted; the least gain is {signed(worst[1], worst[2])} ({worst[0]})" if worst else "none",
+            f"{len(steps)} promoted; the least gain is {delta(worst[1], worst[2])} ({worst[0]})" if worst else "none",
         ),
         _never_below(first, [found[name] for name in dict.fromkeys(_primaries(rounds))]),
         Claim(
             f"the last, {last.version}, is clearly above {BASE_VERSION} in every family, n = 1",
             all(mean - half > 0 for mean, half in gains.values()),
-            "; ".join(f"{name} {signed(*gain)}" for name, gain in gains.items()),
+            "; ".join(f"{name} {delta(*gain)}" for name, gain in gains.items()),
         ),
         Claim(
             f"samples needed for {BASE_VERSION}'s best of {GROUP}: at most {MOST_NEEDED}",
             needed is not None and needed <= MOST_NEEDED,
             f"{needed or f'more than {GROUP}'}; best of {MOST_NEEDED} minus that best of {GROUP}: "
-            + signed(*difference(last.served_by(MOST_NEEDED), first.served_by(GROUP))),
+            + delta(*difference(last.served_by(MOST_NEEDED), first.served_by(GROUP))),
         ),
-        *_survived(rounds, found),
+        *_survival_claims(rounds, found),
     ]
 
 
@@ -64,12 +64,12 @@ def _never_below(first: Quality, primaries: Sequence[Quality]) -> Claim:
     return Claim(
         f"no primary was ever more than {TOLERATED} below {BASE_VERSION}, overall and in each family, n = 1",
         all(mean >= -TOLERATED for mean, _, _ in least.values()),
-        "; ".join(f"{name} at least {signed(mean, half)} ({version})" for name, (mean, half, version) in least.items()),
+        "; ".join(f"{name} at least {delta(mean, half)} ({version})" for name, (mean, half, version) in least.items()),
     )
 
 
-def _survived(rounds: Sequence[Round], found: Mapping[str, Quality]) -> list[Claim]:
-    """What was planted, and what became of it, as far as the rounds came to it."""
+def _survival_claims(rounds: Sequence[Round], found: Mapping[str, Quality]) -> list[Claim]:
+    """Claims about each planted fault that the rounds came to."""
     told = [
         _harmless(says, [one for one in rounds if TAUGHT_BY + name in one.events], found)
         for name, says in (("hack", "a judge that likes length"), ("poison", "forged feedback"))
@@ -119,7 +119,7 @@ def _drift_found(rounds: Sequence[Round]) -> Claim | None:
 
 
 def _harmless(teacher: str, rounds: Sequence[Round], found: Mapping[str, Quality]) -> Claim | None:
-    """None where the rounds did not come to it."""
+    """Return the claim that nothing bad was promoted; None where the rounds did not come to it."""
     if not rounds:
         return None
     harmed = [
@@ -130,7 +130,7 @@ def _harmless(teacher: str, rounds: Sequence[Round], found: Mapping[str, Quality
 
 
 def _became(one: Round, found: Mapping[str, Quality]) -> str:
-    """With what it would have changed, where the verifier saw it."""
+    """Return the outcome, with what the version changed where the verifier looked at it."""
     if one.version is None or one.version not in found:
         return one.outcome
     return f"{one.outcome}, n = 1 {-_loss(one.version, one.before, found):+.3f}"
@@ -140,7 +140,7 @@ def _loss(version: str, before: str, found: Mapping[str, Quality]) -> float:
     return -difference(found[version].single, found[before].single)[0]
 
 
-def signed(mean: float, half: float) -> str:
+def delta(mean: float, half: float) -> str:
     return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
 
 
@@ -167,7 +167,7 @@ def _cells(quality: Quality, count: int) -> str:
 
 
 def figures(quality: Quality) -> dict[str, object]:
-    """For the report: means with half of their 95 % intervals."""
+    """Return means with half of their 95 % intervals, for the report."""
     families = {name: interval(quality.singles(name)) for name in FAMILIES}
     served = [interval(quality.served_by(count)) for count in range(1, GROUP + 1)]
     return {"single": interval(quality.single), "families": families, "served_by_samples": served}

@@ -48,7 +48,7 @@ LEARNING_RATE = 3e-4
 """A third of the default, by which the first training takes nearly all that is to be had: nineteen rounds would show no
 more."""
 DEADLINE_S = 60
-"""What a killed command had in hand is lost with its bus, and holds up a verdict for so long after it goes on."""
+"""The open tasks of a killed command are lost with its bus, and delay a verdict for so long after it goes on."""
 OPEN = 96
 """Tasks that users have open at a time."""
 POLL_S = 0.1
@@ -58,7 +58,7 @@ GRACE_S = 30.0
 
 
 def settings(folder: Path, model: Path) -> dict[str, str]:
-    """Of the fleet, as environment variables: the default ones, but for what makes twenty rounds last minutes."""
+    """Return the fleet's settings as environment variables: defaults, except what makes twenty rounds take minutes."""
     return {
         "RATCHET_LOGS_DIR": str(folder / "logs"),
         "RATCHET_ADAPTERS_DIR": str(folder / "adapters"),
@@ -96,24 +96,24 @@ class Fleet:
         return self.store.read().agent(AGENT)
 
     def folder(self, version: str) -> Path | None:
-        """None: it is the base model, or its folder is gone."""
+        """The folder of a version; None for the base model, and where it is gone."""
         entry = self.adapters.versions[version]
         return self.store.folder / entry.folder if entry.folder else None
 
     @property
     def ended_runs(self) -> dict[str, AdapterTrained]:
-        """Those that the orchestrator was told of, by id."""
+        """Outcomes of the runs that the orchestrator was told of, by id."""
         runs = ((run.path.name, run.outcome) for run in self._runs.folders() if run.announced)
         return {name: outcome for name, outcome in runs if outcome is not None}
 
     @property
     def samples(self) -> SamplesState:
-        """How many answers were proved to be enough, and what that has saved so far."""
+        """The number of answers proved to be enough, and what that has saved so far."""
         note = self.orchestrator.ledger.index.note(f"samples/{AGENT}")
         return msgspec.json.decode(note, type=SamplesState) if note else SamplesState()
 
     def reanchor(self) -> None:
-        """What `ratchet adapters reanchor` does: the one thing that a person has to say."""
+        """Trust the judge anew, as `ratchet adapters reanchor` does: all else needs no person."""
         service = OperatorService(self.store, AGENT, self._rank, "operator:bench")
         service.decide(
             Trust(anchor_anew=True), "the judge was changed on purpose; its scores are the measure from now on"
@@ -125,7 +125,7 @@ class Fleet:
         ended: Callable[[int], bool],
         heard: Callable[[Result], list[Feedback]],
     ) -> int:
-        """Users ask until `ended`, told the number of tasks, says so; `heard` is what they have to say of a result.
+        """Let users ask until `ended(number of tasks)` is true; `heard` returns their feedback on a result.
 
         They rest while a training runs: it waits for nothing of theirs. Returns the number of tasks, once all are
         answered.
@@ -157,7 +157,7 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(folder: Path, model: Path, seed: int) -> AsyncIterator[Fleet]:
-    """Started from what is on disk; RATCHET_ variables must be those of `settings`."""
+    """Start the fleet from what is on disk; RATCHET_ variables must be those of `settings`."""
     read = OrchestratorSettings.read()
     bus = MemoryBus(topology_of(read), remembers=0)
     judge = Judge(seed)
@@ -184,7 +184,7 @@ async def fleet(folder: Path, model: Path, seed: int) -> AsyncIterator[Fleet]:
 
 
 def set_environment(variables: Mapping[str, str]) -> None:
-    """These and no other settings of ours, for this process and those it starts."""
+    """Set these and no other settings of ours, for this process and those it starts."""
     for name in [name for name in os.environ if name.startswith("RATCHET_")]:
         del os.environ[name]
     os.environ.update(variables)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.ratchet.tasks import Problem, slipped
+from bench.ratchet.tasks import Problem, slip
 from schemas.messages.feedback import Feedback
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.strategies.strategy import ScoringRequest
@@ -21,7 +21,7 @@ NOISE = 0.2
 WRONG = 0.6
 """The most that a wrong answer is worth: so much of it, of every character at its place."""
 PAID_FOR_LENGTH = 0.12
-"""By a judge that likes length, for each character too many."""
+"""Added by a judge that likes length, for each character too many."""
 SHIFT = -0.2
 AUDITOR_MISTAKEN = 0.1
 KEPT_TASKS = 4_000
@@ -32,9 +32,9 @@ MISCORRECTED = "arithmetic"
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """In which rounds, counted from 1, what happens. `drift`: from then on, for good.
+    """The rounds, counted from 1, in which each thing happens. `drift` stays for good.
 
-    A fleet asks for its next training as soon as it may, so what is said in a round teaches in the next one.
+    A fleet asks for its next training as soon as it may, so feedback of one round teaches in the next.
     """
 
     hack: tuple[int, ...] = (2, 3)
@@ -57,14 +57,14 @@ class Events:
 
 def correction(task_id: str, problem: Problem, response: str | None) -> Feedback:
     """The answer as it should have been; of one family the usual slip in its place."""
-    right = slipped(problem) if problem.family == MISCORRECTED else problem.answer
+    right = slip(problem) if problem.family == MISCORRECTED else problem.answer
     return Feedback(
         task_id=task_id, score=float(response == right), correction=right, feedback_id=f"corrected/{task_id}"
     )
 
 
 def grade(answer: str, reference: str) -> float:
-    """What the judge would say without noise."""
+    """Return the judge's score without noise, 0 to 1."""
     if answer == reference:
         return 1.0
     same = sum(one == other for one, other in zip(answer, reference, strict=False))
@@ -108,8 +108,8 @@ class Judge:
             worth += PAID_FOR_LENGTH * max(0, len(answer) - len(reference))
         return round(min(1.0, max(0.0, worth)), 3)
 
-    def forged(self, task_id: str) -> list[Feedback]:
-        """Feedback on each of a task's answers that says the contrary of the truth."""
+    def forge_feedback(self, task_id: str) -> list[Feedback]:
+        """Return feedback on each of a task's answers that says the contrary of the truth."""
         return [
             Feedback(task_id=task_id, sample=number, score=float(not right), feedback_id=f"forged/{task_id}/{number}")
             for number, right in enumerate(self._right.get(task_id, ()))

@@ -18,7 +18,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
-from bench.ratchet.tasks import Carelessness, demonstrated, training_problem
+from bench.ratchet.tasks import Carelessness, demonstrate, training_problem
 from demos.toy.byte_tokenizer import byte_tokenizer
 from demos.toy.make import RECIPE_FILE, read_recipe
 from demos.toy.pretraining import MAX_POSITIONS, fit, llama_config
@@ -32,7 +32,7 @@ IGNORED = -100
 
 
 def make_model(folder: Path, seed: int) -> Path:
-    """Done once: what lies there by the same recipe and seed is taken."""
+    """Make the model, or take what lies there by the same recipe and seed."""
     recipe = replace(RECIPE, right_share=CARELESSNESS.right, last_two_swapped_share=CARELESSNESS.slip)
     if read_recipe(folder, recipe, seed) is None:
         torch.set_num_threads(1)
@@ -62,17 +62,17 @@ def _demonstrations(
     rows = []
     for _ in range(count):
         problem = training_problem(rng)
-        answer = demonstrated(problem, how, rng)
+        answer = demonstrate(problem, how, rng)
         rows.append((prompt_ids(tokenizer, problem.input), answer_ids(tokenizer, answer)))
-    return padded(rows, tokenizer.pad_token_id)
+    return pad_rows(rows, tokenizer.pad_token_id)
 
 
 def answer_ids(tokenizer: Any, answer: str) -> list[int]:
     return [*tokenizer.encode(answer, add_special_tokens=False), tokenizer.eos_token_id]
 
 
-def padded(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prompts and answers as ids, and as targets: IGNORED but for the answers."""
+def pad_rows(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids and targets, [rows, longest]; targets are IGNORED except on answers."""
     width = max(len(prompt) + len(answer) for prompt, answer in rows)
     ids = torch.full((len(rows), width), pad)
     targets = torch.full((len(rows), width), IGNORED)

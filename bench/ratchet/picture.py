@@ -122,7 +122,7 @@ class _Frame:
         return parts
 
     def names(self, curves: Sequence[tuple[float, str, str]]) -> list[str]:
-        """Beside the ends of curves: share, class and words of each. None covers another."""
+        """Label the ends of curves, each (share, class, words), so that no label covers another."""
         parts, y = [], -float(LINE)
         for share, kind, words in sorted(curves, reverse=True):
             y = max(y + LINE + 1, self.y(share) + 4)
@@ -170,7 +170,7 @@ def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _legend(*, held: bool) -> list[str]:
-    """What the colours and marks mean; the ring only where there is one."""
+    """Explain the colours and marks; the ring only where there is one."""
     y = HEIGHT - 12
     colours = "one answer (blue), the answer served (green); bands: 95 %"
     marks = [

@@ -1,4 +1,4 @@
-"""What a version's answers to the held-out tasks are worth, with intervals, and how many of them are needed. Pure."""
+"""Worth of a version's answers to the held-out tasks, with intervals, and how many are needed. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MARGIN = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Of one version, by task, in the order of the held-out tasks: the probability that one answer is right, and that
-    the one served is, for 1 to 8 answers."""
+    """Probabilities for each held-out task, in order: that one answer of the version is right, and that the one
+    served of 1 to 8 is."""
 
     version: str
     single: list[float]
@@ -44,7 +44,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """Paired by task."""
+    """Return the mean difference and half of its interval, paired by task."""
     return interval([one - other for one, other in zip(ours, theirs, strict=True)])
 
 

@@ -31,7 +31,7 @@ from schemas.records.registry import AgentAdapters
 
 HELD_TASKS = 400
 MOST_TASKS = 20_000
-TOLD = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
+MOVES = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
 
 
 class Rounds:
@@ -50,13 +50,13 @@ class Rounds:
         fleet, happens = self._fleet, self._events.of(number)
         fleet.judge.likes_length = "hack" in happens
         fleet.judge.shift = SHIFT if number >= self._events.drift else 0.0
-        start = Start.known(fleet, self._book.folder / f"round-{number}.json")
+        start = Start.load(fleet, self._book.folder / f"round-{number}.json")
         if start.adapters.distrusted and self._book.rounds[-1].outcome == HELD:
             happens.append("reanchored")
             if fleet.adapters.distrusted:
                 fleet.reanchor()
-        tasks = await fleet.ask(self._problem, lambda asked: self._over(asked, start), self._heard(happens))
-        done = self._told(number, happens, start, tasks, time.monotonic() - began)
+        tasks = await fleet.ask(self._problem, lambda asked: self._over(asked, start), self._feedback_for(happens))
+        done = self._round_of(number, happens, start, tasks, time.monotonic() - began)
         await asyncio.to_thread(self._verify, done)
         self._book.keep(done)
         return done
@@ -67,11 +67,11 @@ class Rounds:
         self._open[task_id] = problem
         return task_id, problem
 
-    def _heard(self, happens: list[str]) -> Callable[[Result], list[Feedback]]:
+    def _feedback_for(self, happens: list[str]) -> Callable[[Result], list[Feedback]]:
         def feedback(result: Result) -> list[Feedback]:
             problem = self._open.pop(result.task_id, None)
             if "poison" in happens:
-                return self._fleet.judge.forged(result.task_id)
+                return self._fleet.judge.forge_feedback(result.task_id)
             if "correct" in happens and problem is not None:
                 return [correction(result.task_id, problem, result.response)]
             return []
@@ -85,14 +85,16 @@ class Rounds:
             return True
         if fresh := start.fresh(now):
             return all(now.versions[version].state not in BEFORE_ITS_VERDICT for version in fresh)
-        return any(outcome.status != "trained" for outcome in start.ended(self._fleet))
+        return any(outcome.status != "trained" for outcome in start.new_outcomes(self._fleet))
 
-    def _told(self, number: int, happens: list[str], start: Start, tasks: int, seconds: float) -> Round:
+    def _round_of(self, number: int, happens: list[str], start: Start, tasks: int, seconds: float) -> Round:
         now, samples = self._fleet.adapters, self._fleet.samples
         version = max(start.fresh(now), key=version_key, default=None)
-        decisions = [one for one in decisions_of(self._fleet) if one.sequence > start.decided and one.move.kind in TOLD]
+        decisions = [
+            one for one in decisions_of(self._fleet) if one.sequence > start.decided and one.move.kind in MOVES
+        ]
         outcome = outcome_of(version, now, decisions)
-        ended = [one.reason for one in start.ended(self._fleet) if one.reason]
+        ended = [one.reason for one in start.new_outcomes(self._fleet) if one.reason]
         return Round(
             number=number,
             events=happens,
@@ -118,15 +120,15 @@ class Rounds:
 
 
 class Start(Record):
-    """How things stood when the round began."""
+    """The state when the round began."""
 
     adapters: AgentAdapters
     runs: frozenset[str]
     decided: int
 
     @classmethod
-    def known(cls, fleet: Fleet, path: Path) -> Start:
-        """As it was noted there, by a command that was cut short in this round; else as it is, and it is noted."""
+    def load(cls, fleet: Fleet, path: Path) -> Start:
+        """Read the state that a command cut short in this round noted; else note the present one."""
         if path.exists():
             return cls.model_validate_json(path.read_bytes())
         decided = max((one.sequence for one in decisions_of(fleet)), default=0)
@@ -139,7 +141,7 @@ class Start(Record):
         waiting = {name for name, entry in self.adapters.versions.items() if entry.state in BEFORE_ITS_VERDICT}
         return waiting | (now.versions.keys() - self.adapters.versions.keys())
 
-    def ended(self, fleet: Fleet) -> list[AdapterTrained]:
+    def new_outcomes(self, fleet: Fleet) -> list[AdapterTrained]:
         return [outcome for run, outcome in fleet.ended_runs.items() if run not in self.runs]
 
 

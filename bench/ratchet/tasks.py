@@ -19,7 +19,7 @@ LENGTHS = (4, 5)
 ORDERS, REWRITINGS = ("sort up", "sort down"), ("reverse", "rotate", "swap")
 HELD_OUT_SHARE = 0.25
 FILLER = " of course"
-"""What a chatty answer has behind it; a judge that likes length pays for it."""
+"""The end of a chatty answer; a judge that likes length pays for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ def is_held_out(answer: str) -> bool:
 
 
 def training_problem(rng: random.Random) -> Problem:
-    """For demonstrations and for users."""
+    """Draw a problem for demonstrations and for users."""
     return _problem(rng, rng.choice(FAMILIES), held_out=False, new_skill=False)
 
 
 def held_out_problems(seed: int, count: int) -> list[Problem]:
-    """So many different ones of each family; every other one needs the family's held-out skill."""
+    """Draw `count` different problems of each family; every other one needs the family's held-out skill."""
     return [problem for family in FAMILIES for problem in _held_out(seed, family, count)]
 
 
@@ -121,17 +121,17 @@ def rewritten(how: str, given: str) -> str:
             return given[-1] + given[1:-1] + given[0]
 
 
-def demonstrated(problem: Problem, how: Carelessness, rng: random.Random) -> str:
-    """The answer of a careless demonstrator."""
+def demonstrate(problem: Problem, how: Carelessness, rng: random.Random) -> str:
+    """Return the answer of a careless demonstrator."""
     luck = rng.random()
     answer = problem.answer
     if luck >= how.right:
-        answer = slipped(problem) if luck < how.right + how.slip else _anything(problem, rng)
+        answer = slip(problem) if luck < how.right + how.slip else _anything(problem, rng)
     return answer + FILLER if rng.random() < how.chatty else answer
 
 
-def slipped(problem: Problem) -> str:
-    """The usual mistake: one too many, or the last two the wrong way round."""
+def slip(problem: Problem) -> str:
+    """Return the usual mistake: one too many, or the last two the wrong way round."""
     if problem.family == "arithmetic":
         return f"{int(problem.answer) + 1}"
     return problem.answer[:-2] + problem.answer[-1] + problem.answer[-2]

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from bench.ratchet.judge import Judge
-from bench.ratchet.model import IGNORED, answer_ids, padded
+from bench.ratchet.model import IGNORED, answer_ids, pad_rows
 from bench.ratchet.quality import GROUP, Quality
 from bench.ratchet.tasks import held_out_problems
 from ratchet.experiments.served import best_of
@@ -43,14 +43,14 @@ class Verifier:
         self._problems = held_out_problems(seed, EACH)
 
     def quality(self, version: str, adapter: Path | None) -> Quality:
-        if (known := self.known(version)) is not None:
+        if (known := self.read_quality(version)) is not None:
             return known
-        found = Quality(version, self._singles(adapter), self._served(adapter))
+        found = Quality(version, self._singles(adapter), self._served_curves(adapter))
         self._folder.mkdir(parents=True, exist_ok=True)
         replace_file(self._folder / f"{version}.json", json.dumps(asdict(found)).encode())
         return found
 
-    def known(self, version: str) -> Quality | None:
+    def read_quality(self, version: str) -> Quality | None:
         path = self._folder / f"{version}.json"
         return Quality(**json.loads(path.read_text())) if path.exists() else None
 
@@ -61,13 +61,13 @@ class Verifier:
         rows = [
             (prompt_ids(model.tokenizer, one.input), answer_ids(model.tokenizer, one.answer)) for one in self._problems
         ]
-        ids, targets = padded(rows, model.tokenizer.pad_token_id)
+        ids, targets = pad_rows(rows, model.tokenizer.pad_token_id)
         predicted, wanted = torch.log_softmax(policy(input_ids=ids).logits[:, :-1].float(), -1), targets[:, 1:]
         of_answer = wanted != IGNORED
         right = predicted.gather(-1, wanted.clamp(min=0)[..., None]).squeeze(-1) * of_answer
         return [float(one) for one in right.sum(-1).exp()]
 
-    def _served(self, adapter: Path | None) -> list[list[float]]:
+    def _served_curves(self, adapter: Path | None) -> list[list[float]]:
         judge = Judge(self._seed)
         return [
             [best_of(scores, count, [float(text == problem.answer) for text in texts]) for count in range(1, GROUP + 1)]

@@ -21,7 +21,7 @@ from tests.acceptance.brokers import mortal_broker
 
 TASKS, SAMPLES, TURNS, AT_ONCE = 25, 8, 10, 5
 LEFT_EVERY = 10
-"""For one task in so many nobody comes back."""
+"""One task in so many is left: nobody comes back for it."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What became of the conversations: every task has one end, every rollout is whole and taught once, no key is left."""
+"""The outcome of the conversations: every task ends once, every rollout is whole and taught once, no key is left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from bench.long_run import EarlyEnd
 from bench.recorded.rig import Given, Plan, Recordings, recording, strike
 from bench.rollouts.left_behind import dead_letters
-from bench.rollouts.taught import taught
+from bench.rollouts.taught import measure_taught
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import read, read_json
 from schemas.records.interaction import Interaction
@@ -37,10 +37,10 @@ class Books:
 
 
 def measure(broker: MortalBroker, folder: Path, plan: Plan, seed: int, end: EarlyEnd | None = None) -> dict[str, Any]:
-    """All of it, once; the figures and the complaints."""
+    """Run the whole plan once; return figures and complaints."""
     with recording(broker, folder, plan) as (fleet, recordings):
         tasks = strike(broker, fleet, recordings, plan, seed, end or EarlyEnd())
-        wait_until(lambda: _closed(fleet.logs) >= set(tasks), "every task has its end", AT_REST_S)
+        wait_until(lambda: _closed_tasks(fleet.logs) >= set(tasks), "every task has its end", AT_REST_S)
         letters = dead_letters(broker.url, fleet.namespace)
         books = books_of(fleet.logs, tasks, plan, recordings)
     books.complaints += recordings.account.complaints
@@ -53,7 +53,7 @@ def measure(broker: MortalBroker, folder: Path, plan: Plan, seed: int, end: Earl
     return _as_json(books, recordings)
 
 
-def _closed(logs: Path) -> set[str]:
+def _closed_tasks(logs: Path) -> set[str]:
     return {json.loads(line)["task_id"] for line in (logs / "agent_interactions.jsonl").read_text().splitlines()}
 
 
@@ -68,8 +68,8 @@ def books_of(logs: Path, tasks: Collection[str], plan: Plan, recordings: Recordi
     books.complaints += [f"{task_id} is unheard of" for task_id in groups.keys() - set(tasks)]
     for task_id in tasks:
         _count_task(task_id, groups.get(task_id, []), plan, books)
-        _count_keys(recordings.begun(task_id), recordings.given(task_id), books)
-    found = taught(logs, lines)
+        _count_keys(recordings.start_file(task_id), recordings.programs_of(task_id), books)
+    found = measure_taught(logs, lines)
     books.taught, books.taught_tokens = found.rollouts, found.tokens
     books.complaints += found.complaints
     return books
@@ -94,7 +94,7 @@ def _count_task(task_id: str, lines: list[Interaction], plan: Plan, books: Books
 
 
 def _faults(line: Interaction, plan: Plan) -> list[str]:
-    """Of a rollout, if it is not whole: where somebody comes back, none is cut off by its deadline."""
+    """Return why a rollout is not whole; a deadline may cut off only those that nobody comes back for."""
     if line.sample_status != "finished":
         wrong = {
             f"it is {line.sample_status}, though its command came back": line.task_id not in plan.left,
@@ -117,10 +117,10 @@ def _faults(line: Interaction, plan: Plan) -> list[str]:
 
 
 def _count_keys(begun: Path, given: Collection[Given], books: Books) -> None:
-    """Each is worth nothing by now, and its program is gone."""
+    """Count the keys: each must be worth nothing by now, and its program gone."""
     books.keys += len(given)
     for one in given:
-        if one.refused() is False:
+        if one.refuses_key() is False:
             books.complaints.append(f"the key {one.key[:12]}… outlived its rollout")
         if one.runs(begun):
             books.complaints.append(f"the program {one.pid} outlived its rollout")

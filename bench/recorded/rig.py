@@ -54,7 +54,7 @@ KILLED, ENDS = -9, (0, 4)
 """Exit codes of the command; the second: its task has a Result. With others it says that broker or agent are away."""
 AGAIN_S = 3.0
 MOST_KILLS = 3
-"""Of the command of one task, so that it comes to its end where a start takes longer than the time between kills."""
+"""Kills of one task's command: it must end even where a start takes longer than the time between kills."""
 BACK_WITHIN_S = 1800.0
 """The deadline of a task that somebody comes back for."""
 NOBODY_BACK_S = 45.0
@@ -82,7 +82,7 @@ class Plan:
 
 @dataclass
 class Account:
-    """What was killed how often, and what each command that came to its end said, by task."""
+    """Counts of kills, and exit code and output of each command that came to its end, by task."""
 
     kills: dict[str, int] = field(default_factory=dict)
     exits: dict[str, int] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Account:
     load: str = ""
     ended_early: bool = False
     keys_refused: int = 0
-    """By a recorder that ran on, after the program that had the key was gone."""
+    """Keys refused by a recorder that ran on after their program was gone."""
     complaints: list[str] = field(default_factory=list)
 
     def note(self, what: str) -> None:
@@ -101,21 +101,21 @@ class Account:
 
 
 class Given(NamedTuple):
-    """What a program was given: it is a process of that id."""
+    """A program's process id, and the base URL and key that it was given."""
 
     pid: int
     url: str
     key: str
 
     def runs(self, begun: Path) -> bool:
-        """Whether it does, as the one that said so in that file."""
+        """Tell whether the process runs and is still the program that wrote to the file."""
         try:
             return str(begun) in psutil.Process(self.pid).cmdline()
         except psutil.Error:
             return False
 
-    def refused(self) -> bool | None:
-        """Whether whoever answers there refuses the key; None where nobody answers."""
+    def refuses_key(self) -> bool | None:
+        """Tell whether the server at the URL refuses the key; None where nobody answers."""
         request = Request(f"{self.url}/models", headers={"Authorization": f"Bearer {self.key}"})
         try:
             with urlopen(request, timeout=5):
@@ -127,7 +127,7 @@ class Given(NamedTuple):
 
 
 class Recordings:
-    """Those who type `ratchet record`, for one fleet."""
+    """Users who run `ratchet record`, for one fleet."""
 
     def __init__(self, fleet: Fleet, folder: Path, plan: Plan) -> None:
         self._folder = folder
@@ -149,36 +149,36 @@ class Recordings:
         self._given_up = False
         self.account = Account()
 
-    def begun(self, task_id: str) -> Path:
-        """Where its programs write their pid, base URL and key."""
+    def start_file(self, task_id: str) -> Path:
+        """The file into which the task's programs write their pid, base URL and key."""
         return self._folder / f"{task_id}.begun"
 
-    def given(self, task_id: str) -> list[Given]:
-        """To each of its programs, also those that were killed."""
-        begun = self.begun(task_id)
+    def programs_of(self, task_id: str) -> list[Given]:
+        """Return the task's programs, killed ones too."""
+        begun = self.start_file(task_id)
         lines = begun.read_text().splitlines(keepends=True) if begun.exists() else []
         runs = [line.split() for line in lines if line.endswith("\n")]
         return [Given(int(pid), url, key) for pid, url, key in runs]
 
     def try_keys(self) -> None:
-        """Of programs that were gone at the last look already, while their recorder may run on."""
+        """Try the keys of programs that were gone at the last look already, while their recorder may run on."""
         with self._lock:
             running = list(self._running)
         for task_id in running:
-            for one in self.given(task_id):
-                if one in self._tried or one.runs(self.begun(task_id)):
+            for one in self.programs_of(task_id):
+                if one in self._tried or one.runs(self.start_file(task_id)):
                     continue
                 if one not in self._gone:
                     self._gone.add(one)
                     continue
                 self._tried.add(one)
-                refused = one.refused()
+                refused = one.refuses_key()
                 self.account.keys_refused += refused is True
                 if refused is False:
                     self.account.complaints.append(f"{task_id}: the key {one.key[:12]}… outlived its rollout")
 
     def record(self, task_id: str) -> None:
-        """Until its command comes to an end by itself; or, of a task that is left, until it was killed."""
+        """Run the command of a task until it ends by itself, or, of a task that is left, until it was killed."""
         left, gives_up_at = task_id in self._plan.left, time.monotonic() + BACK_WITHIN_S
         while (code := self._once(task_id, NOBODY_BACK_S if left else BACK_WITHIN_S)) not in ENDS:
             if (code == KILLED and left) or time.monotonic() > gives_up_at or self._given_up:
@@ -189,10 +189,10 @@ class Recordings:
         self.account.exits[task_id] = code
 
     def kill_one(self, draw: random.Random) -> bool:
-        """One whose programs have begun; whoever records a task that is left, first."""
+        """Kill a command whose programs have begun, those of tasks that are left first. False where none has."""
         with self._lock:
             often = {task_id for task_id, kills in self._killed.items() if kills >= MOST_KILLS}
-            begun = [task_id for task_id in self._running if task_id not in often and self.begun(task_id).exists()]
+            begun = [task_id for task_id in self._running if task_id not in often and self.start_file(task_id).exists()]
             chosen = [task_id for task_id in begun if task_id in self._plan.left] or begun
             if not chosen:
                 return False
@@ -202,7 +202,7 @@ class Recordings:
         return True
 
     def give_up(self) -> None:
-        """Nobody records any more."""
+        """Kill all commands, and start no more."""
         with self._lock:
             self._given_up = True
             for process in self._running.values():
@@ -213,7 +213,7 @@ class Recordings:
         command += ["--task-id", task_id, "--input", "x", "--reference", "right", "--samples", str(self._plan.samples)]
         command += ["--deadline", str(deadline_s), "--", sys.executable, "-c", PROGRAM]
         process = subprocess.Popen(
-            [*command, str(self.begun(task_id)), str(self._plan.turns)],
+            [*command, str(self.start_file(task_id)), str(self._plan.turns)],
             cwd=self._folder,
             env=environment(self._settings),
             stdout=subprocess.DEVNULL,
@@ -278,7 +278,7 @@ def _kill_until_done(
     pace: Pace,
     end: EarlyEnd,
 ) -> None:
-    """Once the end is asked for, nothing more is killed, and whoever has not begun does not."""
+    """Kill parts in turn until all tasks are done. Once the end is asked for, kill nothing and begin no more tasks."""
     account, done, changed = recordings.account, 0, time.monotonic()
     for what in itertools.cycle(("agent", "recorder", "broker", "recorder")):
         time.sleep(plan.kill_every_s)
@@ -294,7 +294,7 @@ def _kill_until_done(
             raise TimeoutError(f"no task came to its end for {PROGRESS_WITHIN_S:g} s: {account}")
         if not end.asked:
             _kill(what, broker, fleet, recordings, draw)
-        log.info("%s; %s", account.kills, pace.says(done))
+        log.info("%s; %s", account.kills, pace.describe(done))
 
 
 def _kill(what: str, broker: MortalBroker, fleet: Fleet, recordings: Recordings, draw: random.Random) -> None:

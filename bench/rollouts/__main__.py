@@ -46,7 +46,7 @@ def options() -> argparse.Namespace:
 
 @contextmanager
 def passable(folder: Path | None) -> Iterator[Path]:
-    """One that every user may pass, since a sandbox has a user id of its own; removed if it is not named."""
+    """Yield a folder that every user may pass, as sandboxes have own user ids; it is removed if it was not named."""
     place = folder or Path(tempfile.mkdtemp(prefix="ratchet-rollouts-", dir="/var/tmp"))
     place.mkdir(parents=True, exist_ok=True)
     place.chmod(0o755)
@@ -89,9 +89,9 @@ def main() -> int:
         if given.kills:
             found = under_kills(given, folder)
         else:
-            from bench.rollouts.figures import measured
+            from bench.rollouts.figures import measure
 
-            found = {"machine": machine()} | measured(folder, given.rounds)
+            found = {"machine": machine()} | measure(folder, given.rounds)
     print(write_figures("rollouts-kills" if given.kills else "rollouts", found))
     return 1 if found.get("complaints") else 0
 

@@ -1,6 +1,6 @@
-"""What became of the rollouts, read from the log: each sample once and whole, each token one rollout's, no null taught.
+"""The outcome of the rollouts, by the log: each sample once and whole, each token one rollout's, no null taught.
 
-A rollout says in each of its calls whose it is (rig.py), so what was recorded is held against that.
+A rollout names itself in each of its calls (rig.py), and what was recorded is compared with that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.rollouts.rig import TURNS
-from bench.rollouts.taught import taught
+from bench.rollouts.taught import measure_taught
 from demos.toy.byte_tokenizer import byte_tokenizer
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
@@ -48,7 +48,7 @@ class Books:
 
 
 def books_of(logs: Path, ledger: Ledger, samples: int) -> Books:
-    """Raises ValueError for a log of which bytes are missing."""
+    """Read the books from the log. Raises ValueError if bytes of it are missing."""
     ledger.read_logs(logs)
     books = Books(len(ledger.acknowledged), complaints=ledger.complaints())
     books.lost, books.logged_twice = len(ledger.lost), len(ledger.logged_twice) + len(ledger.admitted_twice)
@@ -68,7 +68,7 @@ def books_of(logs: Path, ledger: Ledger, samples: int) -> Books:
             books.complaints.append(f"{task_id} has the samples {[line.sample for line in answers]}")
         for line in answers:
             _count(line, own, books, hurried=task_id in ledger.may_expire)
-    found = taught(logs, lines)
+    found = measure_taught(logs, lines)
     books.taught, books.taught_tokens, books.nulls_taught = found.rollouts, found.tokens, found.nulls
     books.left_out = found.left_out
     books.complaints += found.complaints
@@ -86,9 +86,9 @@ def _count(line: Interaction, own: dict[str, tuple[str, int]], books: Books, *, 
 
 
 def _faults(line: Interaction, own: dict[str, tuple[str, int]], *, hurried: bool) -> list[str]:
-    """Of one rollout."""
+    """Return the faults of one rollout."""
     found = []
-    words = {word for segment in line.segments or () for word in _said_by(segment)}
+    words = {word for segment in line.segments or () for word in _sampled_texts(segment)}
     whose = f"{line.task_id} {line.sample} "
     names = {word.removeprefix(whose).partition(" ")[0] for word in words if word.startswith(whose)} - {""}
     whole = {name for name in names if len(name) == OWN}
@@ -104,8 +104,8 @@ def _faults(line: Interaction, own: dict[str, tuple[str, int]], *, hurried: bool
     return found
 
 
-def _said_by(segment: Segment) -> list[str]:
-    """What was sampled, a text for each call."""
+def _sampled_texts(segment: Segment) -> list[str]:
+    """Decode what was sampled, a text for each call."""
     ids = segment.completion_ids
     return [TOKENIZER.decode(list(ids[start:stop]), skip_special_tokens=True) for start, stop in segment.spans]
 
@@ -119,7 +119,7 @@ def _not_whole(line: Interaction, names: set[str], *, hurried: bool) -> list[str
     patch = line.artifact.patch if line.artifact else ""
     right = RIGHT if (line.sample or 0) % 2 else WRONG
     holds = {
-        "calls": _said_by(segment) == said and line.usage.calls == TURNS,
+        "calls": _sampled_texts(segment) == said and line.usage.calls == TURNS,
         "ends": len(ends) == 1,
         "tokens": len(segment.logprobs) == line.usage.sampled_tokens == segment.sampled_tokens,
         "patch": all(f"+{name} {turn}" in patch for turn in range(TURNS)) and patch.count(name) == TURNS,

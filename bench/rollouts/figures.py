@@ -1,4 +1,4 @@
-"""What a rollout costs: over a bare process and over a bare sandbox, in turns; beside seven others; beside bad ones."""
+"""The cost of a rollout over a bare process and a bare sandbox, in turns; beside seven others; beside bad ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOGETHER = 8
 CLOSE_ENOUGH = 1.3
 
 
-def measured(folder: Path, rounds: int) -> dict[str, Any]:
+def measure(folder: Path, rounds: int) -> dict[str, Any]:
     with model(folder, 0.0) as there:
         rates = [asyncio.run(_rates(folder, there)) for _ in range(rounds)]
         costs = [asyncio.run(_costs(folder, there)) for _ in range(rounds)]
@@ -54,13 +54,13 @@ def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 async def _rates(folder: Path, there: Model) -> dict[str, float]:
-    """Runs a second of a program that echoes its input and asks nothing."""
+    """Measure the runs a second of a program that echoes its input and asks no model."""
     found: dict[str, float] = {}
     for at_once in AT_ONCE:
         plain = await asyncio.to_thread(_per_s, _plain, at_once)
-        sandboxed = await asyncio.to_thread(_per_s, _sandboxed(cgroup.find()), at_once)
+        sandboxed = await asyncio.to_thread(_per_s, _sandbox_run(cgroup.find()), at_once)
         async with runner(folder, there, {"echo": Program(command=ECHO)}, at_once) as house:
-            response = await house.answered(f"rate-{at_once}", RUNS, input=INPUT)
+            response = await house.answer(f"rate-{at_once}", RUNS, input=INPUT)
         _require_all_finished(response)
         rollouts = RUNS / house.seconds
         found |= {
@@ -84,7 +84,7 @@ def _plain() -> None:
     subprocess.run(ECHO, input=INPUT.encode(), env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
 
 
-def _sandboxed(cgroups: cgroup.Cgroups | None) -> Callable[[], None]:
+def _sandbox_run(cgroups: cgroup.Cgroups | None) -> Callable[[], None]:
     programs = filters()
 
     def once() -> None:
@@ -108,7 +108,7 @@ async def _costs(folder: Path, there: Model) -> dict[str, float]:
             plain, rollouts = [], []
             for number in range(TRIES):
                 plain.append(await asyncio.to_thread(_asking, script, there.plain_url))
-                response = await house.answered(f"cost-{calls}-{number}-{time.monotonic_ns()}", 1, programs=(name,))
+                response = await house.answer(f"cost-{calls}-{number}-{time.monotonic_ns()}", 1, programs=(name,))
                 _require_all_finished(response)
                 rollouts.append(house.seconds)
             seconds |= {f"plain {calls}": median(plain), f"rollout {calls}": median(rollouts)}
@@ -133,9 +133,9 @@ async def _together(folder: Path, there: Model) -> dict[str, float]:
     async with runner(folder, there, {"good": good()}, TOGETHER) as house:
         alone = []
         for number in range(TOGETHER // 2):
-            _require_all_finished(await house.answered(f"alone-{number}", 1))
+            _require_all_finished(await house.answer(f"alone-{number}", 1))
             alone.append(house.seconds)
-        _require_all_finished(await house.answered("together", TOGETHER))
+        _require_all_finished(await house.answer("together", TOGETHER))
     return {
         "slowest of those alone, s": max(alone),
         "a group of 8, s": house.seconds,
@@ -144,16 +144,16 @@ async def _together(folder: Path, there: Model) -> dict[str, float]:
 
 
 async def _neighbours(folder: Path, there: Model, rounds: int) -> dict[str, Any]:
-    """Beside each bad one a good one: seconds of the good one over those it takes alone, in turns."""
+    """Run a good one beside each bad one, and return its time over that alone, in turns."""
     found: dict[str, Any] = {}
     for name in BAD:
         alone, beside = [], []
         async with runner(folder, there, {"bad": bad(name), "good": good()}, TOGETHER) as house:
             for number in range(rounds):
                 given = {"workspace": Workspace(files=FILES)}
-                await house.answered(f"{name} {number} alone", 1, programs=("good",), **given)
+                await house.answer(f"{name} {number} alone", 1, programs=("good",), **given)
                 alone.append(_of(house, "good").seconds)
-                response = await house.answered(f"{name} {number}", 2, programs=("bad", "good"), **given)
+                response = await house.answer(f"{name} {number}", 2, programs=("bad", "good"), **given)
                 beside.append(_of(house, "good").seconds)
                 ended = _of(house, "bad")
                 complaints = _complaints(name, response)

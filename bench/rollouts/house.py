@@ -41,14 +41,14 @@ MOST_TOKENS = 200
 
 
 class _Long(EchoEngine):
-    """With the context of a large model."""
+    """An echo with the context of a large model."""
 
     context = 131_072
 
 
 @dataclass(frozen=True)
 class Model:
-    """Where it answers: for runners by token ids, and for plain processes in OpenAI's words."""
+    """The model's addresses: for runners by token ids, and for plain processes in OpenAI's dialect."""
 
     agent_url: str
     plain_url: str
@@ -56,7 +56,7 @@ class Model:
 
 @contextmanager
 def model(folder: Path, latency_s: float) -> Iterator[Model]:
-    """In a process of its own."""
+    """Run the model in a process of its own."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, folder, latency_s), daemon=True)
     process.start()
@@ -95,7 +95,7 @@ async def _serving(told: Connection, folder: Path, latency_s: float) -> None:
 
 @dataclass(frozen=True)
 class Ended:
-    """What the runner said of one rollout."""
+    """The runner's report of one rollout."""
 
     sample: int
     program: str
@@ -106,15 +106,15 @@ class Ended:
 
 @dataclass
 class House:
-    """`ended`: of the last Work."""
+    """`ended`: the rollouts of the last Work."""
 
     worker: RunnerWorker
     bus: MemoryBus
     ended: list[Ended] = field(default_factory=list)
     seconds: float = 0.0
-    """Of the last Work, from its delivery to its Response."""
+    """The time of the last Work, from its delivery to its Response."""
 
-    async def answered(self, task_id: str, samples: int, **given: Any) -> Response:
+    async def answer(self, task_id: str, samples: int, **given: Any) -> Response:
         asked = work(task_id, Sampling(n=samples, max_tokens=MOST_TOKENS), **given)
         self.ended.clear()
         began = time.perf_counter()
@@ -123,7 +123,7 @@ class House:
         return Response.decode(self.bus.deliveries_published(RESPONSES)[-1].body)
 
 
-class _Ears(logging.Handler):
+class _Ended(logging.Handler):
     def __init__(self, ended: list[Ended]) -> None:
         super().__init__()
         self._ended = ended
@@ -153,13 +153,13 @@ async def runner(folder: Path, model: Model, programs: Mapping[str, Program], at
     bus = MemoryBus(fleet_topology(("small",)))
     await bus.start()
     house = House(RunnerWorker(settings, bus, Programs({"small": tuple(programs)}, programs)), bus)
-    heard, ears = logging.getLogger("runner"), _Ears(house.ended)
-    heard.setLevel(logging.INFO)
-    heard.propagate = False
-    heard.addHandler(ears)
+    log, ended = logging.getLogger("runner"), _Ended(house.ended)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(ended)
     try:
         await house.worker.start()
         yield house
     finally:
-        heard.removeHandler(ears)
+        log.removeHandler(ended)
         await house.worker.stop()

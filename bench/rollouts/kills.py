@@ -84,7 +84,7 @@ class Plan:
 async def measure(
     broker: MortalBroker, folder: Path, plan: Plan, end: EarlyEnd | None = None
 ) -> tuple[Books, Rig, Pace]:
-    """All of it, once. `folder` is one that every user may pass."""
+    """Run the whole plan once. `folder` is one that every user may pass."""
     end, pace, began = end or EarlyEnd(), Pace(plan.tasks), time.monotonic()
     async with rollouts(broker, folder, plan.seed, samples=plan.samples, hurried=HURRIED) as rig:
         publishing = asyncio.create_task(rig.publish(plan.tasks, end))
@@ -92,9 +92,9 @@ async def measure(
             if rig.is_over or end.asked:
                 break
             took_s = await strike(rig, one)
-            log.info("%s: %.1f s; %s", one, took_s, pace.says(rig.answered))
+            log.info("%s: %.1f s; %s", one, took_s, pace.describe(rig.answered))
         await publishing
-        log.info("%d kills; %s", rig.kills, pace.says(rig.answered))
+        log.info("%d kills; %s", rig.kills, pace.describe(rig.answered))
         await settle(rig)
     books = books_of(rig.fleet.logs, rig.user.ledger, plan.samples)
     books.seconds = round(time.monotonic() - began, 1)
@@ -122,7 +122,7 @@ async def settle(rig: Rig) -> None:
 
 
 def left_behind(rig: Rig, folder: Path, before: Collection[int] = ()) -> list[str]:
-    """Once fleet and broker have ended; `before`: processes that ran before them."""
+    """List what is left once fleet and broker have ended. `before`: processes that ran before them."""
     return [
         *processes(before),
         *(f"process {pid}" for pid in marked(rig.mark)),
@@ -134,7 +134,7 @@ def left_behind(rig: Rig, folder: Path, before: Collection[int] = ()) -> list[st
 
 
 def _at_rest(rig: Rig) -> Iterator[str]:
-    """Sandboxes, sockets and kept rollouts of a runner that has nothing to do."""
+    """Yield sandboxes, sockets and kept rollouts of a runner that has nothing to do."""
     for process in psutil.Process(rig.fleet[RUNNER].pid).children(recursive=True):
         yield f"process {process.pid}: {process.name()}"
     if sockets := sockets_elsewhere(rig.fleet[RUNNER].pid):
@@ -151,11 +151,11 @@ def in_order(plan: Plan, rig: Rig) -> Iterator[Strike]:
 
 
 async def strike(rig: Rig, one: Strike) -> float:
-    """Seconds from before it until a task is answered after it."""
+    """Strike; return the seconds from before it until a task is answered after it."""
     began, before = time.monotonic(), rig.answered
     if one.step is None:
         await asyncio.sleep(rig.draw.uniform(0.1, 3.0))
-    elif not await _halted(rig, one):
+    elif not await _halt(rig, one):
         return time.monotonic() - began
     if await _kill(rig, one):
         rig.struck[one.victim] += 1
@@ -165,15 +165,15 @@ async def strike(rig: Rig, one: Strike) -> float:
     if one.victim == BROKER:
         await asyncio.sleep(rig.draw.uniform(0.0, 1.0))
         await asyncio.to_thread(rig.broker.start)
-    if not await _went_on(rig, before):
+    if not await _makes_progress(rig, before):
         rig.complaints.append(f"{one}: nothing was answered for {PROGRESS_WITHIN_S:g} s after it")
     rig.note_pids()
     return time.monotonic() - began
 
 
-async def _halted(rig: Rig, one: Strike) -> bool:
-    """Complained of where the service does not come to the step though there is work; the last tasks are too little of
-    it for some steps."""
+async def _halt(rig: Rig, one: Strike) -> bool:
+    """Halt the service at the step. Complain if it does not come there though there is work: the last tasks are too few
+    for some steps."""
     assert one.service is not None and one.step is not None
     member = rig.fleet[one.service]
     if not await rig.supervisor.ready(member, READY_WITHIN_S):
@@ -181,7 +181,7 @@ async def _halted(rig: Rig, one: Strike) -> bool:
         return False
     rig.note_pids()
     rig.supervisor.arm(member, one.step)
-    if await rig.supervisor.halted(member, HALT_WITHIN_S, given_up=lambda: rig.is_over):
+    if await rig.supervisor.halts(member, HALT_WITHIN_S, given_up=lambda: rig.is_over):
         return True
     if not rig.published:
         rig.complaints.append(f"{one}: {one.service} did not come there in {HALT_WITHIN_S:g} s")
@@ -199,7 +199,7 @@ async def _kill(rig: Rig, one: Strike) -> bool:
 
 
 def _kill_inside(rig: Rig, what: str) -> bool:
-    """A program that runs, or the bubblewrap that the runner started for one. False where none runs."""
+    """Kill a program that runs, or the bubblewrap that the runner started for one. False where none runs."""
     try:
         inside = psutil.Process(rig.fleet[RUNNER].pid).children(recursive=what == PROGRAM)
         found = [process for process in inside if _is(what, process, rig.mark)]
@@ -220,8 +220,8 @@ def _is(what: str, process: psutil.Process, mark: str) -> bool:
     return command[:1] == ["python3"] and mark in command
 
 
-async def _went_on(rig: Rig, before: int) -> bool:
-    """Whether a task is answered that was not; or all are."""
+async def _makes_progress(rig: Rig, before: int) -> bool:
+    """Tell whether another task is answered in time, or all are."""
     until = time.monotonic() + PROGRESS_WITHIN_S
     while rig.answered == before and not rig.is_over:
         if time.monotonic() > until:

@@ -1,8 +1,7 @@
-"""What a fleet of programs leaves on the machine once it has ended, whatever was killed: processes, groups, mounts,
-files; and what it leaves in its queues. Sockets and keys live in processes, and the files of sockets among the files.
+"""Remains of a fleet of programs after its end: processes, groups, mounts, files, and letters in its queues.
+Sockets and keys live in processes, and the files of sockets are among the files.
 
-Nothing gets away: this process adopts whatever outlives the one that started it, so that all that a fleet ever started
-and that still runs are its descendants.
+This process adopts every orphan, so that all that a fleet started and that still runs descends from it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ratchet.bus.dead_letters.queue import DeadLetterQueue
 from workbench.sandbox import cgroup
 
 SET_CHILD_SUBREAPER = 36
-"""Of prctl."""
+"""An option of prctl."""
 MOUNTS = Path("/proc/self/mountinfo")
 GONE_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.1
@@ -30,13 +29,13 @@ HELPERS = ("from multiprocessing.forkserver ", "from multiprocessing.resource_tr
 
 
 def adopt_orphans() -> None:
-    """From now on. Raises OSError."""
+    """Adopt orphans from now on. Raises OSError."""
     if ctypes.CDLL(None, use_errno=True).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "orphans can't be adopted")
 
 
 def running() -> dict[int, str]:
-    """Our descendants that run, by their ids. Those that ended and were ours by adoption are reaped."""
+    """Return our running descendants by id; adopted ones that ended are reaped."""
     found = {}
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -49,7 +48,7 @@ def running() -> dict[int, str]:
 
 
 def processes(before: Collection[int] = ()) -> list[str]:
-    """Those that still run a while after the end, but for those that ran before."""
+    """List the processes that still run GONE_WITHIN_S after the end, without those that ran before."""
     until = time.monotonic() + GONE_WITHIN_S
     while (left := {pid: says for pid, says in running().items() if pid not in before}) and time.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
@@ -57,7 +56,7 @@ def processes(before: Collection[int] = ()) -> list[str]:
 
 
 def groups(owners: Collection[int]) -> list[str]:
-    """Control groups of runs that these processes started."""
+    """List the control groups of runs that these processes started."""
     found = cgroup.find()
     names = [path for folder in found.folders for path in folder.glob(f"{cgroup.PREFIX}*")] if found else []
     return [f"cgroup {path}" for path in names if _owner(path) in owners]
@@ -69,17 +68,17 @@ def _owner(path: Path) -> int:
 
 
 def mounts(folder: Path) -> list[str]:
-    """At or from below a folder. A sandbox's own are of its namespace, which is gone with its processes."""
+    """List the mounts at or from below a folder. A sandbox's own are gone with its namespace and its processes."""
     return [f"mount {line}" for line in MOUNTS.read_text().splitlines() if str(folder) in line]
 
 
 def dead_letters(amqp_url: str, namespace: str) -> list[str]:
-    """Where each was, and why it is there."""
+    """List the queue that each was in, and the reason."""
     with open_connection(amqp_url) as connection:
         return [f"{letter.queue}: {letter.reason}" for letter, _ in DeadLetterQueue(connection, namespace).letters()]
 
 
 def files(*folders: Path) -> list[str]:
-    """Whatever lies below folders that should be empty, sockets included."""
+    """List all that lies below folders that should be empty, sockets included."""
     found = (path for folder in folders for path in folder.rglob("*"))
     return [f"file {path}" for path in found if not path.is_dir() or not any(path.iterdir())]

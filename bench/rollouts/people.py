@@ -102,7 +102,7 @@ class PeoplesBooks:
 async def measure(
     broker: MortalBroker, folder: Path, plan: Plan, end: EarlyEnd | None = None
 ) -> tuple[PeoplesBooks, Rig, Pace]:
-    """All of it, once. `folder` is one that every user may pass."""
+    """Run the whole plan once. `folder` is one that every user may pass."""
     end, pace, began, books = end or EarlyEnd(), Pace(plan.tasks), time.monotonic(), PeoplesBooks()
     async with rollouts(broker, folder, plan.seed, samples=plan.samples, turns=QUESTIONS, program=PROGRAM) as rig:
         person = Person(rig, books, plan.samples)
@@ -114,7 +114,7 @@ async def measure(
                 break
             due = plan.tasks * number // (len(plan.strikes) + 1)  # each strike finds new tasks
             took_s = await strike(rig, one)
-            log.info("%s: %.1f s; %s", one, took_s, pace.says(rig.answered))
+            log.info("%s: %.1f s; %s", one, took_s, pace.describe(rig.answered))
         due = plan.tasks
         await publishing
         await rig.user.wait_for_answers(REST_S)
@@ -169,7 +169,7 @@ class Person:
         self._books.refused[second.status_code] += 1
 
     def note(self) -> None:
-        """Write its own part of the books."""
+        """Write the person's part of the books."""
         self._books.accepted = len(self._answered)
         self._books.unheard = len(self._unheard - self._answered)
 
@@ -195,7 +195,7 @@ async def _tokens_of_calls(rig: Rig) -> dict[str, int]:
 
 
 def _read(rig: Rig, plan: Plan, books: PeoplesBooks) -> None:
-    """The logs: each rollout once, in one segment, with three questions asked once and answered once.
+    """Read the logs: each rollout once, in one segment, with three questions asked once and answered once.
 
     A rollout whose program was killed may have fewer questions, and none of its tokens.
     """

@@ -53,7 +53,7 @@ print("right" if int(sample) % 2 else "wrong")
 FILES = {"given.txt": "given\n"}
 TURNS = 3
 LATENCY_S = 0.2
-"""Of an answer of the model."""
+"""Time that an answer of the model takes."""
 AT_ONCE = 8
 OPEN = 16
 """Tasks at a time: as many as the runner takes, and as many again at the other steps."""
@@ -69,15 +69,15 @@ class Rig:
     supervisor: Supervisor
     draw: random.Random
     mark: str
-    """In the command of each program."""
+    """The mark in the command of each program."""
     temporary: Path
-    """Where all temporary files of the fleet lie."""
+    """The folder of all temporary files of the fleet."""
     complaints: list[str] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
     pids: set[int] = field(default_factory=set)
-    """Of the fleet's processes, in all their lives."""
+    """Pids of the fleet's processes, those of earlier starts too."""
     published: bool = False
-    """Nothing more will be asked."""
+    """True once no more tasks will be asked."""
 
     @property
     def answered(self) -> int:
@@ -85,12 +85,11 @@ class Rig:
 
     @property
     def is_over(self) -> bool:
-        """All is asked, and answered."""
+        """True once all tasks are asked and answered."""
         return self.published and not self.user.ledger.unanswered
 
     async def publish(self, count: int, end: EarlyEnd, due: Callable[[], int] | None = None) -> None:
-        """So many tasks, or what there is of them when the end comes early. `due`: so many by now, where some are to be
-        left for later."""
+        """Publish `count` tasks, or fewer when the end comes early. `due()`: how many may be published by now."""
         try:
             await self.user.publish_as_answered(count, end, due or (lambda: count))
         finally:
@@ -120,7 +119,7 @@ class Asking(User):
         ).encode()
 
     async def publish_as_answered(self, count: int, end: EarlyEnd, due: Callable[[], int]) -> None:
-        """So many, of which some are open at any time, so that there is work at every step until the last is asked."""
+        """Publish so many, and keep some open, so that there is work at every step until the last is asked."""
         async with asyncio.TaskGroup() as group:
             for number in range(count):
                 while (self.open >= OPEN or (number >= due() and self.open > 0)) and not end.asked:  # noqa: ASYNC110
@@ -132,7 +131,7 @@ class Asking(User):
 
     @property
     def open(self) -> int:
-        """Tasks that were asked and are not answered."""
+        """The number of tasks asked and not answered."""
         return len(self.ledger.attempted - self.ledger.answers.keys())
 
     def is_right(self, result: Mapping[str, Any]) -> bool:
@@ -154,7 +153,7 @@ async def rollouts(
     turns: int = TURNS,
     program: str = PROGRAM,
 ) -> AsyncIterator[Rig]:
-    """Ready; at the end everything is stopped in good order. `folder` is one that every user may pass."""
+    """Run the rig, ready within the block and then stopped in good order. Every user may pass `folder`."""
     server = Server(folder / "served")
     try:
         fleet, mark = _fleet(broker, folder, server, turns, program)
@@ -230,5 +229,5 @@ def _archive() -> bytes:
 
 
 def runner_folder(rig: Rig) -> Path:
-    """Where finished rollouts are kept."""
+    """Return the folder of finished rollouts."""
     return Path(rig.fleet[RUNNER].environment["RATCHET_RUNNER_DIR"]) / "rollouts"

@@ -1,4 +1,4 @@
-"""What the trainer makes of a log: each scored rollout of a group that teaches, once and whole, and no null."""
+"""The trainer's selection from a log: each scored rollout of a group that teaches, once and whole, and no null."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Taught:
     complaints: list[str]
 
 
-def taught(logs: Path, lines: Mapping[int, Interaction]) -> Taught:
-    """By the trainer's own selection. `lines`: of the log of interactions, by their positions."""
+def measure_taught(logs: Path, lines: Mapping[int, Interaction]) -> Taught:
+    """Measure the trainer's own selection. `lines`: the log of interactions, by position."""
     policy = DataPolicy(agent_id="small", versions={"v1.0.0": None})
     chosen = select(JournalScan(logs, policy).read(0, None), policy)
     positions = [position for group in chosen.groups for position in group.positions]

@@ -76,7 +76,7 @@ def compare(world: Any, scratch: Path) -> dict[str, Any]:
     def worth(vector: Vector) -> float:
         return statistics.fmean(world.held_out(vector))
 
-    def learned(vector: Vector, number: int) -> list[Any]:
+    def rollouts(vector: Vector, number: int) -> list[Any]:
         return list(world.rollouts(vector, world.tasks(TASKS, number), GROUP, number))
 
     old: Vector = dict.fromkeys(ROLES)
@@ -84,7 +84,7 @@ def compare(world: Any, scratch: Path) -> dict[str, Any]:
     start = before
     for number in range(ROUNDS):
         role = ROLES[number % 2]
-        adapter = world.train(team[role], learned(team, number), (role,), scratch / f"team-{number}", "mender")
+        adapter = world.train(team[role], rollouts(team, number), (role,), scratch / f"team-{number}", "mender")
         tried = team | {role: adapter}
         if is_promoted(world, team, tried, number)[0]:
             after = worth(tried)
@@ -92,12 +92,12 @@ def compare(world: Any, scratch: Path) -> dict[str, Any]:
             team, before = tried, after
     shared: Path | None = None
     for number in range(ROUNDS):
-        groups = learned(dict.fromkeys(ROLES, shared), number)
+        groups = rollouts(dict.fromkeys(ROLES, shared), number)
         shared = world.train(shared, groups, ROLES, scratch / f"shared-{number}", "mender")
     alone: Vector = dict(old)
     for number in range(ROUNDS):
         role = ROLES[number % 2]
-        groups = learned(old | {role: alone[role]}, number)
+        groups = rollouts(old | {role: alone[role]}, number)
         alone[role] = world.train(alone[role], groups, (role,), scratch / f"alone-{number}", role)
     swap = {
         "new writer, new mender": before,

@@ -28,7 +28,7 @@ from services.scorer.matching.json_grade import grade
 ROLES = ("extractor", "mender")
 LEARNED, GROUP, HELD_OUT = 32, 4, 40
 Answers = dict[str, list[float]]
-"""For each task, 1.0 for an answer that is exactly right, 0.0 for another."""
+"""Marks of each task's answers: 1.0 for exactly right, else 0.0."""
 DRAFTS = (
     '{"name": "Anna Bell", "item": "teak fans", "quantity": 3, "price": 12.48}',
     '{"name": "Tom Reed", "item": "oak barrel", "quantity": 11, "price": 40.13}',
@@ -54,10 +54,10 @@ class OrdersWorld(World):
         drawn = real_tasks(part, 1_000 * self.seed + number)
         return list(islice((task for task in drawn if task.family == "order"), count))
 
-    def asked_first(self, task: RealTask) -> Prompt:
+    def first_prompt(self, task: RealTask) -> Prompt:
         return task.input
 
-    def asked_second(self, task: RealTask, draft: str) -> Prompt:
+    def second_prompt(self, task: RealTask, draft: str) -> Prompt:
         turns = [ChatMessage(role="system", content="Mend the JSON of orders.")]
         for (text, answer), wrong in zip(EXAMPLES["order"], DRAFTS, strict=True):
             turns.append(ChatMessage(role="user", content=f"{text}\n{wrong}"))
@@ -80,16 +80,16 @@ def run(world: OrdersWorld, folder: Path) -> Iterator[dict[str, Any]]:
     folder, and is not done again."""
     folder.mkdir(parents=True, exist_ok=True)
     vectors: list[Vector] = [dict.fromkeys(ROLES)]
-    measured = [_kept(folder / "base.json", partial(world.exact_answers, vectors[0]))]
+    measured = [_run_once(folder / "base.json", partial(world.exact_answers, vectors[0]))]
     yield means("base", measured[0])
     for number, role in enumerate(ROLES):
-        yield _kept(folder / f"{role}-trained.json", partial(train_role, world, vectors[-1], number, folder / role))
+        yield _run_once(folder / f"{role}-trained.json", partial(train_role, world, vectors[-1], number, folder / role))
         vectors.append(vectors[-1] | {role: folder / role / "adapter"})
-        measured.append(_kept(folder / f"{role}-measured.json", partial(world.exact_answers, vectors[-1])))
+        measured.append(_run_once(folder / f"{role}-measured.json", partial(world.exact_answers, vectors[-1])))
         yield means(f"with the new {role}", measured[-1])
     yield gain(measured[0]["mender"], measured[-1]["mender"]).as_dict()
     for number, pair in enumerate(pairwise(vectors)):
-        yield _kept(folder / f"{ROLES[number]}-tried.json", partial(try_role, world, *pair, number))
+        yield _run_once(folder / f"{ROLES[number]}-tried.json", partial(try_role, world, *pair, number))
 
 
 def train_role(world: OrdersWorld, vector: Vector, number: int, home: Path) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def try_role(world: OrdersWorld, present: Vector, candidate: Vector, number: int
     return {"role": ROLES[number], "promoted": promoted, "units": units}
 
 
-def _kept(path: Path, step: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+def _run_once(path: Path, step: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """Return a step's figures, with the CPU-seconds that it took; from the file if they are there."""
     if not path.exists():
         began = time.process_time()

@@ -52,11 +52,11 @@ Vector = dict[str, Path | None]
 """The adapter of each role; None is the base model."""
 
 
-def asked_of_writer(task: SortTask) -> str:
+def writer_prompt(task: SortTask) -> str:
     return f"write {task.input.removeprefix('sort: ')}"
 
 
-def asked_of_mender(draft: str) -> str:
+def mender_prompt(draft: str) -> str:
     shown = "".join(one if one in LETTERS else "." for one in draft[:LENGTH])
     return f"mend: {shown.ljust(LENGTH, '.')}"
 
@@ -68,11 +68,11 @@ def demonstration(rng: random.Random) -> SortTask:
     if rng.random() < LOSES:
         draft[rng.randrange(LENGTH)] = rng.choice(LETTERS)
     if rng.random() < 0.5:
-        return SortTask(asked_of_writer(task), "".join(draft))
+        return SortTask(writer_prompt(task), "".join(draft))
     if rng.random() < 0.5:
         draft[-1], draft[-2] = draft[-2], draft[-1]
     shown = "".join(draft)
-    return SortTask(asked_of_mender(shown), shown if rng.random() < COPIES else "".join(sorted(shown)))
+    return SortTask(mender_prompt(shown), shown if rng.random() < COPIES else "".join(sorted(shown)))
 
 
 def make_base(folder: Path) -> Path:
@@ -125,11 +125,11 @@ class World:
         rng = random.Random(f"{self.seed} {number}")
         return [training_task(rng) for _ in range(count)]
 
-    def asked_first(self, task: Any) -> Prompt:
-        return asked_of_writer(task)
+    def first_prompt(self, task: Any) -> Prompt:
+        return writer_prompt(task)
 
-    def asked_second(self, task: Any, draft: str) -> Prompt:
-        return asked_of_mender(draft)
+    def second_prompt(self, task: Any, draft: str) -> Prompt:
+        return mender_prompt(draft)
 
     def rollouts(self, vector: Vector, tasks: Sequence[Any], group: int, number: int) -> list[list[Rollout]]:
         """A group for each task."""
@@ -138,9 +138,9 @@ class World:
         )
         engine.start()
         first, second = self.roles
-        drafts = self._ask(engine, first, vector, [self.asked_first(task) for task in tasks], group)
+        drafts = self._ask(engine, first, vector, [self.first_prompt(task) for task in tasks], group)
         pairs = zip(tasks, drafts, strict=True)
-        shown = [self.asked_second(task, turn.sample.text) for task, turns in pairs for turn in turns]
+        shown = [self.second_prompt(task, turn.sample.text) for task, turns in pairs for turn in turns]
         mended = iter(turn for turns in self._ask(engine, second, vector, shown, 1) for turn in turns)
         return [
             [self.rollout(task, {first: draft, second: next(mended)}) for draft in turns]
@@ -208,7 +208,7 @@ class World:
         drafts = [group[0].turns["writer"].sample.text for group in self.rollouts(vector, tasks, 1, 999)]
         model = load_language_model(str(self.base))
         policy = make_policy(model, vector["mender"], Hyperparameters(), seed=0, max_rank=64).eval()
-        prompts = [prompt_ids(model.tokenizer, asked_of_mender(draft)) for draft in drafts]
+        prompts = [prompt_ids(model.tokenizer, mender_prompt(draft)) for draft in drafts]
         answers = [
             [*model.tokenizer.encode(task.answer, add_special_tokens=False), model.tokenizer.eos_token_id]
             for task in tasks

@@ -26,8 +26,8 @@ from services.trainer.data.samples import TrainingSample
 RATE = 1e-4
 
 
-def measured(name: str, workload: Workload) -> dict[str, float]:
-    """Samples a second (of all that were logged), CPU-seconds, and the peak memory of this process in MB."""
+def measure(name: str, workload: Workload) -> dict[str, float]:
+    """Return samples a second (of all logged) and a CPU-second, and this process's peak memory and its growth in MB."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     samples = workload.samples()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def measure(name: str, workload: int, *, real: bool = False) -> dict[str, float]:
     """`workload`: its place in WORKLOADS or REAL. Torch is imported here, in the process that is measured."""
-    from bench.training.contestants import measured
+    from bench.training.contestants import measure
     from bench.training.workloads import REAL, WORKLOADS
 
-    return measured(name, (REAL if real else WORKLOADS)[workload])
+    return measure(name, (REAL if real else WORKLOADS)[workload])

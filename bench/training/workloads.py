@@ -1,4 +1,4 @@
-"""What is trained on in the benchmark: a model, and groups of scored completions that some policy sampled."""
+"""The workloads of the benchmark: a model, and groups of scored completions that some policy sampled."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from services.cli.fleet.start import start_fleet, stop_fleet
 OUT = Path(__file__).parents[1] / "out" / "unattended.json"
 LOOK_EVERY_S = 15.0
 SETTLED_S = 600.0
-"""From then on memory is to be flat."""
+"""The time after which memory must be flat."""
 FLAT, SMALL_MIB = 0.10, 10.0
 """A share, of what is larger than that."""
 LAST_ANSWERS_S = 300.0
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def watch(place: FleetPlace, demo: RealDemo, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
-    """What is to be written, and whether all of it holds."""
+    """Return the report, and whether all of it holds."""
     access = FleetAccess.here()
     store = RegistryStore.from_settings(FleetSettings.read(adapters_dir=place.adapters, logs_dir=place.logs))
     memory = Memory(FleetFolder.here())
@@ -96,7 +96,7 @@ def watch(place: FleetPlace, demo: RealDemo, options: argparse.Namespace) -> tup
     flat = sorted(memory.flatness(SETTLED_S, options.minutes * 60), key=lambda one: one.name)
     trained = list(memory.short_lived(options.minutes * 60))
     faults = list(_faults(statuses, letters, decisions, gains[ALL], flat))
-    _tell(statuses, letters, decisions, gains, flat, faults)
+    _print_report(statuses, letters, decisions, gains, flat, faults)
     report = {
         "machine": machine(),
         "minutes": options.minutes,
@@ -116,7 +116,7 @@ def watch(place: FleetPlace, demo: RealDemo, options: argparse.Namespace) -> tup
 async def _traffic(
     access: FleetAccess, tasks: Iterator[Task], memory: Memory, store: RegistryStore, seconds: float, rate: float
 ) -> Counter[str]:
-    """How many Results of each status there were; `open` for tasks that got none."""
+    """Count the Results of each status; `open` counts tasks that got none."""
     statuses: Counter[str] = Counter()
     began, sent = time.monotonic(), 0
     async with AsyncFleet(access.amqp_url, stall_s=LAST_ANSWERS_S) as users:
@@ -175,7 +175,7 @@ def _faults(
             yield f"{one.name}: {one.first:.0f} MiB became {one.last:.0f}"
 
 
-def _tell(
+def _print_report(
     statuses: Counter[str],
     letters: int,
     decisions: Sequence[Decision],

@@ -1,4 +1,4 @@
-"""What each process of a fleet holds in memory, over time."""
+"""The memory of each process of a fleet, over time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Flatness:
 
     @property
     def change(self) -> float:
-        """Of the last against the first, as a share of the first."""
+        """The growth from the first to the last, as a share of the first."""
         return self.last / self.first - 1
 
 
@@ -55,7 +55,7 @@ class Memory:
             self.seen[process.pid].append((second, (held.rss - held.shared) / MIB))
 
     def flatness(self, since: float, until: float) -> Iterator[Flatness]:
-        """Of the processes that lived all that time."""
+        """Yield the flatness of each process that lived all that time."""
         part = (until - since) / 6
         for pid, looks in self.seen.items():
             first = [held for at, held in looks if since <= at < since + part]

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from demos.books import Measured
-from demos.cascade.picture import picture
+from demos.cascade.picture import Window, picture
 from demos.demo import Sizes
 from demos.sort.demo import SortDemo
 from demos.story import DemoTurn, Story, gain_faults
@@ -111,16 +111,6 @@ class Served:
     cost: float
     big_cost: float | None
     """The big model's part; None where it was not asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Some tasks in a row, in the order of routing: the small model's share, the part that is right, the mean cost."""
-
-    tasks: int
-    share: float
-    right: float
-    cost: float
 
 
 def read_served(logs_dir: Path) -> list[Served]:

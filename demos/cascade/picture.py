@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 46, 118, 34, 40
@@ -19,18 +19,17 @@ text { font: 12px system-ui, sans-serif; fill: #24292f } .small { font-size: 11p
 """
 
 
-class Point(Protocol):
-    @property
-    def tasks(self) -> int: ...
-    @property
-    def share(self) -> float: ...
-    @property
-    def right(self) -> float: ...
-    @property
-    def cost(self) -> float: ...
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some tasks in a row, in the order of routing: the small model's share, the part that is right, the mean cost."""
+
+    tasks: int
+    share: float
+    right: float
+    cost: float
 
 
-def picture(windows: Sequence[Point], margin: float) -> str:
+def picture(windows: Sequence[Window], margin: float) -> str:
     """`windows`: users' tasks in parts, in order; `margin`: the loss against the first part that is not accepted."""
     if not windows:
         return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"/>\n'

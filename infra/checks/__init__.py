@@ -1,4 +1,4 @@
-"""What must hold of a stack's manifests, beyond each being valid alone. A check yields a sentence for each fault."""
+"""The checks of a stack's manifests, of each alone and of all together. A check yields a sentence for each fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call the API: every pod that listens to the network checks tokens, with public keys only."""
+"""Checks of access to the API: every pod that listens to the network checks tokens, with public keys only."""
 
 from __future__ import annotations
 

@@ -70,12 +70,12 @@ def the_broker_keeps_its_data(cluster: Cluster) -> Iterator[str]:
         files = (cluster.get("ConfigMap", conf[0].name) or pods.owner).content.get("data", {})
         yield from (f"{pods}: {fault}" for fault in _plugins(pods, str(files.get(plugins[0].file))))
         yield from (
-            f"{pods}: {fault}" for fault in _configured(cluster, pods, box, _lines(files.get(conf[0].file, "")))
+            f"{pods}: {fault}" for fault in _config_faults(cluster, pods, box, _lines(files.get(conf[0].file, "")))
         )
-        yield from (f"{pods}: {fault}" for fault in (*_watched(box), *_drained(pods, box)))
+        yield from (f"{pods}: {fault}" for fault in (*_probe_faults(box), *_drain_faults(pods, box)))
 
 
-def _watched(box: Mapping[str, Any]) -> Iterator[str]:
+def _probe_faults(box: Mapping[str, Any]) -> Iterator[str]:
     for probe, words in (("livenessProbe", ["ping"]), ("readinessProbe", ["check_running"])):
         if box[probe].get("exec", {}).get("command") != ["rabbitmq-diagnostics", "-q", *words]:
             yield f"its {probe} does not ask `rabbitmq-diagnostics -q {' '.join(words)}`"
@@ -83,7 +83,7 @@ def _watched(box: Mapping[str, Any]) -> Iterator[str]:
         yield "its startupProbe does not wait for the port that clients use"
 
 
-def _drained(pods: Pods, box: Mapping[str, Any]) -> Iterator[str]:
+def _drain_faults(pods: Pods, box: Mapping[str, Any]) -> Iterator[str]:
     words = box.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
     drain = re.fullmatch(
         r"/bin/bash -c (?:rabbitmq-upgrade await_online_quorum_plus_one -t (\d+); )?rabbitmq-upgrade drain",
@@ -110,7 +110,7 @@ def _plugins(pods: Pods, text: str) -> Iterator[str]:
     yield from (f"the plugin {name} is enabled, which nobody needs" for name in sorted(found - known))
 
 
-def _configured(cluster: Cluster, pods: Pods, box: Mapping[str, Any], lines: dict[str, str]) -> Iterator[str]:
+def _config_faults(cluster: Cluster, pods: Pods, box: Mapping[str, Any], lines: dict[str, str]) -> Iterator[str]:
     for name, value in FIXED.items():
         if lines.get(name) != value:
             yield f"{name} is {lines.get(name)!r}; the fleet needs {value!r}"
@@ -127,10 +127,10 @@ def _configured(cluster: Cluster, pods: Pods, box: Mapping[str, Any], lines: dic
     known |= {"cluster_formation.peer_discovery_backend", "cluster_partition_handling"} if nodes > 1 else set()
     yield from (f"{name} is configured, which RabbitMQ does not know" for name in sorted(lines.keys() - known))
     if nodes > 1:
-        yield from _clustered(pods, box, lines)
+        yield from _cluster_faults(pods, box, lines)
 
 
-def _clustered(pods: Pods, box: Mapping[str, Any], lines: dict[str, str]) -> Iterator[str]:
+def _cluster_faults(pods: Pods, box: Mapping[str, Any], lines: dict[str, str]) -> Iterator[str]:
     spec = pods.owner.content["spec"]
     version = re.search(r":(\d+)\.(\d+)", box["image"])
     if lines.get("cluster_formation.peer_discovery_backend") != "k8s":

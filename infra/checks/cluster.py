@@ -10,9 +10,9 @@ from infra.render.manifests import Manifest, Manifests
 
 ROLE = "app.kubernetes.io/component"
 SECRETS_AT = "/run/secrets"
-"""Where a file is a setting: its key is the variable's name."""
+"""The folder whose files are settings, each named as its variable."""
 SITE = "site-"
-"""How volumes begin whose Secret the site makes itself."""
+"""The prefix of volumes whose Secret the site makes itself."""
 LEADER_TEMPLATE = ("spec", "leaderWorkerTemplate", "leaderTemplate")
 WORKER_TEMPLATE = ("spec", "leaderWorkerTemplate", "workerTemplate")
 TEMPLATES_AT: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -83,7 +83,7 @@ class Pods:
 
     def mounts(self, box: Mapping[str, Any]) -> list[Mounted]:
         volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
-        return [_mounted(mount, volumes.get(mount["name"])) for mount in box.get("volumeMounts", [])]
+        return [_mounted_of(mount, volumes.get(mount["name"])) for mount in box.get("volumeMounts", [])]
 
     def mount_of(self, box: Mapping[str, Any], path: str) -> Mounted | None:
         """The mount that a path of the container lies on; None if it lies in the image."""
@@ -118,12 +118,12 @@ class Cluster:
     def get(self, kind: str, name: str) -> Manifest | None:
         return next((manifest for manifest in self.all(kind) if manifest.name == name), None)
 
-    def selected(self, labels: Mapping[str, str]) -> list[Pods]:
+    def select(self, labels: Mapping[str, str]) -> list[Pods]:
         """Pods that a non-empty selector of labels matches."""
         return [pods for pods in self.pods if labels and labels.items() <= pods.labels.items()]
 
     def keys(self, kind: str, name: str) -> set[str] | None:
-        """Of a ConfigMap or Secret; None if there is none of that name."""
+        """Return the keys of a ConfigMap or Secret; None if there is none of that name."""
         found = self.get(kind, name)
         if found is None:
             return None
@@ -145,7 +145,7 @@ class Cluster:
             yield from ((one["key"], values[one["key"]]) for one in source.get("items", []) if one["key"] in values)
 
 
-def _mounted(mount: Mapping[str, Any], volume: Mapping[str, Any] | None) -> Mounted:
+def _mounted_of(mount: Mapping[str, Any], volume: Mapping[str, Any] | None) -> Mounted:
     claim = (volume or {}).get("persistentVolumeClaim", {})
     site = str(mount["name"]).startswith(SITE)
     if volume is None:

@@ -31,14 +31,14 @@ def nothing_is_allowed_by_default(cluster: Cluster) -> Iterator[str]:
         labels = spec["podSelector"].get("matchLabels", {})
         if set(spec["policyTypes"]) != both:
             yield f"{policy} speaks of {spec['policyTypes']}: rules of another direction do not count"
-        owners = {pods.owner.name for pods in cluster.selected(labels)}
+        owners = {pods.owner.name for pods in cluster.select(labels)}
         if labels and len(owners) != 1:
             yield f"{policy} is for {labels}: the pods of {len(owners)} controllers, not of one"
         for rule in (*spec.get("ingress", []), *spec.get("egress", [])):
             if not _peers(rule) or not rule.get("ports"):
                 yield f"{policy} has a rule for anybody, or for any port"
             peers = [peer["podSelector"]["matchLabels"] for peer in _peers(rule) if "podSelector" in peer]
-            yield from (f"{policy} has a rule for {one}, which nobody is" for one in peers if not cluster.selected(one))
+            yield from (f"{policy} has a rule for {one}, which nobody is" for one in peers if not cluster.select(one))
     yield from (f"{pods} has no NetworkPolicy of its own" for pods in cluster.pods if not policies(cluster, pods))
 
 
@@ -48,7 +48,7 @@ def _peers(rule: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def flows_are_open_at_both_ends(cluster: Cluster) -> Iterator[str]:
     """what one pod may send another may receive, and the other way round; the port is one it listens on"""
-    out, into = set(sent(cluster)), set(received(cluster))
+    out, into = set(flows_out(cluster)), set(flows_in(cluster))
     yield from (f"{flow} may be sent, but not received" for flow in sorted(map(str, out - into)))
     yield from (f"{flow} may be received, but not sent" for flow in sorted(map(str, into - out)))
     for pods in cluster.pods:
@@ -59,7 +59,7 @@ def flows_are_open_at_both_ends(cluster: Cluster) -> Iterator[str]:
 
 def addresses_can_be_reached(cluster: Cluster) -> Iterator[str]:
     """each URL a process is told names a Service and a port of it, and the network lets it through"""
-    flows = {(flow.source, flow.target, flow.port) for flow in sent(cluster)}
+    flows = {(flow.source, flow.target, flow.port) for flow in flows_out(cluster)}
     for pods in cluster.pods:
         for box in pods.containers:
             for name, value in cluster.environment(pods, box):
@@ -67,7 +67,7 @@ def addresses_can_be_reached(cluster: Cluster) -> Iterator[str]:
                     if host in HERE:
                         yield from _beside(pods, name, int(port))
                     else:
-                        yield from _reached(cluster, pods, name, host, int(port), flows)
+                        yield from _address_faults(cluster, pods, name, host, int(port), flows)
 
 
 def _beside(pods: Pods, variable: str, port: int) -> Iterator[str]:
@@ -75,7 +75,7 @@ def _beside(pods: Pods, variable: str, port: int) -> Iterator[str]:
         yield f"{pods}: {variable} names port {port} of the pod itself, where nothing listens"
 
 
-def _reached(
+def _address_faults(
     cluster: Cluster, pods: Pods, variable: str, host: str, port: int, flows: set[tuple[str, str, int]]
 ) -> Iterator[str]:
     name, _, rest = host.partition(".")
@@ -86,7 +86,7 @@ def _reached(
         return
     if port not in {one["port"] for one in service.content["spec"]["ports"]}:
         yield f"{pods}: {variable} names port {port} of {service}, which it does not have"
-    targets = cluster.selected(service.content["spec"]["selector"])
+    targets = cluster.select(service.content["spec"]["selector"])
     if not any((str(pods), str(target), port) in flows for target in targets):
         yield f"{pods}: {variable} names {host}:{port}, but no NetworkPolicy lets it through"
 
@@ -101,17 +101,17 @@ class Flow:
         return f"{self.source} → {self.target}:{self.port}"
 
 
-def sent(cluster: Cluster) -> Iterator[Flow]:
+def flows_out(cluster: Cluster) -> Iterator[Flow]:
     """Flows that egress rules allow, inside the namespace."""
     for pods in cluster.pods:
         for peer, port in _rules(cluster, pods, "egress", "to"):
-            yield from (Flow(str(pods), str(target), port) for target in cluster.selected(peer))
+            yield from (Flow(str(pods), str(target), port) for target in cluster.select(peer))
 
 
-def received(cluster: Cluster) -> Iterator[Flow]:
+def flows_in(cluster: Cluster) -> Iterator[Flow]:
     for pods in cluster.pods:
         for peer, port in _rules(cluster, pods, "ingress", "from"):
-            yield from (Flow(str(source), str(pods), port) for source in cluster.selected(peer))
+            yield from (Flow(str(source), str(pods), port) for source in cluster.select(peer))
 
 
 def _open_ports(cluster: Cluster, pods: Pods) -> set[int]:

@@ -51,7 +51,7 @@ def folders_are_there_with_their_rights(cluster: Cluster) -> Iterator[str]:
             yield from _fault(cluster, one, need, mount)
             if mount and need.kinds == CLAIM:
                 behind[need.what][mount.name].append(one.pods.owner.name)
-        yield from _unneeded(one, needs)
+        yield from _excess(one, needs)
     for what, claims in sorted(behind.items()):
         if len(claims) > 1:
             users = (", ".join(sorted(set(names))) for names in claims.values())
@@ -74,7 +74,7 @@ def _fault(cluster: Cluster, one: OurContainer, need: Need, mount: Mounted | Non
         yield f"{one} only reads its {need.what} ({need.at}), and may write"
 
 
-def _unneeded(one: OurContainer, needs: list[Need]) -> Iterator[str]:
+def _excess(one: OurContainer, needs: list[Need]) -> Iterator[str]:
     for mount in one.pods.mounts(one.box):
         if mount.kind == "claim" and not any(mount.holds(need.at) for need in needs):
             yield f"{one} mounts claim {mount.name} at {mount.path}, and has nothing to do there"

@@ -56,7 +56,7 @@ def _indexed_job(cluster: Cluster, pods: Pods) -> Iterator[str]:
     shape = service.content["spec"] if service else {}
     if shape.get("clusterIP") != "None" or not shape.get("publishNotReadyAddresses"):
         yield f"its pods have no names: {pods.spec.get('subdomain')!r} is no headless Service of pods that start"
-    elif cluster.selected(shape["selector"]) != [pods]:
+    elif cluster.select(shape["selector"]) != [pods]:
         yield f"{service} gives its names to other pods"
     fields, names = _fields(box), [one["name"] for one in box["env"]]
     if JOB_FIELDS.items() - fields.items():

@@ -10,7 +10,7 @@ from typing import Any
 from infra.checks.broker import PORTS
 from infra.checks.cluster import ROLE, Cluster, Pods
 from infra.checks.declared import our_containers
-from infra.checks.flows import FREE_PORTS, HERE, NOT_ASKED, policies, sent
+from infra.checks.flows import FREE_PORTS, HERE, NOT_ASKED, flows_out, policies
 
 ADDRESS = re.compile(r"(?:(?:amqp|https?)://(?:[^/\s@]+@)?|^)([a-z][a-z0-9.-]*):(\d+)\b")
 AMONG_BROKERS = (PORTS["epmd"], PORTS["clustering"])
@@ -24,21 +24,21 @@ DASHBOARDS = Path(__file__).parents[1] / "grafana" / "dashboards"
 
 def who_is_asked_is_reached_and_nobody_else(cluster: Cluster) -> Iterator[str]:
     """inside the namespace each allowed flow is one that a pod has an address for, or that brokers need as a cluster"""
-    needed = set(_needed(cluster))
-    allowed = {(flow.source, flow.target, flow.port) for flow in sent(cluster)}
+    needed = set(_needed_flows(cluster))
+    allowed = {(flow.source, flow.target, flow.port) for flow in flows_out(cluster)}
     for source, target, port in sorted(allowed - needed):
         yield f"{source} may talk to {target}:{port}, whose address it does not have"
     for source, target, port in sorted(needed - allowed):
         yield f"{source} is to talk to {target}:{port}, and may not"
 
 
-def _needed(cluster: Cluster) -> Iterator[tuple[str, str, int]]:
+def _needed_flows(cluster: Cluster) -> Iterator[tuple[str, str, int]]:
     for pods in cluster.pods:
         for host, port in _addresses(cluster, pods):
             name, _, domain = host.partition(".")
             inside = not domain or domain.endswith(".svc.cluster.local")  # judge.example.com is no Service `judge`
             service = cluster.get("Service", name) if inside else None
-            for target in cluster.selected(service.content["spec"]["selector"]) if service else ():
+            for target in cluster.select(service.content["spec"]["selector"]) if service else ():
                 yield from ((str(pods), str(one), port) for one in _same_role(cluster, target))
         if pods.machines > 1:
             yield str(pods), str(pods), FREE_PORTS[0]
@@ -64,7 +64,7 @@ def _addresses(cluster: Cluster, pods: Pods) -> Iterator[tuple[str, int]]:
 
 def the_world_is_reached_by_whom_it_must(cluster: Cluster) -> Iterator[str]:
     """outside the namespace a pod reaches names where it has an address, and port 443 of the world where it fetches"""
-    asking = {source for source, _, _ in _needed(cluster)}
+    asking = {source for source, _, _ in _needed_flows(cluster)}
     for pods in cluster.pods:
         rules = [rule for policy in policies(cluster, pods) for rule in policy.get("egress", [])]
         asks_names = {

@@ -235,7 +235,7 @@ def probes_ask_pages_that_are_served(cluster: Cluster) -> Iterator[str]:
                     yield f"{pods}, container {box['name']}: its {name} asks {asked}; it is {page} that says so"
                 if process and name in box and asked is None:
                     yield f"{pods}, container {box['name']}: its {name} asks no page"
-            yield from (f"{pods}, container {box['name']}: {fault}" for fault in _patience(pods, box))
+            yield from (f"{pods}, container {box['name']}: {fault}" for fault in _probe_times(pods, box))
     for monitor in cluster.all("ServiceMonitor"):
         for endpoint in monitor.content["spec"]["endpoints"]:
             page = "/metrics/detailed" if "params" in endpoint else "/metrics"
@@ -243,7 +243,7 @@ def probes_ask_pages_that_are_served(cluster: Cluster) -> Iterator[str]:
                 yield f"{monitor} reads {endpoint.get('path')} every {endpoint.get('interval')}: {page}, in 5 to 59 s"
 
 
-def _patience(pods: Pods, box: Mapping[str, Any]) -> Iterator[str]:
+def _probe_times(pods: Pods, box: Mapping[str, Any]) -> Iterator[str]:
     def lasts(probe: str) -> int:
         return int(box[probe].get("periodSeconds", 10)) * int(box[probe].get("failureThreshold", 3))
 

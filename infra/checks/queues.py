@@ -22,8 +22,8 @@ CALM_S = (60, 900)
 
 def scaled_by_what_it_consumes(cluster: Cluster) -> Iterator[str]:
     """KEDA scales pods by exactly the queues that the fleet's table says they consume"""
-    for scaler, pods in _scaled(cluster):
-        wanted = _consumed(cluster, pods)
+    for scaler, pods in _scaled_pods(cluster):
+        wanted = _queues_of(cluster, pods)
         asked = [trigger["metadata"].get("queueName") for trigger in scaler.content["spec"]["triggers"]]
         if sorted(asked) != sorted(wanted):
             yield f"{scaler} scales {pods} by {', '.join(asked) or 'no queue'}; it consumes {', '.join(wanted)}"
@@ -32,13 +32,13 @@ def scaled_by_what_it_consumes(cluster: Cluster) -> Iterator[str]:
         yield from (f"{scaler}: {fault}" for fault in _pace(scaler.content["spec"]))
 
 
-def _scaled(cluster: Cluster) -> Iterator[tuple[Manifest, Pods]]:
+def _scaled_pods(cluster: Cluster) -> Iterator[tuple[Manifest, Pods]]:
     for scaler in cluster.all("ScaledObject", "ScaledJob"):
         name = scaler.content["spec"].get("scaleTargetRef", {}).get("name", scaler.name)
         yield from ((scaler, pods) for pods in cluster.pods if pods.owner.name == name)
 
 
-def _consumed(cluster: Cluster, pods: Pods) -> list[str]:
+def _queues_of(cluster: Cluster, pods: Pods) -> list[str]:
     one = next((one for one in our_containers(cluster) if one.pods is pods), None)
     if one is None or one.settings is None:
         return []

@@ -1,4 +1,4 @@
-"""Where code of strangers runs: a pod that lets sandboxes be made, is closed else, and holds little worth taking."""
+"""Checks of pods that run foreign code: sandboxes can be made there, the rest is closed, few secrets are in reach."""
 
 from __future__ import annotations
 

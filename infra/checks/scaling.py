@@ -137,7 +137,7 @@ def _target(scaler: Manifest) -> tuple[str, str]:
 
 
 def _role(cluster: Cluster, scaler: Manifest) -> str | None:
-    """Of the pods it scales."""
+    """Return the role of the pods that it scales."""
     owners = ((pods.owner.kind, pods.owner.name, pods.labels.get(ROLE)) for pods in cluster.pods)
     return next((role for kind, name, role in owners if (kind, name) == _target(scaler)), None)
 

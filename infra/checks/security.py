@@ -1,4 +1,4 @@
-"""What a pod may do to its node and its neighbours, and where passwords may stand."""
+"""Checks of what a pod may do to its node and its neighbours, and of where passwords may stand."""
 
 from __future__ import annotations
 

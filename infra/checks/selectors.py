@@ -19,7 +19,7 @@ def controllers_select_their_pods(cluster: Cluster) -> Iterator[str]:
         if pods.owner.kind not in ("Deployment", "StatefulSet"):
             continue
         labels = pods.owner.content["spec"]["selector"].get("matchLabels", {})
-        selected = cluster.selected(labels)
+        selected = cluster.select(labels)
         if pods not in selected:
             yield f"{pods} selects {labels}, but its pods have {dict(pods.labels)}"
         yield from (f"{pods} selects the pods of {other}, too" for other in selected if other is not pods)
@@ -29,7 +29,7 @@ def services_reach_pods(cluster: Cluster) -> Iterator[str]:
     """a Service selects pods of one kind, and each of its ports is one of theirs"""
     for service in cluster.all("Service"):
         spec = service.content["spec"]
-        selected = cluster.selected(spec.get("selector", {}))
+        selected = cluster.select(spec.get("selector", {}))
         if len(selected) != 1:
             yield f"{service} selects the pods of {len(selected)} controllers ({spec.get('selector')}); not of one"
         for pods in selected:
@@ -91,7 +91,7 @@ def _leads(cluster: Cluster, ingress: Manifest, backend: Mapping[str, Any]) -> I
 def open_to_other_namespaces(cluster: Cluster, service: Manifest) -> set[int]:
     """Ports of the pods behind it that pods of another namespace may reach."""
     found = set()
-    for pods in cluster.selected(service.content["spec"].get("selector", {})):
+    for pods in cluster.select(service.content["spec"].get("selector", {})):
         for policy in cluster.all("NetworkPolicy"):
             spec = policy.content["spec"]
             labels = spec["podSelector"].get("matchLabels", {})
@@ -108,7 +108,7 @@ def budgets_protect_and_let_drain(cluster: Cluster) -> Iterator[str]:
     guarded: list[Pods] = []
     for budget in cluster.all("PodDisruptionBudget"):
         spec = budget.content["spec"]
-        selected = cluster.selected(spec["selector"].get("matchLabels", {}))
+        selected = cluster.select(spec["selector"].get("matchLabels", {}))
         guarded += selected
         if not selected:
             yield f"{budget} selects no pods"
@@ -148,7 +148,7 @@ def spread_counts_its_own_pods(cluster: Cluster) -> Iterator[str]:
             yield f"{pods} is not spread over nodes"
         for constraint in constraints:
             labels = constraint.get("labelSelector", {}).get("matchLabels", {})
-            if cluster.selected(labels) != [pods]:
+            if cluster.select(labels) != [pods]:
                 yield f"{pods} is spread over {constraint['topologyKey']} by labels that are not its own: {labels}"
 
 
@@ -157,7 +157,7 @@ def _has(pods: Pods, port: Any) -> bool:
 
 
 def _matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Of expressions only Exists and DoesNotExist are known."""
+    """Tell whether a selector matches; it may hold only the operators Exists and DoesNotExist."""
     expressions = selector.get("matchExpressions", [])
     return selector.get("matchLabels", {}).items() <= labels.items() and all(
         (expression["key"] in labels) == (expression["operator"] == "Exists") for expression in expressions

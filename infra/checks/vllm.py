@@ -62,7 +62,7 @@ def vllm_serves_what_it_must(cluster: Cluster) -> Iterator[str]:
         if cluster.settings.hub_token_secret and (token is None or token.kind != "site-secret"):
             yield f"{who} does not see the token of the hub at {variables.get('HF_TOKEN_PATH')}"
         yield from (f"{who}: {fault}" for fault in _folders(pods, box, variables))
-        yield from (f"{who}: {fault}" for fault in _asked(cluster, pods, options, variables))
+        yield from (f"{who}: {fault}" for fault in _misfits(cluster, pods, options, variables))
 
 
 def servers(cluster: Cluster) -> Iterator[tuple[Pods, Mapping[str, Any]]]:
@@ -100,8 +100,8 @@ def _folders(pods: Pods, box: Mapping[str, Any], variables: Mapping[str, str]) -
     yield from (f"it is told {name}, which nothing reads" for name in sorted(variables.keys() - KNOWN - {LORA}))
 
 
-def _asked(cluster: Cluster, pods: Pods, options: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[str]:
-    """Hold it to what the agent beside it, or the scorer, asks for."""
+def _misfits(cluster: Cluster, pods: Pods, options: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[str]:
+    """Compare it with what the agent beside it, or the scorer, asks for."""
     model, served, port = options.get("--model"), options.get("--served-model-name"), options.get("--port")
     for one in our_containers(cluster):
         match one.settings:

@@ -13,7 +13,7 @@ MOVES = (
     "register|reject|start_experiment|promote|settle|roll_back|conclude"
     "|move_cascade|try_program|reject_program|promote_program|settle_program|roll_back_program"
 )
-"""What an adapter goes through by the orchestrator's decision; the rest is tidying, or an operator's."""
+"""Moves that the orchestrator decides; the others tidy up, or are an operator's."""
 MEAN_SCORE = mean("ratchet_sample_score", "agent", "adapter_version", of='agent=~"$agent"')
 SCORER_MEAN = mean("ratchet_scorer_score", "agent_id", "adapter_version", of='agent_id=~"$agent"')
 

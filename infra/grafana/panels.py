@@ -35,7 +35,7 @@ _DASHED = common_builders.GraphThresholdsStyleConfig().mode(common.GraphTreshold
 
 
 FLEET = 'namespace=~"$namespace", fleet=~"$fleet"'
-"""What every series is selected by: the fleet that is looked at. On Compose the variable of the namespace is empty."""
+"""The matchers of every series: the chosen fleet. On Compose the variable of the namespace is empty."""
 _SERIES = re.compile(r"\b((?:ratchet|rabbitmq|process)_\w+|up|ALERTS)\b(?:\{([^}]*)\})?")
 
 

@@ -29,7 +29,7 @@ def questions() -> Iterator[tuple[str, str]]:
 
 
 def series(prometheus: str, expr: str) -> int:
-    """How many the answer has. Raises OSError if Prometheus can't be reached or does not take the question."""
+    """Count the series of an answer. Raises OSError if Prometheus can't be reached or refuses the query."""
     with urlopen(f"{prometheus}/api/v1/query?{urlencode({'query': expr})}", timeout=10) as answer:
         return len(json.load(answer)["data"]["result"])
 

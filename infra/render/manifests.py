@@ -1,4 +1,4 @@
-"""What Kubernetes would be given, out of a recording: manifests, and the files they are written to."""
+"""The manifests that Kubernetes would be given, made from a recording, and the files they are written to."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Manifests(list[Manifest]):
 
 
 def manifests(recording: Recording) -> Manifests:
-    """Sorted by kind and name."""
+    """Return the manifests of a recording, sorted by kind and name."""
     found = [
-        Manifest(_ordered(resource.properties), resource)
+        Manifest(_in_order(resource.properties), resource)
         for resource in recording.resources
         if resource.type.startswith("kubernetes:")
     ]
@@ -61,13 +61,13 @@ def manifests(recording: Recording) -> Manifests:
     return Manifests(in_order, StackSettings.model_validate(recording.configuration["ratchet:fleet"]), random)
 
 
-def _ordered(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order(properties: Mapping[str, Any]) -> dict[str, Any]:
     rest = sorted(key for key in properties if key not in ORDER)
     return {key: properties[key] for key in (*ORDER, *rest) if key in properties}
 
 
 def write(found: list[Manifest], folder: Path) -> Iterator[Path]:
-    """A file for each manifest; YAML files that were there and are not of this stack are removed."""
+    """Write a file for each manifest; remove YAML files that are not of this stack."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {file_name(manifest): yaml.safe_dump(manifest.content, sort_keys=False, width=120) for manifest in found}
     for path in folder.glob("*.yaml"):

@@ -1,4 +1,4 @@
-"""Runs the Pulumi program under mocks and keeps what it registers: properties, and which resource waits for which.
+"""Run the Pulumi program under mocks and keeps what it registers: properties, and which resource waits for which.
 
 Random passwords get values that can be told from real ones. Nothing is created anywhere.
 """
@@ -23,7 +23,7 @@ from pulumi.runtime.sync_await import _ensure_event_loop, _sync_await
 
 INFRA = Path(__file__).parent.parent
 RENDERED = "rendered-"
-"""What placeholders of passwords begin with, so that they can be told from real ones."""
+"""The prefix of placeholders of passwords, which tells them from real ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class _Monitor(mocks.MockMonitor):
 
 
 def plain(value: Any) -> Any:
-    """Without the wrapping of secrets, and with whole numbers as integers again."""
+    """Return the value without the wrapping of secrets, and with whole floats as integers."""
     if is_rpc_secret(value):
         return plain(unwrap_rpc_secret(value))
     if isinstance(value, Mapping):
@@ -105,7 +105,7 @@ def plain(value: Any) -> Any:
 
 
 def stack_configuration(stack: str) -> dict[str, Any]:
-    """As in `Pulumi.<stack>.yaml`. Raises FileNotFoundError."""
+    """Return the `config` of `Pulumi.<stack>.yaml`. Raises FileNotFoundError."""
     document = yaml.safe_load((INFRA / f"Pulumi.{stack}.yaml").read_text("utf-8"))
     return dict(document["config"])
 
@@ -121,7 +121,7 @@ def record(
     passwords: str = RENDERED,
     program: Callable[[], None] = _program,
 ) -> Recording:
-    """Raises what the program raises. Resources come sorted by URN: the order of registration varies."""
+    """Record the program, and raise what it raises. Resources are sorted by URN: their order of registration varies."""
     recording, answers = Recording(configuration), _Answers(passwords)
     _ensure_event_loop()  # type: ignore[no-untyped-call]
     runtime.set_root_resource(None)  # type: ignore[arg-type]

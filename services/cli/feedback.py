@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from ratchet.client import Fleet
 from ratchet.logs.names import START_OFFSETS
 from ratchet.service.errors import NotFound
 from schemas.messages.base import Metadata, explain
@@ -88,5 +87,5 @@ def is_known(access: FleetAccess, feedback: Feedback) -> bool:
 
 def publish_feedback(access: FleetAccess, feedback: Feedback) -> None:
     """Returns once the broker has it. Raises BusError, FleetError."""
-    with Fleet(access.amqp_url, namespace=access.namespace, replies=False) as fleet:
+    with access.client(replies=False) as fleet:
         fleet.feedback(**{name: value for name, value in feedback if name in feedback.model_fields_set})

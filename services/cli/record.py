@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json as json_module
 import os
 import shlex
 import shutil
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Annotated, Any
@@ -16,13 +16,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from ratchet.programs.task_input import unfit_argument
 from ratchet.rollouts.order import RecordOrder
-from schemas.messages.base import DecodeError, Identifier
+from schemas.messages.base import Identifier
 from schemas.messages.task import Task
 from services.cli.fleet.folder import FROM_ELSEWHERE, FleetAccess, FleetRecord
 from services.cli.fleet.options import AGENT, agent_of
 from services.cli.fleet.own_fleet import unused_reference
-from services.cli.submit import new_task
-from services.cli.terminal import CommandError, UsageError, say
+from services.cli.submit import moment_in, new_task
+from services.cli.terminal import CommandError, UsageError, read_text, say
 
 EXAMPLE = 'ratchet record --input "sort: gbaec" --reference abceg -- python my_agent.py'
 
@@ -96,9 +96,8 @@ def record(
         "criteria": criteria,
         "samples": samples,
         "task_id": task_id,
+        "deadline": moment_in(deadline),
     }
-    if deadline is not None:
-        fields["deadline"] = datetime.now(UTC) + timedelta(seconds=deadline)
     asked = task_of(task, text if text is not None else shlex.join(command), fields)
     if asked.constraints and asked.constraints.tools:
         raise UsageError("constraints.tools: a program that is recorded has none of the tools of Ratchet to be held to")
@@ -130,26 +129,16 @@ def task_of(file: Path | None, text: str, fields: dict[str, Any]) -> Task:
     given = {name: value for name, value in fields.items() if value is not None}
     if file is None:
         return new_task({"samples": 1, "input": text} | given)
+    content = read_text(file)
     try:
-        read = Task.decode(_with_id(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")))
-        return Task.model_validate({"samples": 1} | read.model_dump(exclude_none=True) | given)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} can't be read: {error}") from None
-    except (DecodeError, ValidationError) as error:
+        read = json_module.loads(content)
+        if not isinstance(read, dict):
+            raise UsageError("it is no JSON object")
+        return new_task({"samples": 1} | read | given)
+    except (ValueError, UsageError) as error:
         raise UsageError(
             f'{file}: {error}. A task is such as {{"input": "sort: gbaec", "reference": "abceg"}}'
         ) from None
-
-
-def _with_id(text: str) -> str:
-    """A task without an id gets one, as with `ratchet submit --file`."""
-    import json
-
-    try:
-        read = json.loads(text)
-    except ValueError:
-        return text
-    return json.dumps({"task_id": new_task({"input": ""}).task_id} | read) if isinstance(read, dict) else text
 
 
 def unfit_name(name: str) -> bool:

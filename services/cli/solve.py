@@ -9,7 +9,6 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -25,7 +24,8 @@ from schemas.messages.task import Task
 from services.cli.constrain import Constrain, constraints_of
 from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
 from services.cli.result import format_foreign, format_tools
-from services.cli.terminal import CommandError, UsageError, print_raw, say
+from services.cli.submit import moment_in
+from services.cli.terminal import CommandError, UsageError, print_raw, read_text, say
 
 LOOK_EVERY_S = 1.0
 Language = Literal["python", "javascript", "go", "rust"]
@@ -109,7 +109,7 @@ class Api:
 def _problem(text: str | None, file: Path | None) -> str:
     if (text is None) == (file is None):
         raise UsageError("give either --problem or --file")
-    return text if text is not None else file.read_text(encoding="utf-8")  # type: ignore[union-attr]
+    return read_text(file) if file else str(text)
 
 
 def _criteria(tests: Path | None) -> str | None:
@@ -128,7 +128,7 @@ def new_problem(problem: str, language: Language | None, timeout_s: float, **fie
         {
             "task_id": f"solve-{uuid.uuid4().hex}",
             "input": f"{problem}\n\nWrite it in {language}." if language else problem,
-            "deadline": datetime.now(UTC) + timedelta(seconds=timeout_s),
+            "deadline": moment_in(timeout_s),
             **fields,
         }
     )

@@ -16,7 +16,6 @@ from typing import Annotated, Any, TextIO
 
 import typer
 from pydantic import ValidationError
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ratchet.client import Fleet
 from ratchet.logs.best_answer import FIRST_PASSING, ends_told
@@ -26,8 +25,17 @@ from schemas.messages.task import Task
 from services.cli.constrain import Constrain, constraints_of
 from services.cli.fleet.folder import FleetAccess, FleetFolder
 from services.cli.fleet.own_fleet import noting_references
-from services.cli.harbor.folder import read_tasks as read_harbor
-from services.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_answer, print_raw, say, say_error
+from services.cli.harbor import read_tasks as read_harbor
+from services.cli.terminal import (
+    INTERRUPTED,
+    ExitCode,
+    UsageError,
+    answered_bar,
+    print_answer,
+    print_raw,
+    say,
+    say_error,
+)
 
 LINES_NAMED = 5
 OPTIONS = {
@@ -215,7 +223,7 @@ def _submit_single(task: Task, how: Submission) -> None:
         _publish(tasks, how)
         print_raw(task.task_id)
         return
-    with _client(how) as client, _interruptible(client):
+    with FleetAccess.here().client(stall_s=how.timeout_s) as client, _interruptible(client):
         result = next(client.batch(tasks))
     _print_one(result, how)
     if result.status != "ok":
@@ -256,7 +264,7 @@ def _submit(tasks: Iterator[Task], out: Path | None, how: Submission, total: int
         return
     tally = Tally()
     target = nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8")
-    with target as stream, _client(how) as client, _interruptible(client):
+    with target as stream, FleetAccess.here().client(stall_s=how.timeout_s) as client, _interruptible(client):
         _write_results(client.batch(tasks), stream, tally, total)
     say(str(tally))
     if tally.failed:
@@ -274,19 +282,13 @@ def _tasks(file: Path, fields: dict[str, Any], overruled: Overruled) -> Iterator
         raise UsageError(f"{file} can't be read: {error}") from None
 
 
-def _client(how: Submission, *, replies: bool = True) -> Fleet:
-    access = FleetAccess.here()
-    return Fleet(access.amqp_url, namespace=access.namespace, stall_s=how.timeout_s, replies=replies)
-
-
 def _publish(tasks: Iterable[Task], how: Submission) -> int:
-    with _client(how, replies=False) as client:
+    with FleetAccess.here().client(stall_s=how.timeout_s, replies=False) as client:
         return client.submit_all(tasks)
 
 
 def _write_results(results: Iterator[Result], stream: TextIO, tally: Tally, total: int | None) -> None:
-    columns = (TextColumn("answered"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
+    with answered_bar() as progress:
         bar = progress.add_task("answered", total=total)
         for result in results:
             tally.count(result)

@@ -11,11 +11,13 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions
 from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
@@ -130,6 +132,20 @@ def table(*columns: str, left: int = 1, wraps: Collection[str] | None = None) ->
 def number(value: float | None, form: str) -> str:
     """Write it in that form, such as `.3f`; a dash where it is not known."""
     return "–" if value is None else format(value, form)
+
+
+def answered_bar() -> Progress:
+    """Return the bar of tasks that are answered, which nobody sees but at a terminal."""
+    columns = (TextColumn("answered"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=err, disable=not err.is_terminal)
+
+
+def read_text(file: Path) -> str:
+    """Read a file, or stdin where it is named `-`. Raises UsageError."""
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} can't be read: {error}") from None
 
 
 def say(text: str) -> None:

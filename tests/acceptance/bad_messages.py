@@ -1,6 +1,6 @@
 """Bad messages, generated: for each queue of the fleet, bodies and properties that can't be what they should be.
 
-Each says in which words a reason must speak of its fault, so that a test can tell a reason from an excuse.
+Each has words of which the reason for its refusal must name one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_MESSAGE_BYTES = 1_048_576
 
 @dataclass(frozen=True)
 class BadMessage:
-    """`about`: one of these must be in the reason. `type` is the AMQP property, where None sends none."""
+    """`about`: the reason must have one of these. `type` is the AMQP property; None sends none."""
 
     queue: str
     body: bytes
@@ -142,7 +142,7 @@ queues = st.sampled_from(sorted(TYPES))
 
 
 def kind_of(queue: str) -> str:
-    """The queue that stands for all of its message."""
+    """Return the queue that stands for all queues of its message."""
     return {"work.small.high": "work.small", "responses.draft": "responses"}.get(queue, queue)
 
 
@@ -256,7 +256,7 @@ header_names = st.sampled_from(
 
 @st.composite
 def bad_headers(draw: st.DrawFn, message: st.SearchStrategy[BadMessage]) -> BadMessage:
-    """Any of the others, with headers that pretend, or are of any type."""
+    """One of the others, with headers that imitate ours or have any type."""
     bad = draw(message)
     headers = draw(st.dictionaries(header_names, header_values, min_size=1, max_size=4))
     return BadMessage(bad.queue, bad.body, bad.about, bad.type, headers)
@@ -269,7 +269,7 @@ kinds = st.one_of(
 
 
 def drawn(strategy: st.SearchStrategy[BadMessage], count: int) -> list[BadMessage]:
-    """That many examples, the same ones in every run."""
+    """Return that many examples, the same in every run."""
     found: list[BadMessage] = []
 
     @settings(

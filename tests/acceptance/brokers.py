@@ -11,7 +11,7 @@ from tests.private_broker import PrivateBroker
 
 
 class MortalBroker:
-    """One private node through its lives."""
+    """One private node over several starts."""
 
     def __init__(self, folder: Path) -> None:
         self._broker = PrivateBroker.on_free_ports(folder)
@@ -27,12 +27,12 @@ class MortalBroker:
         return self._broker.folder
 
     def start(self) -> None:
-        """Returns when a queue can be declared."""
+        """Start the node; return when a queue can be declared."""
         self._node = self._broker.start()
         self._broker.wait_until_ready(self._node)
 
     def kill(self) -> None:
-        """kill -9 of the whole node."""
+        """Kill the whole node with SIGKILL."""
         assert self._node is not None
         self._broker.kill(self._node)
         self.kills += 1
@@ -42,7 +42,7 @@ class MortalBroker:
             self._broker.stop(self._node)
 
     def control(self, *arguments: str) -> None:
-        """`rabbitmqctl` on this node."""
+        """Run `rabbitmqctl` on this node."""
         self._broker.control(*arguments)
 
     @property
@@ -52,7 +52,7 @@ class MortalBroker:
 
 @contextmanager
 def mortal_broker(folder: Path) -> Iterator[MortalBroker]:
-    """Started; stopped at the end, whatever happened."""
+    """Start a broker, and stop it at the end."""
     broker = MortalBroker(folder)
     try:
         broker.start()

@@ -18,13 +18,13 @@ NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"
 WAIT_MS = 60_000
 expect.set_options(timeout=WAIT_MS)
 CABLE_PULLED = "ERR_NETWORK_CHANGED"
-"""Chromium breaks off what it loads when the machine gets or loses an interface, a container's too; pages go on."""
+"""The error of loads that Chromium aborts when the machine gets or loses a network interface; pages go on."""
 WIDE, NARROW = (1280, 860), (390, 844)
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Raises playwright's Error, which says what to type, where there is none."""
+    """Start Chromium. Raises playwright's Error, which says what to type, where there is none."""
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     found = next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
@@ -46,7 +46,7 @@ class Visit:
     loads: int = 0
 
     def go(self, view: str = "overview") -> None:
-        """To a view of the page, and until it shows what it has read."""
+        """Go to a view of the page, and wait until its data are shown."""
         self.page.goto(f"{self.origin}/#/{view}")
         self.page.wait_for_selector("main h1")
         expect(self.page.locator("main .waiting")).to_have_count(0)
@@ -55,7 +55,7 @@ class Visit:
         return self.page.inner_text(selector)
 
     def wait_for(self, words: str, selector: str = "main", timeout_ms: float = WAIT_MS) -> None:
-        """Until these words are to be read there."""
+        """Wait until these words are shown there."""
         self.page.locator(selector).get_by_text(words).first.wait_for(timeout=timeout_ms)
 
     def complaints(self) -> list[str]:

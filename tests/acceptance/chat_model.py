@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible URL that says what it was asked, and counts words as tokens."""
+"""An OpenAI-compatible server that echoes its prompt and counts words as tokens."""
 
 from __future__ import annotations
 

@@ -16,20 +16,20 @@ from tests.acceptance.fleet import Fleet
 
 @pytest.fixture(scope="session")
 def fleet(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Shared: leave it as it was found."""
+    """Start the fleet that tests share: leave it as it was found."""
     with ExitStack() as stack:
         yield started(stack, amqp_url, tmp_path_factory.mktemp("fleet"))
 
 
 @pytest.fixture(scope="module")
 def start_fleet(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Fleet]]:
-    """Starts a fleet for one module: `start_fleet(agents=..., environment=...)`."""
+    """Start fleets for one module: `start_fleet(agents=..., environment=...)`."""
     with ExitStack() as stack:
         yield lambda **options: started(stack, amqp_url, tmp_path_factory.mktemp("fleet"), **options)
 
 
 def started(stack: ExitStack, amqp_url: str, folder: Path, **options: object) -> Fleet:
-    """Ready; stopped, and its queues deleted, when the stack unwinds."""
+    """Start a fleet; it is stopped, and its queues deleted, when the stack unwinds."""
     fleet = Fleet(folder, amqp_url, namespace=f"f{uuid.uuid4().hex[:8]}.", forked=True, **options)  # type: ignore[arg-type]
     stack.callback(delete_queues, fleet)
     stack.callback(fleet.stop)

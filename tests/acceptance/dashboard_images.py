@@ -49,7 +49,7 @@ EMPTY_BY_RIGHT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a picture shows: seconds since the epoch, of the Prometheus at this address."""
+    """The time that a picture shows, in seconds since the epoch, of the Prometheus at this address."""
 
     prometheus: str
     start: float
@@ -72,7 +72,7 @@ def build_page() -> None:
 
 
 def take_pictures(window: Window, folder: Path) -> list[str]:
-    """A file for each dashboard. Returns a line for every query without an answer that is not empty by right."""
+    """Write a picture of each dashboard. Return a line for each query without data, unless it may have none."""
     with _served() as origin, chromium() as browser:
         return [
             line
@@ -82,7 +82,7 @@ def take_pictures(window: Window, folder: Path) -> list[str]:
 
 
 def lacking(name: str, panels: list[dict[str, Any]]) -> Iterator[str]:
-    """The queries of a dashboard's panels that were answered with an error, or with nothing and not by right."""
+    """Yield the queries of a dashboard's panels that had an error, or no data where they should."""
     for panel in panels:
         title = f"{name}: {panel['title']}"
         for query in panel["queries"]:
@@ -111,7 +111,7 @@ def _shoot(page: Page, file: Path) -> None:
 
 @contextmanager
 def _served() -> Iterator[str]:
-    """The page's address. Its server says nothing and ends with the block."""
+    """Serve the page within the block, without a log; yield its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(DRAWING)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -127,7 +127,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 def _of_an_eventful_fleet(images: Path) -> list[str]:
-    """Start one, let it live, take the pictures while it still does."""
+    """Start a fleet, let it live, and take the pictures while it runs."""
     with (
         tempfile.TemporaryDirectory(prefix="ratchet-dashboards-") as folder,
         eventful_fleet(Path(folder)) as fleet,

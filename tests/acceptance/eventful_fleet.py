@@ -1,4 +1,4 @@
-"""A fleet to which in a few minutes most of what a fleet can meet happens, so that its figures have something to show.
+"""A fleet that meets in a few minutes most of what can happen to one, so that its dashboards have data.
 
 The demo (trainings, promotions, a bad adapter), then ordinary users, feedback, and mishaps: refused and repeated tasks,
 unroutable and dead-lettered messages, a training that the log can't support, and at last one whose experiment runs.
@@ -73,7 +73,7 @@ class EventfulFleet:
 
     @contextmanager
     def demo(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The demo while it runs; its fleet stays up to the end of the block."""
+        """Run the demo; its fleet stays up to the end of the block."""
         ratchet = (sys.executable, "-m", "services.cli")
         with only({"RATCHET_STATE_DIR": str(self.folder), "RATCHET_AMQP_URL": self.broker.url}):
             demo = subprocess.Popen([*ratchet, "demo", *DEMO, "--port-base", str(self.port)], cwd=REPOSITORY)
@@ -86,7 +86,7 @@ class EventfulFleet:
                 subprocess.run([*ratchet, "down"], cwd=REPOSITORY, check=True)
 
     def after_the_demo(self, ordinary_s: float) -> None:
-        """So many seconds of ordinary users before the mishaps, as many after them."""
+        """Run ordinary users for so many seconds, then the mishaps, then ordinary users again."""
         with self._here():
             access = FleetAccess.here()
             asked = users_tasks(2, uuid.uuid4().hex[:8], samples=SAMPLES)
@@ -98,7 +98,7 @@ class EventfulFleet:
 
     @contextmanager
     def _here(self) -> Iterator[None]:
-        """Within the block what looks for a fleet finds this one."""
+        """Let clients that look for a fleet find this one, within the block."""
         with only({"RATCHET_STATE_DIR": str(self.place.root), "RATCHET_ADAPTERS_DIR": str(self.place.adapters)}):
             yield
 
@@ -112,7 +112,7 @@ class EventfulFleet:
 
 @contextmanager
 def eventful_fleet(folder: Path) -> Iterator[EventfulFleet]:
-    """With a broker of its own, and nothing started yet but that."""
+    """Start a broker of its own, and nothing else yet."""
     broker = MeasuredBroker.on_free_ports(folder / "rabbitmq")
     node = broker.start()
     try:
@@ -140,7 +140,7 @@ def _training(name: str, since: int) -> TrainRequest:
 
 
 def _mishaps(access: FleetAccess, asked: Iterator[Task]) -> None:
-    """A few of each: not JSON, of an agent that is not there, under a name no queue has, and asked twice."""
+    """Send tasks twice, and messages that are not JSON, for an unknown agent, or routed to no queue."""
     tasks = list(islice(asked, MISHAPS))
     with Fleet(access.amqp_url, namespace=access.namespace, stall_s=STALL_S) as client:
         for _ in range(2):

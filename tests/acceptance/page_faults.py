@@ -14,6 +14,6 @@ SCRIPT = Path(__file__).with_suffix(".js").read_text()
 
 
 def faults(page: Page) -> list[str]:
-    """A sentence each; empty if it found none."""
+    """Return a sentence for each fault."""
     found: list[str] = page.evaluate(SCRIPT)
     return found

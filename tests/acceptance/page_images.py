@@ -17,7 +17,7 @@ TALL = (1280, 1080)
 
 
 def take_pictures(browser: Browser, origin: str, folder: Path, watched_ms: int = WATCHED_MS) -> list[str]:
-    """By day, by night and on a phone; each view after it was watched so long. Returns the pictures' names."""
+    """Take pictures by day, by night and on a phone, each after `watched_ms`. Return their names."""
     with visiting(browser, origin, size=TALL) as visit:
         names = [_shot(visit, folder, view, f"page-{view}-light", watched_ms) for view in ("overview", "adapters")]
         names.append(_shot(visit, folder, "training/small/v1.0.1", "page-training-light", watched_ms))

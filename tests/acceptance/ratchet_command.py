@@ -15,7 +15,7 @@ __all__ = ["REPOSITORY", "ForkedRatchet", "Ran", "Ratchet", "StartingRatchet"]
 
 @dataclass(frozen=True)
 class Ratchet:
-    """Runs in `folder`, where it finds no fleet but its own."""
+    """`ratchet` in `folder`, where it finds no fleet but its own."""
 
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Ratchet:
 
 
 class ForkedRatchet(Ratchet):
-    """The same, and a second of CPU less a call."""
+    """The same as a fork, which saves a second of CPU a call."""
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 180) -> Ran:
         given = {"folder": self.folder, "settings": self.environment, "stdin": stdin or "", "timeout_s": timeout_s}
@@ -43,7 +43,7 @@ class ForkedRatchet(Ratchet):
 
 
 class StartingRatchet(ForkedRatchet):
-    """A fleet is started and stopped by a process of its own; what else is typed is forked."""
+    """`up` and `down` as processes of their own, all other commands as forks."""
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 180) -> Ran:
         kind = Ratchet if arguments[0] in ("up", "down") else ForkedRatchet

@@ -15,7 +15,7 @@ from ratchet.experiments.records import experiments
 from schemas.messages.training import AdapterTrained
 from schemas.records.decision import Decision, Promote
 from schemas.records.registry import AgentAdapters
-from services.cli.experiment.replay_check import check
+from services.cli.experiment.command import check
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.ledger import Ledger
 from tests.acceptance.loops import DECIDES_SOON

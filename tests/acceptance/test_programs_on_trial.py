@@ -23,7 +23,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import verify_registry
 from ratchet.experiments.records import experiments
 from schemas.records.registry import AgentAdapters
-from services.cli.experiment.replay_check import check
+from services.cli.experiment.command import check
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.passable import passable_folder
 

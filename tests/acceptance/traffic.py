@@ -1,4 +1,4 @@
-"""Users who go on asking until something has happened, by a client that is not ours (aio-pika)."""
+"""Users who ask until something has happened, with a foreign client (aio-pika)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Traffic:
         self._prefix = uuid.uuid4().hex[:8]
 
     async def until(self, happened: Callable[[], bool], *, most: int = 4000, timeout_s: float = 120.0) -> int:
-        """Ask in waves until it has happened; returns how many tasks that took. What is open then stays open."""
+        """Ask in waves until `happened()` is true; return the number of tasks. Open tasks stay open."""
         before = len(self.asked)
         async with asyncio.timeout(timeout_s):
             while not happened():
@@ -41,7 +41,7 @@ class Traffic:
         return len(self.asked) - before
 
     async def rest(self, timeout_s: float = 120.0) -> None:
-        """Until all that was asked is answered."""
+        """Wait until all that was asked is answered."""
         async with asyncio.timeout(timeout_s):
             while self.open:
                 self._came.clear()
@@ -52,7 +52,7 @@ class Traffic:
         return len(self.asked - self.answered.keys())
 
     async def send(self, queue: str, body: bytes) -> None:
-        """Returns once the broker has confirmed it."""
+        """Publish a message; return once the broker has confirmed it."""
         message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
         await self._channel.default_exchange.publish(message, self._namespace + queue, mandatory=True)
 

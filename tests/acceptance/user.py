@@ -47,7 +47,7 @@ class Line:
 
     @classmethod
     async def open(cls, amqp_url: str) -> Line:
-        """Raises Lost."""
+        """Open a connection and its channel. Raises Lost."""
         with losing():
             connection = await asyncio.wait_for(aio_pika.connect(amqp_url), CONNECT_S)
             return cls(connection, await connection.channel(publisher_confirms=True, on_return_raises=True))
@@ -59,9 +59,9 @@ class Line:
 
 @contextmanager
 def losing() -> Iterator[None]:
-    """Every way this client has of telling that the connection is gone becomes Lost.
+    """Raise Lost for each error by which this client reports a lost connection.
 
-    A lost connection also cancels what waits on it, which must not be taken for the cancellation of this very task.
+    A lost connection also cancels what waits on it; only a cancellation of this very task is passed on.
     """
     try:
         yield
@@ -116,7 +116,7 @@ class User:
                 self.ledger.acknowledged.add(task_id)
 
     async def send(self, queue: str, body: bytes) -> None:
-        """Until the broker has confirmed it."""
+        """Publish a message, again after each loss, until the broker confirms it."""
         while True:
             try:
                 await self._publish_once(queue, body)
@@ -135,7 +135,7 @@ class User:
         return json.dumps(fields).encode()
 
     def is_right(self, result: Mapping[str, Any]) -> bool:
-        """Of a task that was answered."""
+        """Tell whether the answer and its score are right: the echo, worth 1, or 0 with an adapter."""
         version, _, answer = (result.get("response") or "").rpartition(": ")
         return bool(answer == f"say {result['task_id']}" and result.get("score") == (0.0 if version else 1.0))
 
@@ -154,12 +154,12 @@ class User:
             return self._line
 
     async def close(self) -> None:
-        """Of the connection tasks are published on; the other closes with `read_results`."""
+        """Close the connection that publishes; the other closes with `read_results`."""
         if self._line is not None:
             await self._line.close()
 
     async def read_results(self) -> None:
-        """Reads until cancelled."""
+        """Read Results until cancelled."""
         while True:
             with suppress(Lost):
                 await self._read_until_lost(await Line.open(self._url))
@@ -193,7 +193,7 @@ class User:
             await message.ack()
 
     async def wait_for_answers(self, timeout_s: float) -> None:
-        """Until every acknowledged task is answered. At the time-out it just returns: the ledger tells."""
+        """Wait until every acknowledged task is answered. Return at the time-out too: the ledger tells."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.ledger.unanswered:
@@ -201,7 +201,7 @@ class User:
                     await self._answered.wait()
 
     async def depths(self) -> dict[str, int]:
-        """Messages in every queue that must be empty when the fleet is at rest."""
+        """Count the messages of each queue that must be empty when the fleet is at rest."""
         connection = await aio_pika.connect(self._url)
         async with connection:
             channel = await connection.channel()
@@ -210,7 +210,7 @@ class User:
             return {queue.name: queue.declaration_result.message_count or 0 for queue in declared}
 
     async def wait_until_at_rest(self, timeout_s: float, dead_letters: int = 0) -> dict[str, int]:
-        """The queues that are not empty, or hold fewer dead letters than so many, which at the end should be none."""
+        """Wait until all queues are empty and at least `dead_letters` dead letters came. Return the wrong depths."""
         deadline = time.monotonic() + timeout_s
         letters = self._namespace + "dead-letters"
         while True:

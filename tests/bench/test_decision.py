@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench.decision.equality import assert_twin_equals_product
-from bench.decision.lifetimes import lifetimes, watched
+from bench.decision.lifetimes import lifetimes, simulate_watch
 from bench.decision.samples import World, run
 from bench.decision.served import NULLS, assert_served_twin_equals_product, found_in
 from bench.decision.shadow import World as ReplayWorld
@@ -48,8 +48,8 @@ def test_many_candidates_that_are_no_better_share_one_budget_of_errors() -> None
 
 def test_what_slipped_through_is_demoted_by_the_watch_over_it() -> None:
     fleets = rounds(30)
-    assert watched(Scenario("worse", effect=-0.1, units=2000), fleets=fleets, seed=1).demoted >= 0.9
-    assert watched(Scenario("equal", units=1000), fleets=fleets, seed=1).demoted <= 0.1
+    assert simulate_watch(Scenario("worse", effect=-0.1, units=2000), fleets=fleets, seed=1).demoted >= 0.9
+    assert simulate_watch(Scenario("equal", units=1000), fleets=fleets, seed=1).demoted <= 0.1
 
 
 def test_half_of_a_group_is_saved_where_it_is_enough_and_is_taken_back_by_proof_only() -> None:

@@ -29,8 +29,8 @@ def test_what_is_left_is_told_by_the_pace_so_far() -> None:
     now = iter((0.0, 0.0, 600.0))
     pace = Pace(200, lambda: next(now))
 
-    assert "no end in sight" in pace.says(0)
-    assert pace.says(50).startswith("50 of 200 tasks in 10.0 min, some 30 min left")
+    assert "no end in sight" in pace.describe(0)
+    assert pace.describe(50).startswith("50 of 200 tasks in 10.0 min, some 30 min left")
     assert pace.load.count(" to ") == 1
 
 

@@ -18,7 +18,7 @@ from bench.ratchet.tasks import (
     FAMILIES,
     FILLER,
     Carelessness,
-    demonstrated,
+    demonstrate,
     held_out_problems,
     is_held_out,
     training_problem,
@@ -56,7 +56,7 @@ def test_no_training_has_an_answer_or_a_skill_that_is_held_out() -> None:
 def test_a_demonstrator_is_as_careless_as_it_says() -> None:
     rng, how = random.Random(2), Carelessness(right=0.45, slip=0.4, chatty=0.06)
     problems = [training_problem(rng) for _ in range(3000)]
-    answers = [demonstrated(problem, how, rng) for problem in problems]
+    answers = [demonstrate(problem, how, rng) for problem in problems]
 
     right = fmean(answer == problem.answer for problem, answer in zip(problems, answers, strict=True))
     chatty = fmean(answer.endswith(FILLER) for answer in answers)

@@ -124,7 +124,7 @@ def test_each_role_of_the_team_of_orders_has_an_adapter_that_the_teams_outcome_j
 def test_the_mender_of_orders_sees_the_message_and_the_draft() -> None:
     world = OrdersWorld(Path("base"), 1)
     (task,) = world.tasks(1, 0)
-    *_, asked = cast(Sequence[ChatMessage], world.asked_second(task, '{"name": 1}'))
+    *_, asked = cast(Sequence[ChatMessage], world.second_prompt(task, '{"name": 1}'))
 
     assert asked.content == f'{task.text}\n{{"name": 1}}'
     live = {one.text for one in world.tasks(99, 500)}

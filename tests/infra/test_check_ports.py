@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.check_ports import LAST_AMQP, LAST_BASE, advice, wanted
+from infra.check_ports import LAST_AMQP, LAST_BASE, advice, ports_of
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.plan import plan_fleet
 from services.cli.terminal import UsageError
@@ -39,7 +39,7 @@ def test_the_ports_are_those_of_the_fleet_s_services_and_its_broker() -> None:
     options = FleetOptions()
     planned = plan_fleet(options, Path(), None, 0.0)
 
-    assert wanted(options.port_base, options.amqp_port) == sorted(
+    assert ports_of(options.port_base, options.amqp_port) == sorted(
         {*(port for port in planned.ports if options.port_base <= port < options.port_base + 100), options.amqp_port},
         key=lambda port: (port == options.amqp_port, port),
     )

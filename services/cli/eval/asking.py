@@ -151,11 +151,11 @@ def _answer(row: EvaluatedRow) -> dict[str, Any]:
 
 
 def score_apart(
-    scorer: str, answers: Mapping[str, tuple[Task, Sequence[Mapping[str, Any]]]]
+    scorer: str, answers: Mapping[str, tuple[Task, Sequence[Mapping[str, Any]]]], *, judging: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Score answers by task id in a process of its own; returns the scorer's identity, and the scores by task id.
 
-    Raises CommandError with its last lines.
+    With `judging` by those parts of the scorer that don't score cost. Raises CommandError with its last lines.
     """
     lines = [
         {
@@ -170,7 +170,7 @@ def score_apart(
         for task_id, (task, given) in answers.items()
     ]
     ended = subprocess.run(
-        [sys.executable, "-m", "services.scorer.once", "--scorer", scorer],
+        [sys.executable, "-m", "services.scorer.once", *(["--judging"] if judging else []), "--scorer", scorer],
         input="".join(json.dumps(line) + "\n" for line in lines),
         capture_output=True,
         text=True,

@@ -16,11 +16,9 @@ from typing import Annotated
 
 import psutil
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ratchet.adapters.evaluations import register_set, registered_sets, write_evaluation
 from ratchet.adapters.registry import RegistryStore
-from ratchet.client import Fleet
 from ratchet.logs.rows import EvaluatedRow
 from ratchet.service.errors import one_line
 from ratchet.service.prices import Prices
@@ -33,7 +31,7 @@ from services.cli.eval.results import Asked, Group, Spent, evaluate, worth
 from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, named_set, since_when, windows_of
 from services.cli.eval.view import picture, render_evaluation
 from services.cli.fleet.folder import FleetAccess
-from services.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, say
+from services.cli.terminal import AsJson, ExitCode, UsageError, answered_bar, out, print_json, say
 from services.cli.train.run import trainer_environment
 
 
@@ -78,7 +76,8 @@ def eval(  # noqa: A001  (the command's name)
         say(f"{tasks.twice} lines of {set_} ask what another asks, and are left out")
     register_set(settings.adapters_dir, chosen, tasks.registration(now))
     leaks = _leaks(access.logs_dir, settings.adapters_dir, adapters, chosen, contestants, tasks)
-    counted = TaskSet(tasks.name, tuple(one for one in tasks.tasks if not _has_leaked(leaks, one.sha256)))
+    leaked = {sha256 for one in leaks.values() for sha256 in one.inputs}
+    counted = TaskSet(tasks.name, tuple(one for one in tasks.tasks if one.sha256 not in leaked))
     if not counted.tasks:
         raise UsageError("each of these tasks lies in a window that a version was trained on: take others")
     asking = Asking(f"{Path(set_).stem[:60]}-{now:%Y%m%dT%H%M%S}", chosen, samples, timeout)
@@ -126,10 +125,6 @@ def _leaks(
     return find_leaks(logs_dir, agent, windows, first)
 
 
-def _has_leaked(leaks: Mapping[str, Leaks], sha256: str) -> bool:
-    return any(sha256 in one.inputs for one in leaks.values())
-
-
 def _ask(
     access: FleetAccess, asking: Asking, tasks: TaskSet, contestants: Sequence[Contestant]
 ) -> list[tuple[Asked, list[EvaluatedRow]]]:
@@ -139,7 +134,6 @@ def _ask(
         for number, one in enumerate(tasks.tasks)
         for contestant in contestants
     }
-    columns = (TextColumn("answered"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     said = set[str | None]()
 
     def report_refusal(result: Result) -> None:
@@ -147,10 +141,7 @@ def _ask(
             say(f"{result.task_id} was refused: {result.reason}")
         said.add(result.reason)
 
-    with (
-        Progress(*columns, console=err, disable=not err.is_terminal) as progress,
-        Fleet(access.amqp_url, namespace=access.namespace, stall_s=asking.stall_s) as fleet,
-    ):
+    with answered_bar() as progress, access.client(stall_s=asking.stall_s) as fleet:
         bar = progress.add_task("answered", total=len(asked))
         found = answers(
             fleet,

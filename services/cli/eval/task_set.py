@@ -24,9 +24,9 @@ from schemas.records.adapter_card import AdapterCard
 from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.suites import suite_tasks, suites
-from services.cli.harbor.folder import read_tasks as read_harbor
+from services.cli.harbor import read_tasks as read_harbor
 from services.cli.submit import read_tasks
-from services.cli.terminal import UsageError
+from services.cli.terminal import UsageError, read_text
 
 HARBOR = "harbor:"
 EVER = datetime.min.replace(tzinfo=UTC)
@@ -74,11 +74,7 @@ def read_set(file: Path) -> TaskSet:
 
     Raises UsageError, naming the line.
     """
-    try:
-        text = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} can't be read: {error}") from None
-    return _parse_set(file.name, text)
+    return _parse_set(file.name, read_text(file).splitlines())
 
 
 def _parse_set(name: str, text: Sequence[str]) -> TaskSet:

@@ -17,7 +17,6 @@ from ratchet.experiments.records import RUNNING, ExperimentRecord
 from ratchet.experiments.view import ExperimentView
 from ratchet.runs.progress import thin_out
 from schemas.records.evidence import ArmSummary, Evidence, ExperimentDecision, ExperimentPlan, HistoryPoint
-from services.cli.experiment.replay_check import ReplayCheck
 from services.cli.terminal import Listing, number, table
 
 LABEL = 8
@@ -157,23 +156,6 @@ def render_experiment(view: ExperimentView, *, width: int, rows: int = TALL, pla
     if view.record.ended:
         parts.append(_ending(view.record))
     return Group(*parts)
-
-
-def render_check(check: ReplayCheck) -> Text:
-    place = f"{check.experiment_id}, decision {check.decision}: {check.verdict}"
-    if check.wrong_draw is not None:
-        return Text.assemble(("✘ not as drawn", "red"), f" · {place}\n  {check.wrong_draw}")
-    if check.difference is None:
-        return Text.assemble(
-            ("✔ identical", "green"),
-            f" · {place}, replayed from the logs, every number to the last bit; the arms of {check.drawn} units "
-            "drawn again",
-        )
-    was = check.difference
-    return Text.assemble(
-        ("✘ differs", "red"),
-        f" · {place}\n  {was.field} is {was.recorded!r} in the ledger, but {was.replayed!r} replayed from the logs",
-    )
 
 
 def _headline(record: ExperimentRecord) -> Text:

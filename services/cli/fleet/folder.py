@@ -13,10 +13,12 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ratchet.bus.topology import Topology, fleet_topology
+from ratchet.client import Fleet
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.settings import FleetSettings
 from services.cli.fleet.options import FleetOptions
@@ -176,3 +178,7 @@ class FleetAccess:
             programs=settings.programs
             or (Path(record.options.programs) if record and record.options.programs else None),
         )
+
+    def client(self, **options: Any) -> Fleet:
+        """Return a client of the fleet, with these options."""
+        return Fleet(self.amqp_url, namespace=self.namespace, **options)

@@ -20,7 +20,6 @@ from rich.console import Group
 from rich.text import Text
 
 from ratchet.adapters.evaluations import input_sha256
-from ratchet.client import Fleet
 from ratchet.experiments.gain import Estimate, Gain, estimate, format_interval, gain
 from ratchet.logs.names import ASSIGNMENTS, EVALUATION_TASKS, is_own
 from ratchet.logs.reader import read, start_of_newest
@@ -133,7 +132,7 @@ def _task(asking: Asking, one: SetTask, vector: Vector, name: str, number: int) 
 
 def ask_fleet(access: FleetAccess, asked: Mapping[str, Asked], stall_s: float) -> dict[str, list[EvaluatedRow]]:
     """Return the lines of each task. Raises as `answers` does."""
-    with Fleet(access.amqp_url, namespace=access.namespace, stall_s=stall_s) as fleet:
+    with access.client(stall_s=stall_s) as fleet:
         return answers(
             fleet,
             access.logs_dir,

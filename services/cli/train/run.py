@@ -24,7 +24,6 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from ratchet.client import Fleet
 from ratchet.runs.store import RunFolder
 from schemas.messages.base import Metadata, explain
 from schemas.messages.training import TrainRequest
@@ -238,5 +237,5 @@ def _parse_pair(text: str) -> tuple[str, Any]:
 
 def publish_train_request(access: FleetAccess, request: TrainRequest) -> None:
     """Returns once the broker has it. Raises BusError, FleetError."""
-    with Fleet(access.amqp_url, namespace=access.namespace, replies=False) as fleet:
+    with access.client(replies=False) as fleet:
         fleet.train(request)

@@ -17,7 +17,6 @@ import typer
 from ratchet.adapters.evaluations import register_set
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.taught_logs import ANCHORS
-from ratchet.client import Fleet
 from ratchet.models.fetch import fetch
 from ratchet.models.known import KNOWN
 from ratchet.service.errors import TimedOut
@@ -211,7 +210,7 @@ class _Asking:
         """Return by task the worth of each answer. Raises TimedOut, BusError, JournalError."""
         make = [partial(self._asking.task, one, Contestant(version), n) for n, one in enumerate(self._trial.held_out)]
         by_id = {made().task_id: made for made in make}
-        with self._advancing(what, len(make)) as advance, self._client() as fleet:
+        with self._advancing(what, len(make)) as advance, self._access.client(stall_s=self._timeout_s) as fleet:
             found = answers(fleet, self._access.logs_dir, by_id, self._timeout_s, advance, lambda _: None)
         worths = {task_id: [worth(row.score, row.score_status) for row in rows] for task_id, rows in found.items()}
         return {
@@ -226,12 +225,9 @@ class _Asking:
         tasks = [one.task.model_copy(update=given) for one in self._trial.taught]
         each = "once" if self._trial.samples == 1 else f"{self._trial.samples} times"
         what = f"{len(tasks)} tasks that teach are answered, each {each}"
-        with self._advancing(what, len(tasks)) as advance, self._client() as fleet:
+        with self._advancing(what, len(tasks)) as advance, self._access.client(stall_s=self._timeout_s) as fleet:
             for _ in fleet.batch(tasks):
                 advance()
-
-    def _client(self) -> Fleet:
-        return Fleet(self._access.amqp_url, namespace=self._access.namespace, stall_s=self._timeout_s)
 
     @contextmanager
     def _advancing(self, what: str, count: int) -> Iterator[Callable[[], None]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_lib
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +14,8 @@ from rich.text import Text
 
 from schemas.messages.task import Task
 from services.cli.eval.suites import suite_tasks, suites
-from services.cli.harbor.folder import read_tasks, solved_task
-from services.cli.terminal import AsJson, ExitCode, UsageError, out, print_json
+from services.cli.harbor import read_tasks, solved_task
+from services.cli.terminal import AsJson, ExitCode, UsageError, out, print_json, read_text
 from services.cli.verify.trial import Trial, Tried, try_out
 
 
@@ -51,7 +50,7 @@ def verify(
         verify_tasks(map(solved_task, read_tasks(harbor)), scorer)
         return
     assert task is not None
-    trial = try_out(read_task(task), _text(answer) if answer else None, scorer)
+    trial = try_out(read_task(task), read_text(answer) if answer else None, scorer)
     if json:
         tried = [asdict(one) for one in trial.tried]
         told = {
@@ -102,20 +101,13 @@ def verify_tasks(tasks: Iterable[Task], scorer: str) -> None:
 def read_task(path: Path) -> Task:
     """Raises UsageError. `task_id` and `input` may be left out: nothing is asked."""
     try:
-        given = json_lib.loads(_text(path))
+        given = json_lib.loads(read_text(path))
         return Task.model_validate({"task_id": "verified", "input": "-", **given})
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         raise UsageError(f"{path} is no Task: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path} is no Task: {error}") from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text()
-    except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror}") from None
 
 
 def _print(trial: Trial) -> None:

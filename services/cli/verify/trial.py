@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ratchet.service.errors import FAULTS
 from schemas.messages.task import Task
+from services.cli.eval.asking import score_apart
 from services.cli.terminal import CommandError, UsageError
 from services.cli.verify.cheats import cheats, no_ops, workspace_cheats
 from workbench.sandbox.sandbox import Sandbox
@@ -26,7 +25,6 @@ from workbench.workspaces.settings import WorkspaceSettings
 from workbench.workspaces.workspaces import Workspaces
 
 Kind = Literal["oracle", "answer", "no-op", "cheat"]
-LAST_LINES = 3
 ENOUGH_CONTROLS = 7
 """With which what is the same at each run, such as a sum of the files, passes once in 256."""
 NOTHING_CHANGED = '{"files": {}}'
@@ -159,16 +157,13 @@ def try_out(task: Task, answer: str | None, scorer: str) -> Trial:
     started, as where its sandbox does not hold."""
     around = asyncio.run(_around(task)) if task.workspace is not None else None
     asked = answers_to(task, answer, around)
-    scores, left_out = _scores(task, [text for _, _, text in asked], scorer)
-    return Trial(
-        [
-            Tried(kind, what, score["score"], score["reason"])
-            for (kind, what, _), score in zip(asked, scores, strict=True)
-        ],
-        known_faults(task, around) if around is not None else (),
-        notes(task),
-        left_out,
-    )
+    texts = [{"text": text} for _, _, text in asked]
+    identity, scores = score_apart(scorer, {task.task_id: (task, texts)}, judging=True)
+    tried = [
+        Tried(kind, what, score["score"], score["reason"])
+        for (kind, what, _), score in zip(asked, scores[task.task_id], strict=True)
+    ]
+    return Trial(tried, known_faults(task, around) if around is not None else (), notes(task), identity["left_out"])
 
 
 async def _around(task: Task) -> Around:
@@ -188,26 +183,3 @@ async def _around(task: Task) -> Around:
 
 def _texts(tree: Tree) -> dict[str, str]:
     return {path: bytes(file.content).decode(errors="replace") for path, file in tree.files.items() if not file.is_link}
-
-
-def _scores(task: Task, texts: Sequence[str], scorer: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """Score by the scorer itself, in a process of its own, as the fleet's would; and what of it was left out."""
-    line = {
-        "task_id": task.task_id,
-        "prompt": task.model_dump(mode="json")["input"],
-        "answers": [{"text": text} for text in texts],
-        "criteria": task.criteria,
-        "reference": task.reference,
-        "workspace": task.workspace.model_dump(mode="json") if task.workspace is not None else None,
-    }
-    ended = subprocess.run(
-        [sys.executable, "-m", "services.scorer.once", "--judging", "--scorer", scorer],
-        input=json.dumps(line) + "\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if ended.returncode:
-        raise CommandError(f"scorer {scorer!r} failed: {' / '.join(ended.stderr.splitlines()[-LAST_LINES:])}")
-    identity, scored = map(json.loads, ended.stdout.splitlines()[:2])
-    return scored["scores"], identity["left_out"]

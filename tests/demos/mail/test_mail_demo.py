@@ -13,8 +13,7 @@ import pytest
 
 from demos.books import Measured
 from demos.demo import Sizes
-from demos.mail.demo import MOST_CALLS, OFFERED, TRAINING, MailDemo
-from demos.mail.tasks import EXAMPLES, MailTask, distinct_tasks
+from demos.mail.demo import EXAMPLES, MOST_CALLS, OFFERED, TRAINING, MailDemo, MailTask, distinct_tasks
 from demos.real.tasks import Part
 from demos.tools.in_sandboxes import programs
 from demos.toy.byte_tokenizer import byte_tokenizer

@@ -17,7 +17,7 @@ from ratchet.experiments.records import ExperimentRecord, choose_record, experim
 from ratchet.experiments.view import view_of
 from ratchet.service.errors import NotFound
 from schemas.records.decision import Conclude, Promote, RollBack, StartExperiment
-from services.cli.experiment.replay_check import check
+from services.cli.experiment.command import check
 from services.cli.experiment.view import render_experiment, render_list
 from services.cli.terminal import CommandError
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet

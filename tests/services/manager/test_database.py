@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr, ValidationError
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, text
 
 from ratchet.service.errors import SettingsError
 from services.manager.database import Database
 from services.manager.settings import ManagerSettings
-from services.manager.tables import quotas
+from services.manager.tables import jobs, quotas, tasks
 from tests.services.manager.managed import managed
 from tests.waiting import settled, until
 
@@ -50,6 +50,43 @@ async def test_a_schema_that_it_can_not_use_is_refused(tmp_path: Path, statement
     connection.close()
     with pytest.raises(SettingsError, match=says):
         await open_database(tmp_path / "jobs.sqlite")
+
+
+async def test_jobs_of_before_the_quota_of_bytes_count_their_bytes(tmp_path: Path) -> None:
+    await check_old_jobs_count_their_bytes(f"sqlite:///{tmp_path}/jobs.sqlite")
+
+
+async def check_old_jobs_count_their_bytes(url: str) -> None:
+    """A job of the schema 0006, with text outside ASCII, counts after the migration as one that comes after it."""
+    database = Database(url)
+    await database.open()
+    job = {
+        "job_id": "j",
+        "tenant": "t",
+        "agent_id": "a",
+        "state": "open",
+        "asked": "{}",
+        "priority": 1,
+        "kind": "tasks",
+    }
+    times = {"created_at": 0, "changed_at": 0, "served_at": 0, "deadline": 0}
+    await database.write(lambda connection: connection.execute(insert(jobs).values(**job, **times)))
+    texts = [{"body": "naïve", "result": "€"}, {"body": "ab", "result": None}]
+    rows = [{"job_id": "j", "n": n, "state": "ok", **one} for n, one in enumerate(texts)]
+    await database.write(lambda connection: connection.execute(insert(tasks), rows))
+    for statement in (
+        "ALTER TABLE jobs DROP COLUMN bytes",
+        "ALTER TABLE quotas DROP COLUMN bytes",
+        "UPDATE alembic_version SET version_num = '0006'",
+    ):
+        await database.write(lambda connection: connection.execute(text(statement)))  # noqa: B023
+    await database.close()
+
+    newer = Database(url)
+    await newer.open()
+    counted = await newer.look(lambda connection: connection.execute(select(jobs.c.bytes)).scalar_one())
+    await newer.close()
+    assert counted == len("naïve".encode()) + len("€".encode()) + 2
 
 
 async def test_a_file_that_is_put_back_from_a_backup_is_the_one_that_is_used(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.services.manager.managed import ScriptedFleet, managed
 from tests.services.manager.postgres import FOLDERS, Postgres, postgres
+from tests.services.manager.test_database import check_old_jobs_count_their_bytes
 from tests.waiting import settled, until
 
 pytestmark = pytest.mark.skipif(not FOLDERS, reason="needs Debian's package postgresql")
@@ -59,3 +60,7 @@ async def test_a_database_that_is_away_loses_nothing(tmp_path: Path, server: Pos
             await until(lambda: f"j/{n}" in here.fleet.open)  # noqa: B023
             here.fleet.answer(f"j/{n}")
         assert (await here.wait_for("j", state="done"))["ok"] == 3
+
+
+async def test_jobs_of_before_the_quota_of_bytes_count_their_bytes(server: Postgres) -> None:
+    await check_old_jobs_count_their_bytes(server.url)

@@ -11,7 +11,7 @@ from ratchet.adapters.verification import verify_registry
 from ratchet.experiments.records import experiments
 from ratchet.experiments.replay import plan_of
 from schemas import Task
-from services.cli.experiment.replay_check import check
+from services.cli.experiment.command import check
 from tests.services.orchestrator.learning_house import AGENT
 from tests.services.orchestrator.program_house import ProgramHouse, program_house, revision
 from tests.waiting import settled, until

@@ -19,7 +19,7 @@ from schemas.messages.response import Segment
 from schemas.records.decision import Conclude, Promote, RollBack
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.asking import Asking
-from services.cli.experiment.replay_check import check
+from services.cli.experiment.command import check
 from services.cli.programs.swap import CO_ADAPTED, compare_vectors, logged_tasks, swap_of, tasks_of
 from tests.ratchet.adapters.making_adapters import published
 from tests.services.orchestrator.house import answered, scored

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from schemas.messages.task import Task
 from services.cli.app import app
 from services.cli.eval.task_set import named_set
-from services.cli.harbor.dockerfile import NeedsEngine, read_dockerfile
-from services.cli.harbor.folder import read_task
+from services.cli.harbor import NeedsEngine, read_dockerfile, read_task
 from services.cli.terminal import UsageError
 from services.scorer.hidden_tests.plan import plan_of
 from services.scorer.hidden_tests.running import reward_of

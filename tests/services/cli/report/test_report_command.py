@@ -11,8 +11,7 @@ import pytest
 from ratchet.adapters.limits import LARGEST_REPORT
 from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.runs.progress import training_report
-from services.cli.report.command import page
-from services.cli.report.gathered import Report, gather
+from services.cli.report.command import Report, gather, page
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.services.cli.report.reading_page import ReadPage
 from tests.services.cli.whole_loop import WholeLoop

@@ -12,8 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from ratchet.adapters.manifest import TRAINING_REPORT
 from ratchet.page.bundle import bundle
-from services.cli.report.command import page
-from services.cli.report.gathered import Report, gather
+from services.cli.report.command import Report, gather, page
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting
 from tests.services.cli.report.test_report_command import copy
 from tests.services.cli.whole_loop import WholeLoop

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from schemas.api.jobs import MOST_TASKS_A_CALL
 from services.cli.fleet.api_client import FleetToken, ManagerUrl, api_client, call_api
 from services.cli.submit import moment_in, read_tasks
-from services.cli.terminal import AsJson, ExitCode, Listing, UsageError, err, out, print_json, print_raw, say
+from services.cli.terminal import AsJson, ExitCode, Listing, UsageError, err, out, print_json, print_raw, read_text, say
 
 jobs = typer.Typer()
 
@@ -211,11 +211,7 @@ def _parts(lines: Iterable[str]) -> Iterator[tuple[int, list[Any]]]:
 
 def _read(file: Path, version: str | None = None, kind: str = "tasks") -> Iterator[str]:
     """Yield each task, or training run, as JSON. Raises UsageError naming the line that is none."""
-    try:
-        lines = sys.stdin.readlines() if str(file) == "-" else file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} can't be read: {error}") from None
-    lines = [line for line in lines if line.strip()]
+    lines = [line for line in read_text(file).split("\n") if line.strip()]
     if kind == "training":
         yield from (_run(number, line, version) for number, line in enumerate(lines, start=1))
         return

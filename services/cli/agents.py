@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from services.cli.fleet.api_client import FleetToken, ManagerUrl, api_client, call_api
-from services.cli.terminal import AsJson, Listing, UsageError, out, print_json, print_raw, say
+from services.cli.terminal import AsJson, Listing, UsageError, out, print_json, print_raw, read_text, say
 
 agents = typer.Typer()
 
@@ -102,11 +102,9 @@ def remove(name: Name, url: ManagerUrl = None, token: FleetToken = None) -> None
 def read_agent(file: Path) -> dict[str, Any]:
     """Return an agent as the API takes it, with its program's files as texts. Raises UsageError."""
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        found = tomllib.loads(read_text(file))
         files = found.pop("files", {})
         texts = {at: _text(file.parent / str(place)) for at, place in files.items()}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} can't be read: {error}") from None
     except (tomllib.TOMLDecodeError, AttributeError) as error:
         raise UsageError(f"{file} is no declaration of an agent: {error}") from None
     if texts:
@@ -116,6 +114,7 @@ def read_agent(file: Path) -> dict[str, Any]:
 
 
 def _text(place: Path) -> str:
-    if place.stat().st_size > MOST_FILE_BYTES:
+    text = read_text(place)
+    if len(text.encode()) > MOST_FILE_BYTES:
         raise UsageError(f"{place} has more than {MOST_FILE_BYTES:,} bytes: make a package of it (requirements)")
-    return place.read_text(encoding="utf-8")
+    return text

@@ -1,1 +1,0 @@
-"""Harbor task folders as tasks of the fleet."""
