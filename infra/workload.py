@@ -162,18 +162,18 @@ class Workload(pulumi.ComponentResource):
         """A vLLM beside an agent is the job `vllm`, by which the alerts know that it may load for long."""
         beside = self._process.beside
         is_beside = beside is not None and port in {one.name for one in beside.ports}
-        return _scraped(port, "/metrics", {"job": beside.name} if beside and is_beside else {})
+        return _endpoint_at(port, "/metrics", {"job": beside.name} if beside and is_beside else {})
 
     def _bytes_of_queues(self) -> list[dict[str, Any]]:
-        """As the job of that name in infra/prometheus/prometheus.yml: of what each queue has, only its bytes."""
+        """Return the endpoint of the bytes in each queue; infra/prometheus/prometheus.yml has it as a job."""
         if self._process.role is not Role.BROKER or self._process.metrics is None:
             return []
         kept = {"sourceLabels": ["__name__"], "regex": "rabbitmq_detailed_queue_messages_ready_bytes", "action": "keep"}
-        page = _scraped(self._process.metrics, "/metrics/detailed", {"job": "rabbitmq-queues"})
+        page = _endpoint_at(self._process.metrics, "/metrics/detailed", {"job": "rabbitmq-queues"})
         return [page | {"params": {"family": ["queue_metrics"]}, "metricRelabelings": [kept]}]
 
 
-def _scraped(port: str, path: str, labels: Mapping[str, str]) -> dict[str, Any]:
+def _endpoint_at(port: str, path: str, labels: Mapping[str, str]) -> dict[str, Any]:
     told = {"fleet": "ratchet", **labels}
     relabelings = [{"targetLabel": name, "replacement": value} for name, value in told.items()]
     return {"port": port, "path": path, "interval": "15s", "relabelings": relabelings}

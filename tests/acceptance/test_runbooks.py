@@ -307,7 +307,7 @@ def test_a_queue_that_is_nearly_full_is_worked_off_once_something_consumes_it(wa
         with pytest.raises(TimedOut, match="the queue 'tasks' refuses messages: it is full"):
             fill(1000)
     assert len(accepted) < 100
-    assert "Scale what consumes it" in runbook(alert)
+    assert "Start or scale what consumes it" in runbook(alert)
     watched.restart(AGENT)
 
     watched.wait_until_over(alert)

@@ -38,7 +38,7 @@ OWN_QUEUES = (KEPT_RESPONSES, AUDITS, AUDIT_SCORES)
 PRECONDITION_FAILED = 406
 NOT_FOUND = 404
 CURRENT = re.compile(r"but current is '(\d+)'")
-"""What a queue has that was declared before, in the broker's words."""
+"""Finds the argument of the queue that is there, in the broker's refusal."""
 
 
 class TopologyConflict(BusError):
@@ -146,7 +146,7 @@ class Declaration:
             except ChannelLost as error:
                 if error.code != PRECONDITION_FAILED or MAX_BYTES not in str(error):
                     raise
-                found = CURRENT.search(str(error))
+                found = found or CURRENT.search(str(error))
                 channel = await open_channel(connection)
         else:  # it has a bound, and another one
             await channel.call(channel.raw.queue_declare, queue=name, passive=True)

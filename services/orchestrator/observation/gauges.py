@@ -101,7 +101,8 @@ queue_max_bytes = Gauge(
 
 
 class QueueGauges:
-    """What AMQP says of each queue of the topology, and its bound in bytes. How many it holds only the broker says."""
+    """Gauges of each queue's depth, consumers and bound in bytes. Its bytes are not told over AMQP: Prometheus asks the
+    broker."""
 
     def __init__(self, bus: Bus, topology: Topology, namespace: str) -> None:
         self._bus = bus
