@@ -18,7 +18,6 @@ class ExperimentStatus:
     """The figures of the running experiment. `units`: finished tasks by arm; `e_values` by test; `threshold`
     decides."""
 
-    experiment_id: str
     share: float
     units: Mapping[str, int]
     e_values: Mapping[str, float]
@@ -73,7 +72,6 @@ def _experiment(adapters: AgentAdapters, series: Series, agent_id: str) -> Exper
         return None
     units = _by(series, "ratchet_experiment_units", agent_id, "arm")
     return ExperimentStatus(
-        experiment_id=adapters.experiment.experiment_id,
         share=share,
         units={arm: int(count) for arm, count in units.items()},
         e_values=_by(series, "ratchet_experiment_e_value", agent_id, "test"),

@@ -86,10 +86,8 @@ def demo(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The story as JSON.")] = False,
 ) -> None:
-    """Show the loop: answer, score, learn from the log, prove it on live traffic, promote; and throw a bad adapter out.
-
-    A fleet of its own in .ratchet/demo, made anew each time. Exit code 1 if a task was lost, nothing was promoted, the
-    bad adapter was not rolled back, or the gain on held-out tasks is not significant.
+    """A fleet of its own in .ratchet/demo, made anew each time. Exit code 1 if a task was lost, nothing was promoted,
+    the bad adapter was not rolled back, or the gain on held-out tasks is not significant.
 
     --real: a language model of 135 million parameters (fetched once, 93 MB) turns mail orders into JSON and dates into
     ISO; a fleet in .ratchet/demo-real, some twenty minutes on two cores. Exit code 1 also if less than 0.75 of its

@@ -144,7 +144,8 @@ class Loop:
         with self._tell.waiting("the trainer learns from the log", key=0):
             adapter_status = self._wait(is_over, "a new adapter", self._plan.training_s)
         if not (versions := _new(adapter_status, known)):
-            raise CommandError(f"the trainer made no adapter of {request.request_id}: {self._trainer_log()} says why")
+            log = f"{self._process_logs()}/trainer.log"
+            raise CommandError(f"the trainer made no adapter of {request.request_id}: {log} says why")
         return versions[0]
 
     def _show_training(self, request_id: str) -> None:
@@ -211,9 +212,6 @@ class Loop:
         """The words of the latest decision about the version."""
         about = [d for d, _ in self._status.store.ledger.read() if getattr(d.move, "version", None) == version]
         return f"{about[-1].move.kind}: {about[-1].reason}" if about else f"nothing was decided about {version}"
-
-    def _trainer_log(self) -> str:
-        return f"{self._process_logs()}/trainer.log"
 
     def _process_logs(self) -> str:
         record = self._status.access.record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic
 
 from demos.adapter_status import AdapterStatusReader
@@ -141,16 +142,8 @@ class Performance(Generic[Q]):
         how = "" if stage in ("before", "after") else f" ({stage})"
         self._progress(stage, 0.0)
         self._narrator.heading(f"{len(tasks)} held-out tasks, {samples} × answered by {who}{how}")
-        answered = 0
-
-        def advance() -> None:
-            nonlocal answered
-            answered += 1
-            self._progress(stage, answered / len(tasks))
-            self._narrator.show(f"{answered} of {len(tasks)} answered", answered * 4 // len(tasks))
-
         messages = self._demo.measuring_tasks(tasks, version, samples)
-        with self._narrator.waiting("asking", key=0):
+        with self._narrator.counting(len(tasks), partial(self._progress, stage)) as advance:
             return measure(self._access, tasks, messages, self._demo.sizes.timeout, advance)
 
     def _turns(self) -> Iterator[DemoTurn]:

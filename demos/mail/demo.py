@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from demos.books import Measured
-from demos.demo import SOON, Demo, Sizes
-from demos.real.demo import MODEL, TRAINING
+from demos.demo import Demo, Sizes
+from demos.real import demo as real_demo
+from demos.real.demo import MODEL, TEMPERATURE
 from demos.real.tasks import DATE_FORMS, DAYS, FIRST_DAY, GOODS, Part, part_of, templates, write_day
 from demos.story import DemoTurn
 from demos.time_left import Pace
@@ -130,7 +131,6 @@ def _mail(sentence: str, date: str, rule: str) -> str:
 
 SIZES = Sizes(tasks=48, samples=2, turns=1, groups=96, no_turn_after=math.inf, timeout=600.0)
 GROUP = 4
-TEMPERATURE = 0.5
 MAX_TOKENS = 36
 MOST_CALLS = 4
 GOLDEN_TASKS = 12
@@ -165,16 +165,8 @@ class MailDemo(Demo[MailTask]):
         return replace(options, scorer="tests", programs=str(place.root / in_sandboxes.PROGRAMS))
 
     def settings(self, place: FleetPlace) -> dict[str, str]:
-        return {
-            **SOON,
-            "RATCHET_TEMPERATURE": str(TEMPERATURE),
-            "RATCHET_MAX_TOKENS": str(MAX_TOKENS),
-            "RATCHET_AGENT_SEED": str(self.seed),
-            "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
-            "RATCHET_DEMONSTRATIONS": "",
-            "RATCHET_EXPERIMENT_MAX_UNITS": "500",
-            "RATCHET_WATCH_SHARE": "0",
-        } | in_sandboxes.settings(place.root, RUNS_AT_ONCE)
+        of_model = real_demo.settings(self.seed) | {"RATCHET_MAX_TOKENS": str(MAX_TOKENS)}
+        return of_model | in_sandboxes.settings(place.root, RUNS_AT_ONCE)
 
     def files(self) -> Mapping[str, str]:
         return {in_sandboxes.PROGRAMS: in_sandboxes.programs(AGENT, OFFERED, seconds=600)}
@@ -228,11 +220,6 @@ class MailDemo(Demo[MailTask]):
 
 def criteria(task: MailTask) -> str:
     names = " ".join(task.files)
-    which = {
-        "name": "the right file and no other",
-        "command": ["sh", "-c", f"ls && cat {names}"],
-        "expected_text": "\n".join([*sorted([*task.files, task.target]), "".join(task.files.values())]),
-    }
+    left = "\n".join([*sorted([*task.files, task.target]), "".join(task.files.values())])
     new = f'for f in *; do case " {names} " in *" $f "*) ;; *) cat "$f" ;; esac; done'
-    holds = {"name": "what was written", "command": ["sh", "-c", new], "expected_text": task.day}
-    return json.dumps({"tests": {"cases": [which, holds]}})
+    return in_sandboxes.two_cases((f"ls && cat {names}", left), (new, task.day))

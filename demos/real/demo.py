@@ -118,13 +118,14 @@ class RealDemo(Demo[RealTask]):
         return real_tasks("live", self.seed)
 
     def fields(self, question: RealTask) -> dict[str, Any]:
+        as_schema = AnswerFormat(type="json_schema", json_schema=json.loads(question.criteria))
         return {
             "input": question.input,
             "reference": question.answer,
             "criteria": question.criteria,
             "max_tokens": MAX_TOKENS[question.family],
             "task_type": question.family,
-        } | ({"format": format_of(question)} if self.structured else {})
+        } | ({"format": as_schema} if self.structured else {})
 
     def is_right(self, question: RealTask, row: AnswerRow) -> bool:
         """Tell; an answer that was cut, or is none, is wrong."""
@@ -164,10 +165,6 @@ class RealDemo(Demo[RealTask]):
 
     def last_words(self, place: FleetPlace, *, stays: bool) -> Iterable[str]:
         return (f"\nBefore and after, with a picture: {place.root / RESULT}",)
-
-
-def format_of(question: RealTask) -> AnswerFormat:
-    return AnswerFormat(type="json_schema", json_schema=json.loads(question.criteria))
 
 
 def valid_share(*parts: Measured[RealTask]) -> float:

@@ -70,17 +70,17 @@ def criteria(task: ToolTask) -> str:
     """Two cases on the files as they were left: which there are, the ten unchanged, and what the new one holds."""
     names = sorted([*task.files, task.target])
     as_it_was = "".join(task.files[name] for name in sorted(task.files))
-    which = {
-        "name": "the right file and no other",
-        "command": ["sh", "-c", "ls && cat [a-j]"],
-        "expected_text": "\n".join([*names, as_it_was]),
-    }
-    holds = {
-        "name": "what was written",
-        "command": ["sh", "-c", "cat [!a-j]*"],
-        "expected_text": task.sum,
-    }
-    return json.dumps({"tests": {"cases": [which, holds]}})
+    return two_cases(("ls && cat [a-j]", "\n".join([*names, as_it_was])), ("cat [!a-j]*", task.sum))
+
+
+def two_cases(which: tuple[str, str], holds: tuple[str, str]) -> str:
+    """Return criteria of two commands and what they print: which files there are, and what was written."""
+    named = {"the right file and no other": which, "what was written": holds}
+    cases = [
+        {"name": name, "command": ["sh", "-c", command], "expected_text": text}
+        for name, (command, text) in named.items()
+    ]
+    return json.dumps({"tests": {"cases": cases}})
 
 
 def outcome_of(row: AnswerRow) -> str:

@@ -13,9 +13,8 @@ from ratchet.experiments.assignment import draw
 from ratchet.experiments.cascade import Cascade, CascadePlan, Cut, Move, Pair, Routed
 from ratchet.logs.cascaded import big_task_of
 from ratchet.logs.names import AUDITS, INTERACTIONS
-from ratchet.logs.reader import read
+from ratchet.logs.reader import decode_lines, read
 from ratchet.logs.segments import read_start_offsets
-from schemas.messages.base import DecodeError
 from schemas.records.audit import AuditedTask
 from schemas.records.cascade import CascadeCut, CascadePlanRecord, CascadeState, Routing
 from schemas.records.interaction import Interaction
@@ -147,13 +146,8 @@ def read_routed(logs_dir: Path, agent_id: str, state: CascadeState) -> dict[int,
     """Return, by its order, each routing since the state began that is still in the log, and the task's id."""
     begin = max(state.positions.get(INTERACTIONS, 0), read_start_offsets(logs_dir).begin(INTERACTIONS))
     found: dict[int, tuple[Routing, str]] = {}
-    for line in read(logs_dir, INTERACTIONS, begin, on_bad=lambda bad: None):
-        if MARK not in line.data:
-            continue
-        try:
-            one = Interaction.decode(line.data)
-        except DecodeError:
-            continue
+    lines = (line.data for line in read(logs_dir, INTERACTIONS, begin, on_bad=lambda bad: None) if MARK in line.data)
+    for one in decode_lines(lines, Interaction):
         if one.cascade is not None and one.agent_id == agent_id and one.cascade.order >= state.order:
             found[one.cascade.order] = one.cascade, one.task_id
     return found
@@ -162,11 +156,8 @@ def read_routed(logs_dir: Path, agent_id: str, state: CascadeState) -> dict[int,
 def read_pairs(logs_dir: Path, state: CascadeState) -> dict[str, Pair]:
     """Return the fresh judgements since the state began, by the task of the big model's answer."""
     pairs: dict[str, Pair] = {}
-    for line in read(logs_dir, AUDITS, state.positions.get(AUDITS, 0), on_bad=lambda bad: None):
-        try:
-            verdict = AuditedTask.decode(line.data)
-        except DecodeError:
-            continue
+    lines = read(logs_dir, AUDITS, state.positions.get(AUDITS, 0), on_bad=lambda bad: None)
+    for verdict in decode_lines((line.data for line in lines), AuditedTask):
         if verdict.is_pair:
             pairs.setdefault(verdict.task_id, pair_of(verdict))
     return pairs

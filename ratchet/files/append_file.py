@@ -112,6 +112,15 @@ def explain(error: OSError, path: Path, doing: str = "written") -> JournalError:
     return StorageUnavailable(f"{why}; {advice}. It is tried again until it succeeds")
 
 
+@contextmanager
+def explaining(path: Path, doing: str = "written") -> Iterator[None]:
+    """Raises for any OSError what `explain` makes of it."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path, doing) from error
+
+
 def unavailable(error: BaseException, path: Path | None = None) -> StorageUnavailable | None:
     """Return what to raise instead of an error that says no more than that a disk can't be used now; else None."""
     if not isinstance(error, OSError) or error.errno not in _OF_THE_DISK:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -32,6 +32,7 @@ from ratchet.logs.segments import (
 )
 from ratchet.logs.source import Source, is_active_from, open_source
 from ratchet.service.telemetry import Log
+from schemas.messages.base import DecodeError, Message
 
 __all__ = [
     "BadLine",
@@ -41,6 +42,7 @@ __all__ = [
     "Quarantine",
     "Record",
     "active_tail",
+    "decode_lines",
     "end_of_log",
     "file_starts",
     "follow",
@@ -54,6 +56,7 @@ SHOWN_OF_TOO_LONG = 64 * 1024
 TAIL_BYTES = 4 * 1024 * 1024
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 OnBad = Callable[[BadLine], object]
 
 log = Log(__name__)
@@ -94,6 +97,16 @@ def read_json(
 ) -> Iterator[Record[T]]:
     """Like `read`, decoded: into a msgspec Struct (the fastest way: only its fields are looked at), or `dict`."""
     return LogReader(folder, name, start, on_bad=on_bad).records(type_)
+
+
+def decode_lines(lines: Iterable[bytes], type_: type[M]) -> Iterator[M]:
+    """Yield each line as a value of its schema; one that can't be read is passed over."""
+    for line in lines:
+        try:
+            found = type_.decode(line)
+        except DecodeError:
+            continue
+        yield found
 
 
 def follow(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import getdoc
 from typing import Annotated, Any, Final
 
 import typer
@@ -92,7 +93,8 @@ COMMANDS = {
     "audit": "The audit of the API: a line for every change and every refusal, each chained to the one before.",
 }
 """The purpose of each command by its name. A command is the function, or the group of commands, of that name in
-services/cli/<name>.py, or in services/cli/<name>/command.py where it has more files."""
+services/cli/<name>.py, or in services/cli/<name>/command.py where it has more files. Its help goes on with the
+function's docstring."""
 
 ELSEWHERE = {
     "try": ("services.cli.trying", "trying"),
@@ -117,7 +119,7 @@ def command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         parent.add_typer(found, name=name, help=COMMANDS[name], no_args_is_help=True)
     else:
-        parent.command(name)(found)
+        parent.command(name, help="\n\n".join(filter(None, (COMMANDS[name], getdoc(found)))))(found)
     return typer.main.get_group(parent).commands[name]
 
 

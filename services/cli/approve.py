@@ -26,10 +26,7 @@ def approve(
     token_file: ApiTokenFile = None,
     json: AsJson = False,
 ) -> None:
-    """Answer what a program asks a person, or list what is asked. The first answer counts.
-
-    Exit code 1 if it was answered before, or its time is up.
-    """
+    """Exit code 1 if it was answered before, or its time is up."""
     client = api_client("orchestrator", url, token, token_file)
     if approval_id is None:
         if reject or edit is not None or text:

@@ -19,10 +19,7 @@ def cancel(
     token_file: ApiTokenFile = None,
     json: AsJson = False,
 ) -> None:
-    """Cancel an open task: its rollouts end, and no training learns from it.
-
-    Exit code 1 if it has ended before.
-    """
+    """Exit code 1 if it has ended before."""
     path = f"/v1/tasks/{quote(task_id)}"
     with api_client("orchestrator", url, token, token_file) as client:
         result = Result.model_validate(call_api(client, "DELETE", path))

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from ratchet.bus.claim_store import FOLDER, waiting_on_disk
@@ -19,7 +18,18 @@ from ratchet.bus.dead_letters.letter import ADVICE_ON_LOST, DEAD, LOST, DeadLett
 from ratchet.bus.dead_letters.queue import Stays
 from services.cli.adapters.here import operator, require_reason
 from services.cli.fleet.folder import FleetAccess
-from services.cli.terminal import AsJson, CommandError, ExitCode, UsageError, out, print_json, print_raw, say, say_error
+from services.cli.terminal import (
+    AsJson,
+    CommandError,
+    ExitCode,
+    UsageError,
+    out,
+    print_json,
+    print_raw,
+    say,
+    say_error,
+    table,
+)
 
 dead_letters = typer.Typer()
 
@@ -211,13 +221,9 @@ def _no_such(letter_ids: Iterable[str], unroutable: bool) -> CommandError:
 
 
 def _print_table(letters: Sequence[DeadLetter]) -> None:
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("id", "at", "queue"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("reason", overflow="fold", ratio=3)
-    table.add_column("begins with", overflow="fold", ratio=2)
+    shown = table("id", "at", "queue", "reason", "begins with", left=5, wraps=("reason", "begins with"))
     for letter in letters:
         tried = f" ({letter.attempts} attempts)" if letter.attempts and letter.attempts > 1 else ""
         when = (letter.at or "–")[:19].replace("T", " ")
-        table.add_row(letter.id, when, letter.queue or "–", Text(letter.reason + tried), Text(letter.beginning))
-    out.print(table, soft_wrap=False)
+        shown.add_row(letter.id, when, letter.queue or "–", Text(letter.reason + tried), Text(letter.beginning))
+    out.print(shown, soft_wrap=False)

@@ -275,7 +275,6 @@ MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")
 
 
 def doctor(json: AsJson = False) -> None:
-    """Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."""
     checks = _examine()
     if json:
         print_json({"sound": sound(checks), "checks": [asdict(check) for check in checks]})

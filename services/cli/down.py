@@ -7,7 +7,6 @@ from services.cli.terminal import out, say
 
 
 def down() -> None:
-    """Stop the fleet that was started here: services finish what they have in hand, then the broker stops."""
     say("stopping the fleet …")
     remarks = stop_fleet()
     if remarks is None:

@@ -30,10 +30,8 @@ def feedback(
     reason: Annotated[str | None, typer.Option(help="Why, in a sentence; it is kept in the log.")] = None,
     feedback_id: Annotated[str | None, typer.Option("--id", help="Your own id; the same id again counts once.")] = None,
 ) -> None:
-    """Give feedback on an answer. In training its score takes the place of the scorer's; of several the last counts.
-
-    It returns once the broker has it. Where the fleet's log is at hand an unknown task is refused; elsewhere what can't
-    be right ends in `ratchet dead-letters list`.
+    """It returns once the broker has it. Where the fleet's log is at hand an unknown task is refused; elsewhere what
+    can't be right ends in `ratchet dead-letters list`.
     """
     given = new_feedback(
         {

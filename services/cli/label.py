@@ -29,10 +29,7 @@ def label(
     url: FleetUrl = None,
     token: FleetToken = None,
 ) -> None:
-    """Say how good answers are, blind, to know scorer and auditor by; --report shows how far they agree with people.
-
-    Labels change nothing: no training and no experiment reads them.
-    """
+    """Labels change nothing: no training and no experiment reads them."""
     with api_client("orchestrator", url, token) as client:
         if report or json:
             _report(call_api(client, "GET", "/v1/agreement"), as_json=json)

@@ -16,7 +16,8 @@ from rich.text import Text
 from ratchet.logs.follower import read_follower_note
 from ratchet.logs.leadership import UNFENCED, Fence, Leadership
 from ratchet.logs.names import INTERACTIONS, active_path, is_own
-from ratchet.logs.reader import Line, LogReader, end_of_log, file_starts, follow, read, tail_position
+from ratchet.logs.reader import Line, LogReader, end_of_log, file_starts, read, tail_position
+from ratchet.logs.reader import follow as follow_log
 from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import Bound
@@ -55,7 +56,8 @@ def tail(
     try:
         for line, row in rows:
             print_raw(line) if json else out.print(render_row(row), soft_wrap=False)
-        for line, row in follow_rows(folder, end, agent, own=own) if follow else ():
+        added = _rows(follow_log(folder, INTERACTIONS, end), agent, own=own) if follow else ()
+        for line, row in added:
             print_raw(line) if json else out.print(render_row(row), soft_wrap=False)
     except KeyboardInterrupt:
         return
@@ -147,11 +149,6 @@ def _lines_between(folder: Path, start: Position, stop: Position) -> Iterator[Li
         if line.position >= stop:
             return
         yield line
-
-
-def follow_rows(folder: Path, start: int, agent: str | None, *, own: bool) -> Iterator[tuple[str, AnswerRow]]:
-    """Yield what is added from there on, for ever."""
-    yield from _rows(follow(folder, INTERACTIONS, start), agent, own=own)
 
 
 def nothing_to_show(folder: Path, agent: str | None) -> str:

@@ -16,7 +16,7 @@ import schemas
 from ratchet.http.access.roles import Role
 from ratchet.mcp.rest import Services
 from ratchet.mcp.server import build_server
-from services.cli.fleet.api_client import Addresses, Bearer, Token, addresses_of, is_proxied
+from services.cli.fleet.api_client import Addresses, ApiTokenFile, Bearer, FleetToken, Token, addresses_of, is_proxied
 from services.cli.fleet.folder import FleetFolder
 from services.cli.terminal import UsageError
 
@@ -26,40 +26,22 @@ def mcp(
         list[str] | None,
         typer.Option("--url", help="Where a service is, as service=https://host:port (agent-small=…); repeatable."),
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="RATCHET_API_TOKEN",
-            show_envvar=True,
-            help="API token to call them with; as an option it can be seen in `ps`.",
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token, read again at each call."
-        ),
-    ] = None,
+    token: FleetToken = None,
+    token_file: ApiTokenFile = None,
 ) -> None:
-    """Serve MCP on stdin and stdout: the tools of orchestrator, agents, runner, scorer and trainer in one server.
-
-    It is not meant to be typed: an MCP client starts it (docs/mcp.md has what to write into its configuration). Without
-    `--url` it speaks to the fleet that `ratchet up` started here, and may be started before it.
+    """It is not meant to be typed: an MCP client starts it (docs/mcp.md has what to write into its configuration).
+    Without `--url` it speaks to the fleet that `ratchet up` started here, and may be started before it.
     """
     if token and token_file:
         raise UsageError("give the token or the file it is in, not both")
-    serve_stdio(addresses_of(url or (), FleetFolder.here().record()), Token(token, token_file))
+    asyncio.run(_serve(addresses_of(url or (), FleetFolder.here().record()), Token(token, token_file)))
 
 
 NAME = "ratchet"
 
 
-def serve_stdio(addresses: Addresses, token: Token) -> None:
-    """Returns when the client closes its end."""
-    asyncio.run(_serve(addresses, token))
-
-
 async def _serve(addresses: Addresses, token: Token) -> None:
+    """Returns when the client closes its end."""
     async with AsyncExitStack() as open_clients:
 
         async def client(url: str) -> httpx.AsyncClient:

@@ -16,7 +16,6 @@ from ratchet.models.fetch import fetch as fetch_model
 from ratchet.models.fetch import remove as remove_model
 from ratchet.models.known import KNOWN, KnownModel, megabytes
 from services.cli.fleet.folder import FleetFolder
-from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.ports import supervisor_process
 from services.cli.terminal import AsJson, CommandError, UsageError, out, print_json, print_raw, say
 
@@ -86,14 +85,11 @@ def show(name: Name, folder: Folder = Path("models"), json: AsJson = False) -> N
 def remove(name: Name, folder: Folder = Path("models")) -> None:
     """Remove a fetched model, and what an unfinished fetch left. Refused while a fleet that uses it is up here."""
     model, fleet = _known_model(name), FleetFolder.here().record()
-    if fleet and name in _names_used(fleet.options) and supervisor_process(fleet):
+    used = {Path(fleet.options.model).name, Path(fleet.options.judge_model).name} if fleet else set()
+    if fleet and name in used and supervisor_process(fleet):
         raise CommandError(f"the fleet that is up here answers with {name}: `ratchet down` first")
     freed = remove_model(model, folder)
     out.print(f"{megabytes(freed)} freed" if freed else f"{name} is not in {folder}", markup=False)
-
-
-def _names_used(options: FleetOptions) -> set[str]:
-    return {Path(options.model).name, Path(options.judge_model).name}
 
 
 def _known_model(name: str) -> KnownModel:
@@ -159,16 +155,9 @@ def make_models(out: Path, say: Callable[[str], None], *, only: str | None = Non
 
     Raises CommandError with its last lines if it fails.
     """
+    command = [sys.executable, "-m", "demos.toy.make", "make", "--out", str(out)]
     maker = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "demos.toy.make",
-            "make",
-            "--out",
-            str(out),
-            *(["--only", only] if only else []),
-        ],
+        [*command, *(["--only", only] if only else [])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

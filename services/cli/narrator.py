@@ -52,6 +52,23 @@ class Narrator:
             yield
         self._status = None
 
+    @contextmanager
+    def counting(
+        self, count: int, progress: Callable[[float], None] = lambda done: None
+    ) -> Iterator[Callable[[], None]]:
+        """Within the block so many tasks are asked; call what is yielded at each answer. `progress` is told the share
+        that is answered."""
+        answered = 0
+
+        def advance() -> None:
+            nonlocal answered
+            answered += 1
+            progress(answered / count)
+            self.show(f"{answered} of {count} answered", answered * 4 // count)
+
+        with self.waiting("asking", key=0):
+            yield advance
+
     def show(self, text: str, key: object) -> None:
         text += self._time_left()
         if self._status is not None:

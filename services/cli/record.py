@@ -71,9 +71,7 @@ def record(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
-    """Run a program of yours as a task: what it asks a model is recorded token for token, scored and learned from.
-
-    The program runs as it is. It finds OPENAI_BASE_URL, ANTHROPIC_BASE_URL and a key for both in its environment and
+    """The program runs as it is. It finds OPENAI_BASE_URL, ANTHROPIC_BASE_URL and a key for both in its environment and
     the task's input on its stdin, and may call the model as often as it likes, with tools, streamed, several calls at a
     time; whatever model it names, the fleet's answers, with the adapter that the task was given. What it prints is its
     answer, which the fleet's scorer scores.

@@ -53,7 +53,6 @@ def result(
     task_id: Annotated[str, typer.Argument(help="The task's id, as `ratchet submit` printed it, or its beginning.")],
     json: Annotated[bool, typer.Option("--json", help="Every logged sample, as JSON.")] = False,
 ) -> None:
-    """Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."""
     task_id, task = logged_task(task_id)
     _print(task, task_id, as_json=json)
 

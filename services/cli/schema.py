@@ -26,9 +26,6 @@ def schema(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 1 if one is not current.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the documents.")] = Path("schemas/generated"),
 ) -> None:
-    """Write a JSON Schema for each message, an AsyncAPI document of the queues, and an OpenAPI document for each
-    service; or check that they are current.
-    """
     changed = {
         out / name: text for name, text in (documents() | openapi_documents()).items() if _read(out / name) != text
     }
@@ -135,7 +132,7 @@ ROUTERS = {
         "services.manager.api:agents_router",
     ),
     "agent": ("services.agent.api:agent_router",),
-    "runner": ("services.runner.api:runner_router",),
+    "runner": ("services.runner.progress:runner_router",),
     "scorer": ("services.scorer.api:scorer_router",),
     "trainer": (
         "services.trainer.api:trainer_router",

@@ -61,10 +61,7 @@ def solve(
     token: FleetToken = None,
     token_file: ApiTokenFile = None,
 ) -> None:
-    """Solve a problem with the fleet's programs: shows who is at work, then code, tests, score and cost.
-
-    Exit code 1 if nothing came of it, 4 if it was not done in time.
-    """
+    """Exit code 1 if nothing came of it, 4 if it was not done in time."""
     task = new_problem(
         _problem(problem, file),
         language,

@@ -27,7 +27,6 @@ from services.cli.terminal import AsJson, CommandError, ExitCode, out, print_jso
 
 
 def status(json: AsJson = False) -> None:
-    """Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."""
     report = ask_status(FleetAccess.here(), FleetFolder.here())
     if json:
         print_json(report.as_dict())

@@ -89,7 +89,6 @@ def submit(
     ] = 300.0,
     json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
-    """Submit a task and print the best answer, or a file of tasks and print a result a line."""
     if sum(given is not None for given in (text, file, harbor)) != 1:
         raise typer.BadParameter('give a text, --file or --harbor: ratchet submit "sort: gbaec"')
     if file and (task_id or reference):

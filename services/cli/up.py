@@ -83,9 +83,7 @@ def up(
         typer.Option(help="Seconds to wait until all are ready: 180; 1800 where it starts a vLLM.", show_default=False),
     ] = None,
 ) -> None:
-    """Start the fleet on this machine and wait until it works.
-
-    With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
+    """With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
     With --external-agents or --no-scorer it sends their work to programs of yours, and starts all but these.
     With --engine vllm and no RATCHET_AGENT_VLLM_URL it starts a vLLM server beside each agent, too.
     A real model: `ratchet models fetch smollm2`, then `ratchet up --model smollm2 --scorer verifier:json`.

@@ -16,10 +16,7 @@ def usage(
     url: ManagerUrl = None,
     token: FleetToken = None,
 ) -> None:
-    """Show the tokens that jobs took and what they cost, by agent, job or day.
-
-    Tasks that failed, expired or were cancelled before they were answered cost nothing.
-    """
+    """Tasks that failed, expired or were cancelled before they were answered cost nothing."""
     with api_client("manager", url, token) as client:
         found = call_api(client, "GET", "/v1/usage", params={"by": by})
     if json:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from ratchet.service.telemetry import Log
 
 log = Log("orchestrator")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Clocks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
 
@@ -158,7 +159,30 @@ def count_closed(agent_id: str, status: str, *, own: bool) -> None:
         own_tasks_closed.labels(agent_id, status).inc()
 
 
-def count_objective(agent_id: str, objective: Objective, *, missed: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """Shares of the tasks: answered at all (`availability`), and of these within `latency_s` (`latency`)."""
+
+    availability: float
+    latency: float
+    latency_s: float
+
+    def show_budgets(self) -> None:
+        """Tell Prometheus which share may be missed. An objective without a budget never raises an alert."""
+        objective_budget.labels("availability").set(1 - self.availability)
+        if self.latency_s:
+            objective_budget.labels("latency").set(1 - self.latency)
+
+    def count(self, agent_id: str, status: ResultStatus, total_s: float) -> None:
+        """Count a user's task that was closed `total_s` seconds after its admission."""
+        if status == "cancelled":
+            return
+        _count_objective(agent_id, "availability", missed=status != "ok")
+        if status == "ok" and self.latency_s:
+            _count_objective(agent_id, "latency", missed=total_s > self.latency_s)
+
+
+def _count_objective(agent_id: str, objective: Objective, *, missed: bool) -> None:
     objective_tasks.labels(agent_id, objective).inc()
     objective_missed.labels(agent_id, objective).inc(missed)
 

@@ -19,9 +19,9 @@ from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRu
 if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
     from services.orchestrator.auditing.audits import AuditPolicy
     from services.orchestrator.cascade.agent_cascade import CascadePolicy
+    from services.orchestrator.metrics import Objectives
     from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
     from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
-    from services.orchestrator.tasks.deadline_clock import Objectives
     from services.orchestrator.training.trigger import TrainingPolicy
 
 
@@ -317,7 +317,7 @@ class OrchestratorSettings(FleetSettings):
 
     @property
     def objectives(self) -> Objectives:
-        from services.orchestrator.tasks.deadline_clock import Objectives
+        from services.orchestrator.metrics import Objectives
 
         return Objectives(self.objective_availability, self.objective_latency, self.objective_latency_s)
 

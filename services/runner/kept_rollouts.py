@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ratchet.files.append_file import explain
+from ratchet.files.append_file import explaining
 from ratchet.files.atomic_file import replace_file
 from ratchet.rollouts.kept_steps import KeptSteps
 from ratchet.service.errors import DiskFull
@@ -40,22 +40,30 @@ class KeptRollouts:
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = folder / FOLDER
         self._most_bytes = most_bytes
+        self._unsaved: dict[tuple[str, int], Sample] = {}
+        """Finished, and the disk did not take them yet."""
 
     def of(self, key: str) -> dict[int, Sample]:
-        """Return them by their numbers. A file that can't be read is none: that sample is run again."""
-        found = {}
-        try:
+        """Return them by their numbers, once those that the disk did not take before are on it, too.
+
+        A file that can't be read is none: that sample is run again.
+        """
+        found = {number: sample for (of, number), sample in list(self._unsaved.items()) if of == key}
+        self.put(key, found)
+        with explaining(self._place(key)):
             for path in sorted(self._place(key).glob("*.json")):
                 if path.stem.isdecimal() and (sample := _read(path)) is not None:
                     found[int(path.stem)] = sample
-        except OSError as error:
-            raise explain(error, self._place(key)) from error
         return found
 
     def put(self, key: str, samples: Mapping[int, Sample]) -> None:
-        """Returns when they are on disk. Raises DiskFull also where the folder has reached its bound."""
+        """Returns when they are on disk. Raises DiskFull also where the folder has reached its bound.
+
+        Those that can't be saved are kept in memory, and saved next time.
+        """
         place = self._place(key)
-        try:
+        self._unsaved |= {(key, number): sample for number, sample in samples.items()}
+        with explaining(place):
             place.mkdir(parents=True, exist_ok=True)
             for number, sample in samples.items():
                 content = sample.model_dump_json(exclude_none=True).encode()
@@ -65,25 +73,20 @@ class KeptRollouts:
                         f"{self._folder} holds as much as it may: give it more room (RATCHET_RUNNER_KEEP_GB)"
                     )
                 replace_file(place / f"{number}.json", content, mode=0o600)
+                del self._unsaved[key, number]
                 self._show(held)
-        except OSError as error:
-            raise explain(error, place) from error
 
     def steps(self, key: str, number: int) -> KeptSteps:
         """Open the steps of a rollout. Raises JournalError."""
         place = self._place(key)
-        try:
+        with explaining(place):
             return KeptSteps(place / f"{number}.steps.jsonl", f"{key}/{number}")
-        except OSError as error:
-            raise explain(error, place) from error
 
     def put_standing(self, key: str, number: int, sample: Sample) -> None:
         """Keep a rollout as it stands while a person is waited for. Returns when it is on disk."""
-        content = sample.model_dump_json(exclude_none=True).encode()
-        try:
+        with explaining(self._place(key)):
+            content = sample.model_dump_json(exclude_none=True).encode()
             replace_file(self._place(key) / f"{number}{STANDING}", content, mode=0o600)
-        except OSError as error:
-            raise explain(error, self._place(key)) from error
 
     def standing(self, key: str, number: int) -> Sample | None:
         """Return it as it stands; None where that can't be read."""
@@ -109,6 +112,8 @@ class KeptRollouts:
 
     def remove(self, key: str) -> None:
         """Its task is answered. Raises nothing: what stays is swept later."""
+        for unsaved in [one for one in list(self._unsaved) if one[0] == key]:
+            del self._unsaved[unsaved]
         shutil.rmtree(self._place(key), ignore_errors=True)
         self._show(self.bytes)
 

@@ -15,7 +15,7 @@ from ratchet.rollouts.kept_steps import Answered, Diverged, KeptSteps, NotKept, 
 from ratchet.rollouts.recording import Ran
 from ratchet.rollouts.rollout import RecordedRollout
 from ratchet.service.errors import one_line
-from schemas.messages.response import MOST_SAID, Edited, SampleStatus
+from schemas.messages.response import MOST_SAID, Edited, Sample, SampleStatus
 from schemas.messages.task import ChatMessage, Prompt
 from services.runner.sandboxed import SandboxStart
 
@@ -83,6 +83,12 @@ def end_by_person(question: str, answer: Answered) -> tuple[SampleStatus | None,
     if answer.decision == "expired":
         return "limit", one_line(f"nobody answered in time: {question}", MOST_SAID)
     return "failed", one_line(f"a person rejected it: {answer.text}".removesuffix(": "), MOST_SAID)
+
+
+def ended_by_person(sample: Sample, question: Question, answer: Answered) -> Sample:
+    """Return a rollout as it stands, as the answer to its last question has it."""
+    status, says = end_by_person(question.question, answer)
+    return sample if status is None else sample.model_copy(update={"status": status, "says": says})
 
 
 def next_turn(prompt: Prompt, answer: str, said: Answered) -> Prompt:

@@ -12,11 +12,16 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from fastapi import APIRouter
 
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import ROLLOUTS_TOPIC
+from ratchet.http.operation import OPERATOR, VIEWER, operation
 from ratchet.service.errors import BusError
+from schemas.api.programs import RunningRollouts
 from schemas.messages.base import Metadata
 from schemas.messages.runner_rollouts import DeclaredProgram, RolloutProgress, RunnerRollouts
 
@@ -29,25 +34,34 @@ KEPT = 128
 """Ends that are remembered."""
 
 
+def runner_router(running: Callable[[], RunningRollouts]) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["runner"])
+
+    @router.get("/rollouts")
+    @operation(VIEWER, OPERATOR, title="List a runner's rollouts", tool="running_rollouts")
+    async def rollouts() -> RunningRollouts:
+        """List this runner's rollouts that run now, with their calls of the model and tokens so far and the seconds
+        that are left; how the newest that ended did, and why; and how many wait for their turn.
+        """
+        return running()
+
+    return router
+
+
+@dataclass(eq=False)
 class Progress:
     """`state`: those that run, how many wait, and how many may run at once. `programs`: those it has."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        runner: str,
-        state: Callable[[], tuple[Sequence[RolloutProgress], int, int]],
-        seconds: Callable[[], float] = time.monotonic,
-        programs: Callable[[], Awaitable[tuple[DeclaredProgram, ...]]] | None = None,
-    ) -> None:
-        self._bus = bus
-        self._runner = runner
-        self._state = state
-        self._seconds = seconds
+    bus: Bus
+    runner: str
+    state: Callable[[], tuple[Sequence[RolloutProgress], int, int]]
+    seconds: Callable[[], float] = time.monotonic
+    programs: Callable[[], Awaitable[tuple[DeclaredProgram, ...]]] | None = None
+
+    def __post_init__(self) -> None:
         self._ended: deque[tuple[float, RolloutProgress]] = deque(maxlen=KEPT)
         self._numbers = itertools.count()
         self._silent = True
-        self._programs = programs
         self._programs_at = float("-inf")
         self._telling: asyncio.Task[None] | None = None
 
@@ -57,7 +71,7 @@ class Progress:
         return [one for _, one in self._ended]
 
     def note(self, ended: RolloutProgress) -> None:
-        self._ended.append((self._seconds(), ended))
+        self._ended.append((self.seconds(), ended))
 
     def start(self) -> None:
         self._telling = asyncio.create_task(self._keep_telling())
@@ -69,26 +83,26 @@ class Progress:
 
     async def tell(self) -> None:
         """Says what there is to say; once nothing runs any more, that too, and then no more. Raises BusError."""
-        running, waiting, at_once = self._state()
-        since = self._seconds() - REPEATED_S
+        running, waiting, at_once = self.state()
+        since = self.seconds() - REPEATED_S
         items = (*(one for at, one in self._ended if at >= since), *running)
-        due = self._programs is not None and self._seconds() - self._programs_at >= PROGRAMS_EVERY_S
+        due = self.programs is not None and self.seconds() - self._programs_at >= PROGRAMS_EVERY_S
         if self._silent and not items and not waiting and not due:
             return
-        programs = await self._programs() if due and self._programs is not None else None
+        programs = await self.programs() if due and self.programs is not None else None
         message = RunnerRollouts(
-            runner=self._runner,
+            runner=self.runner,
             metadata=Metadata(timestamp=datetime.now(UTC), source="runner"),
             at_once=at_once,
             waiting=waiting,
             items=items,
             programs=programs,
         )
-        message_id = f"{self._runner}/rollouts/{next(self._numbers)}"
-        await self._bus.broadcast(ROLLOUTS_TOPIC, message.encode(), type=RunnerRollouts.TYPE, message_id=message_id)
+        message_id = f"{self.runner}/rollouts/{next(self._numbers)}"
+        await self.bus.broadcast(ROLLOUTS_TOPIC, message.encode(), type=RunnerRollouts.TYPE, message_id=message_id)
         self._silent = not items and not waiting
         if programs is not None:
-            self._programs_at = self._seconds()
+            self._programs_at = self.seconds()
 
     async def _keep_telling(self) -> None:
         while True:

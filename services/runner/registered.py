@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -51,24 +52,18 @@ class Known(NamedTuple):
     tried_at: float = float("-inf")
 
 
+@dataclass(eq=False)
 class Registered:
     """`try_program` raises SettingsError for one that can't be run here. `models`: agents whose address is known."""
 
-    def __init__(
-        self,
-        http: httpx.AsyncClient,
-        url: str,
-        runner: str,
-        environments: Path,
-        models: Collection[str],
-        try_program: Try,
-    ) -> None:
-        self._http = http
-        self._url = url
-        self._runner = runner
-        self._environments = environments
-        self._models = models
-        self._try = try_program
+    http: httpx.AsyncClient
+    url: str
+    runner: str
+    environments: Path
+    models: Collection[str]
+    try_program: Try
+
+    def __post_init__(self) -> None:
         self._known: dict[str, Known] = {}
         self._wanted: dict[str, AgentsProgram] = {}
         self._preparing: dict[str, asyncio.Task[None]] = {}
@@ -110,8 +105,8 @@ class Registered:
             for name, one in self._known.items()
             if name in self._wanted
         )
-        body = RunnerReport(runner=self._runner, agents=reports).model_dump(mode="json")
-        answer = await self._http.post(f"{self._url}/v1/runner-reports", json=body)
+        body = RunnerReport(runner=self.runner, agents=reports).model_dump(mode="json")
+        answer = await self.http.post(f"{self.url}/v1/runner-reports", json=body)
         if not answer.is_success:
             raise RatchetError(f"the manager refuses this runner ({answer.status_code}): {one_line(answer.text, 200)}")
         self._wanted = {one.name: one for one in AgentsPrograms.model_validate_json(answer.content).items}
@@ -138,7 +133,7 @@ class Registered:
             except (RatchetError, httpx.HTTPError, ValidationError) as error:
                 says = one_line(str(error) or type(error).__name__)
                 if says != self._trouble:
-                    log.warning("no-manager", f"no programs from {self._url}: {says}; those that are here go on")
+                    log.warning("no-manager", f"no programs from {self.url}: {says}; those that are here go on")
                 self._trouble = says
             self._changed.clear()
             with suppress(TimeoutError):
@@ -151,7 +146,7 @@ class Registered:
         now = asyncio.get_running_loop().time()
         try:
             program = await self._equip(wanted)
-            await self._try(name, program)
+            await self.try_program(name, program)
         except Exception as error:  # whatever a program of strangers does wrong, the runner goes on
             reason = one_line(str(error) or type(error).__name__)
             log.warning("agent-broken", f"registered agent {name}, revision {wanted.revision}: {reason}")
@@ -165,7 +160,7 @@ class Registered:
 
     async def _equip(self, wanted: AgentsProgram) -> Program:
         """Raises SettingsError for what can't be had."""
-        if wanted.model not in self._models:
+        if wanted.model not in self.models:
             raise SettingsError(
                 f"RATCHET_RUNNER_AGENTS does not say where agent {wanted.model} is, whose model it uses"
             )
@@ -179,7 +174,7 @@ class Registered:
         if program.requirements or program.tools or program.image is not None:
             async with self._installing:
                 await self._install(name, wanted.program)
-        return await asyncio.to_thread(program.with_requirements, name, Environments(self._environments), "nothing")
+        return await asyncio.to_thread(program.with_requirements, name, Environments(self.environments), "nothing")
 
     async def _install(self, name: str, program: dict[str, object]) -> None:
         """Have a process of its own install what the program needs. Raises SettingsError."""
@@ -188,7 +183,7 @@ class Registered:
                 sys.executable,
                 "-m",
                 "ratchet.programs.installing",
-                str(self._environments.absolute()),
+                str(self.environments.absolute()),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,

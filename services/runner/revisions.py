@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from ratchet.programs.declared import Programs
 from ratchet.programs.revision import Look, look_at, revision_of
 from ratchet.service.telemetry import Log
 from schemas.messages.runner_rollouts import DeclaredProgram
+from schemas.messages.work import Work
 
 log = Log("runner")
 
@@ -40,6 +42,18 @@ class Revisions:
                 self._next_look[name] = max(began + LOOK_EVERY_S, ended + LOOK_SHARE * self._look_s.get(name, 0.0))
             known = self._known.get(name)
             return known[1] if known else None
+
+    async def why_another(self, work: Work) -> str | None:
+        """Return why no program here is the one that the Work is about; None where one is, and where any will do."""
+        name, revision = work.arm.program, work.arm.program_revision
+        if work.programs is not None or name is None or revision is None:
+            return None
+        has = name in self._programs.by_agent[work.agent_id]
+        here = await asyncio.to_thread(self.of, name) if has else None
+        if here == revision:
+            return None
+        found = f"revision {here[:8]}" if here else "none that can be read" if has else "none of that name"
+        return f"its experiment is about program {name} in revision {revision[:8]}, and here is {found}"
 
     def look_at_all(self) -> None:
         """Brings `declared` up to date."""

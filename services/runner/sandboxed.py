@@ -13,7 +13,7 @@ from ratchet.rollouts.own_socket import serving
 from ratchet.rollouts.recording import Ran
 from ratchet.rollouts.rollout import Budget, RecordedRollout
 from ratchet.service import failpoint
-from ratchet.service.errors import one_line
+from ratchet.service.errors import SettingsError, one_line
 from schemas.messages.response import SampleStatus
 from schemas.messages.work import Work
 from schemas.messages.workspace import Artifact
@@ -110,6 +110,34 @@ class SandboxStart:
             links={seen_at: WORKSPACE} if work.workspace and (seen_at := work.workspace.seen_at) else {},
             directory=program.directory or WORKSPACE,
             limits=limits,
+        )
+
+
+async def require_findable(sandbox: Sandbox, name: str, program: Program) -> None:
+    """Raises SettingsError for a program whose command can't be found from inside of its sandbox."""
+    first = program.command[0]
+    looks = () if "{" in first or (("/" in first) and not first.startswith("/")) else (first,)
+    script = 'for one in "$@"; do command -v -- "$one" >/dev/null || exit 1; done'
+    job = Job(
+        ("sh", "-c", script, "sh", *looks),
+        mounts=program.binds,
+        data={path: text.encode() for path, text in program.data.items()},
+        environment=program.environment,
+        root=program.image.folder if program.image else None,
+        directory=program.directory or WORKSPACE,
+    )
+    try:
+        result = await sandbox.run(job)
+    except SandboxError as error:
+        raise SettingsError(
+            f"program {name}: its sandbox can't be set up ({error}): what it binds must be there, in folders that "
+            "every user may pass"
+        ) from error
+    if not result.succeeded:
+        sees = "its image" if program.image else "/usr of this machine"
+        raise SettingsError(
+            f"program {name}: {first!r} is not to be found in its sandbox, which has {sees} and what "
+            f"the program binds: bind its folder and name it by its whole path, or set PATH in its environment"
         )
 
 

@@ -73,7 +73,7 @@ async def test_todays_orchestrator_takes_the_fleet_over(fleet: House) -> None:
     try:
         await fleet.submit(Task(task_id="task-1", input="x"))
         (result,) = await fleet.results()
-        adapters = fleet.orchestrator._promoters["small"].arms.adapters
+        adapters = fleet.orchestrator.parts.promoters["small"].arms.adapters
     finally:
         await fleet.close()
 

@@ -26,10 +26,7 @@ def backup(
     key_file: KeyFile = None,
     json: AsJson = False,
 ) -> None:
-    """Back up the fleet of this folder while it runs: its logs, adapters, decisions and registry.
-
-    With --key-file the file is encrypted, and holds the key that decisions are signed with, too.
-    """
+    """With --key-file the file is encrypted, and holds the key that decisions are signed with, too."""
     key = read_key(key_file) if key_file else None
     manifest = write_backup(target, folders(), key)
     size, count = target.stat().st_size, len(manifest["files"])
@@ -51,7 +48,6 @@ def restore(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="What `ratchet backup` wrote.", exists=True)],
     key_file: KeyFile = None,
 ) -> None:
-    """Restore a backup into empty folders. All of it is checked first; a file that is not whole changes nothing."""
     manifest = restore_backup(source, folders(), read_key(key_file) if key_file else None)
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest["made_at"]))
     out.print(f"restored {len(manifest['files'])} files of {made}", markup=False)

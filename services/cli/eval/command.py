@@ -60,10 +60,7 @@ def eval(  # noqa: A001  (the command's name)
     timeout: Annotated[float, typer.Option(help="Seconds in which something must come.")] = 600.0,
     json: AsJson = False,
 ) -> None:
-    """Hold versions or programs against each other on tasks that no training sees: paired intervals by family, pass@k
-    by language and level, what a solved task took.
-
-    The set is registered first: from then on no training takes a sample with one of its inputs. What a version was
+    """The set is registered first: from then on no training takes a sample with one of its inputs. What a version was
     already trained on is found in the log, said, and counts nowhere. Exit code 1 where a task was left unanswered.
     """
     access, settings = FleetAccess.here(), FleetSettings.read()

@@ -21,38 +21,31 @@ WIDTH, LEFT, RIGHT, ROW = 760, 260, 140, 26
 def render_evaluation(evaluation: Evaluation) -> Group:
     baseline = evaluation.versions[0].contestant
     head = Text(f"{evaluation.set.name}: {evaluation.set.tasks} tasks, scored by {evaluation.scorer}", style="bold")
+    shows_solved = any(one.program or len(one.solved) > 1 for one in evaluation.versions)
     return Group(
         head,
         *_remarks(evaluation),
         *(_table(evaluation, baseline, n) for n in range(len(evaluation.results))),
-        *([_solved_table(evaluation)] if _shows_solved(evaluation) else []),
+        *([_solved_table(evaluation)] if shows_solved else []),
     )
 
 
-def _shows_solved(evaluation: Evaluation) -> bool:
-    """Tell whether right and wrong are of interest: of programs, and of sets whose tasks have a language or a level."""
-    return any(one.program or len(one.solved) > 1 for one in evaluation.versions)
-
-
 def _solved_table(evaluation: Evaluation) -> Table:
-    """All tasks of each contestant, then each language and level."""
+    """All tasks of each contestant, then each language and level: of programs, and of sets whose tasks have these."""
     ks = [one.k for one in evaluation.versions[0].solved[0].pass_at]
     shown_ks = sorted({ks[0], ks[-1]})
-    heads = ("tokens", "seconds", "cost") if _has_cost(evaluation) else ("tokens", "seconds")
+    has_cost = any(one.cost_per_solved is not None for of in evaluation.versions for one in of.solved)
+    heads = ("tokens", "seconds", "cost") if has_cost else ("tokens", "seconds")
     shown = table("", "tasks", "", *(f"pass@{k}" for k in shown_ks), *(f"{of}/solved" for of in heads), left=3)
     for contestant in evaluation.versions:
         for place, one in enumerate(contestant.solved):
             rates = [format_interval(part.rate) for part in one.pass_at if part.k in shown_ks]
             took = [number(one.tokens_per_solved, ",.0f"), number(one.seconds_per_solved, ",.1f")]
-            if len(heads) > len(took):
+            if has_cost:
                 took.append(number(one.cost_per_solved, ".4f"))
             kind = one.language or one.level or "all"
             shown.add_row("" if place else Text(contestant.contestant), kind, str(one.tasks), *rates, *took)
     return shown
-
-
-def _has_cost(evaluation: Evaluation) -> bool:
-    return any(one.cost_per_solved is not None for of in evaluation.versions for one in of.solved)
 
 
 def _table(evaluation: Evaluation, baseline: str, n: int) -> Table:

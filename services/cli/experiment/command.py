@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,30 +89,22 @@ def _print(view: ExperimentView) -> None:
 
 
 def _follow(read: Callable[[], ExperimentView], interval: float, json: bool) -> None:
-    try:
-        _follow_live(read, interval) if out.is_terminal and not json else _follow_plain(read, interval, json)
-    except KeyboardInterrupt:
-        return
-
-
-def _follow_plain(read: Callable[[], ExperimentView], interval: float, json: bool) -> None:
-    while True:
-        seen = read()
-        print_json(seen.as_dict(), indent=None) if json else _print(seen)
-        if seen.record.ended:
-            return
-        time.sleep(interval)
-
-
-def _follow_live(read: Callable[[], ExperimentView], interval: float) -> None:
-    with Live(console=out, auto_refresh=False) as live:
-        while True:
-            seen = read()
-            drawn = render_experiment(seen, width=out.width, rows=out.height, plain=_plain(out.encoding))
-            live.update(drawn, refresh=True)
-            if seen.record.ended:
-                return
+    live = Live(console=out, auto_refresh=False) if out.is_terminal and not json else None
+    with suppress(KeyboardInterrupt), live or nullcontext():
+        while not (seen := read()).record.ended:
+            _show_again(seen, live, json)
             time.sleep(interval)
+        _show_again(seen, live, json)
+
+
+def _show_again(seen: ExperimentView, live: Live | None, json: bool) -> None:
+    if live is not None:
+        drawn = render_experiment(seen, width=out.width, rows=out.height, plain=_plain(out.encoding))
+        live.update(drawn, refresh=True)
+    elif json:
+        print_json(seen.as_dict(), indent=None)
+    else:
+        _print(seen)
 
 
 def _plain(encoding: str) -> bool:

@@ -71,11 +71,12 @@ FleetToken = Annotated[
     typer.Option(
         envvar="RATCHET_API_TOKEN",
         show_envvar=True,
-        help="API token, where the fleet asks for one; RATCHET_API_TOKEN_FILE names a file with it.",
+        help="API token, where the fleet asks for one; typed here it can be seen in `ps`.",
     ),
 ]
 ApiTokenFile = Annotated[
-    Path | None, typer.Option(envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token.")
+    Path | None,
+    typer.Option(envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token, read at each call."),
 ]
 
 

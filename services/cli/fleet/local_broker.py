@@ -47,17 +47,6 @@ def server_folder() -> Path | None:
     return None
 
 
-def _broker_answers(url: str) -> bool:
-    logging.getLogger("pika").setLevel(logging.CRITICAL)  # that nobody answers yet is no error
-    try:
-        connection = pika.BlockingConnection(pika.URLParameters(f"{url}?connection_attempts=1&socket_timeout=2"))
-        connection.channel().queue_declare("", exclusive=True)
-        connection.close()
-    except (AMQPError, OSError):
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class LocalBroker:
     """One node: three ports on loopback (AMQP, distribution, port mapper) and a folder for its data and log."""
@@ -133,4 +122,12 @@ class LocalBroker:
 
     def answers(self) -> bool:
         """Tell whether a queue can be declared: the port is open some time before."""
-        return _broker_answers(self.url)
+        logging.getLogger("pika").setLevel(logging.CRITICAL)  # that nobody answers yet is no error
+        where = pika.URLParameters(f"{self.url}?connection_attempts=1&socket_timeout=2")
+        try:
+            connection = pika.BlockingConnection(where)
+            connection.channel().queue_declare("", exclusive=True)
+            connection.close()
+        except (AMQPError, OSError):
+            return False
+        return True

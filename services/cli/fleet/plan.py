@@ -93,7 +93,9 @@ def plan_fleet(
     Raises UsageError for options that can't be.
     """
     _check(options)
-    broker = None if amqp_url else replace(_private_broker(broker_folder, options.amqp_port), accounts=users)
+    port = options.amqp_port
+    own = LocalBroker(broker_folder, port, port + DISTRIBUTION_OFFSET, port + MAPPER_OFFSET, users)
+    broker = None if amqp_url else own
     if broker is not None and users:
         reached = {"RATCHET_DECLARE_TOPOLOGY": "false"}
     else:
@@ -189,10 +191,6 @@ def _check_profiles() -> None:
 
         prices = FleetSettings.read().prices
         read_profiles(Path(file), os.environ, Prices.read(prices).agents if prices else ())
-
-
-def _private_broker(folder: Path, port: int) -> LocalBroker:
-    return LocalBroker(folder, port, port + DISTRIBUTION_OFFSET, port + MAPPER_OFFSET)
 
 
 def _services(options: FleetOptions) -> list[Program]:

@@ -6,6 +6,7 @@ import os
 import shlex
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import psutil
@@ -44,7 +45,8 @@ def stop_leftovers(folder: FleetFolder) -> list[str]:
     left = marked_processes(folder)
     described = list(_describe(left))
     for process in left:
-        _signal(process)
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
     _kill_after(LEFTOVER_TIMEOUT_S, left)
     return described
 
@@ -60,27 +62,16 @@ def _is_marked(process: psutil.Process, folder: FleetFolder) -> bool:
 
 def _describe(processes: list[psutil.Process]) -> Iterator[str]:
     for process in processes:
-        try:
+        with suppress(psutil.NoSuchProcess):
             yield f"{process.name()} ({process.pid})"
-        except psutil.NoSuchProcess:
-            continue
-
-
-def _signal(process: psutil.Process) -> None:
-    try:
-        process.terminate()
-    except psutil.NoSuchProcess:
-        return
 
 
 def _kill_after(timeout_s: float, processes: list[psutil.Process]) -> list[psutil.Process]:
     """Kill those that have not ended by then; returns them."""
     _, alive = psutil.wait_procs(processes, timeout_s)
     for process in alive:
-        try:
+        with suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
     psutil.wait_procs(alive, 10.0)
     return alive
 

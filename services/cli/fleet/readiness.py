@@ -87,7 +87,9 @@ class Waiting:
         while True:
             states = self.processes()
             progress = {program.name: self._reason(program, states) for program in self.programs}
-            self.show({name: self._reason_of(reason) for name, reason in progress.items()})
+            waits = {name for name, reason in progress.items() if reason.startswith(NO_CONNECTION)}
+            hidden = dict.fromkeys(waits, WAITS) if self.broker_answers else {}
+            self.show(progress | hidden)
             if all(reason == "ready" for reason in progress.values()):
                 return
             self._give_up_on_hopeless(states, pids)
@@ -105,9 +107,6 @@ class Waiting:
             return "ready" if self._answered else "starting"
         answer = readiness(program.http_port)
         return "ready" if answer.ready else answer.reason or "not ready"
-
-    def _reason_of(self, reason: str) -> str:
-        return WAITS if self.broker_answers and reason.startswith(NO_CONNECTION) else reason
 
     def _give_up_on_hopeless(self, states: Mapping[str, ProcessState], pids: dict[str, set[int]]) -> None:
         for program in self.programs:

@@ -41,15 +41,6 @@ def metrics_text(port: int) -> str | None:
     return body if status == 200 else None
 
 
-def answer_of(port: int, path: str) -> Any:
-    """Return what a route of the API answers with, decoded; None if the service does not answer, or refuses."""
-    status, body = _get(port, path)
-    try:
-        return json.loads(body) if status == 200 else None
-    except ValueError:
-        return None
-
-
 def at_a_glance(record: FleetRecord | None) -> Any:
     """Return what the orchestrator of the fleet that runs here says at `/v1/status`; None where it is silent."""
     return answer_at("/v1/status", record)
@@ -58,7 +49,11 @@ def at_a_glance(record: FleetRecord | None) -> Any:
 def answer_at(path: str, record: FleetRecord | None) -> Any:
     """Return what a route of its API answers with, decoded; None where it does not answer, or refuses."""
     port = record.port_of("orchestrator") if record else None
-    return answer_of(port, path) if port else None
+    status, body = _get(port, path) if port else (0, "")
+    try:
+        return json.loads(body) if status == 200 else None
+    except ValueError:
+        return None
 
 
 def held_up(glance: Any) -> Iterator[tuple[str, HeldUp]]:

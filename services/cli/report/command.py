@@ -41,7 +41,6 @@ def report(
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Show it in the browser.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, too.")] = False,
 ) -> None:
-    """Write one HTML page that opens offline: lineage, scores, training, experiments, decisions with their evidence."""
     settings, target = FleetSettings.read(), out.absolute()
     gathered = gather(FleetAccess.here().logs_dir, settings.adapters_dir, settings.agents)
     try:

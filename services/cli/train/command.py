@@ -16,7 +16,7 @@ from schemas.records.evidence import ExperimentPlan
 from services.cli.adapters.here import operator
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import INTERRUPTED, UsageError, err, out, print_json, print_raw, say
-from services.cli.train.plan import PlanOptions, plan_run, render_plan
+from services.cli.train.plan import plan_run, render_plan
 from services.cli.train.run import (
     Left,
     OnInterrupt,
@@ -87,9 +87,7 @@ def train(
     cancel: Annotated[bool, typer.Option("--cancel", help="End a run; nothing of it is published.")] = False,
     json: Annotated[bool, typer.Option("--json", help="How it ended, as JSON.")] = False,
 ) -> None:
-    """Train an adapter from the log, in a process of its own, and register it: a running fleet takes it from there.
-
-    It takes eight groups at least: tasks of which the answers got unequal scores. `ratchet status` counts them, and
+    """It takes eight groups at least: tasks of which the answers got unequal scores. `ratchet status` counts them, and
     `--set min_groups=4` asks for fewer. Of an agent one run is at work at a time. Ctrl-C asks what is to become of it;
     without a terminal it cancels. Exit code 1 where the data can't support it, with the reason and the numbers.
     """
@@ -98,7 +96,8 @@ def train(
         raise UsageError("--list, --watch, --cancel, --queue and --plan are five things: choose one")
     given = parse_hyperparameters(loss, epochs, lr, set_ or ())
     if plan:
-        planned = plan_run(PlanOptions(model, gpus, gpu_memory, samples, tokens, given, agent, algorithm), access)
+        sizes: dict[str, Any] = {"gpus": gpus, "gpu_memory": gpu_memory, "samples": samples, "tokens": tokens}
+        planned = plan_run(access, given, model=model, agent=agent, algorithm=algorithm, **sizes)
         if json:
             print_json(planned)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -51,44 +51,40 @@ class PlannedKnobs(BaseModel):
     demonstrations: tuple[DemonstrationSource, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """The options as typed; None is what the settings say, or a default. `tokens`: those of a prompt and of an answer,
-    as 512+256.
+def plan_run(
+    access: FleetAccess,
+    given: Mapping[str, Any],
+    *,
+    model: str | None,
+    gpus: int | None,
+    gpu_memory: float | None,
+    samples: int | None,
+    tokens: str | None,
+    agent: str | None,
+    algorithm: str,
+) -> dict[str, Any]:
+    """Plan with what was typed; None is what the settings say, or a default. `given`: hyperparameters.
 
-    `given`: hyperparameters.
+    Raises UsageError for options that can't be, EngineError for a model whose size is not known.
     """
-
-    model: str | None
-    gpus: int | None
-    gpu_memory: float | None
-    samples: int | None
-    tokens: str | None
-    given: Mapping[str, Any]
-    agent: str | None = None
-    algorithm: str = PLANNED[0]
-
-
-def plan_run(options: PlanOptions, access: FleetAccess) -> dict[str, Any]:
-    """Raises UsageError for options that can't be, EngineError for a model whose size is not known."""
-    if options.algorithm not in PLANNED:
+    if algorithm not in PLANNED:
         raise UsageError(
-            f"{options.algorithm} can't be planned: counted are {', '.join(PLANNED)}, whose answers share a group's "
+            f"{algorithm} can't be planned: counted are {', '.join(PLANNED)}, whose answers share a group's "
             "prompt; it takes others, in other steps, or with a reference beside them. Plan grpo for the base model's "
             "part, and see the rest in ten steps of a run"
         )
     file = os.environ.get("RATCHET_TRAINER_ACCELERATE_CONFIG")
-    if file and options.gpus is None:
+    if file and gpus is None:
         raise UsageError(
             f"{file} (RATCHET_TRAINER_ACCELERATE_CONFIG) has the number of processes, and is not read here: say it "
             "with --gpus, and RATCHET_TRAINER_FSDP=true where its distributed_type is FSDP"
         )
-    name = options.model or _model_of(access, options.agent)
+    name = model or _model_of(access, agent)
     shape = known_shape(name)
-    knobs = _knobs(options.given)
-    prompt, answer = _lengths(options.tokens or TOKENS)
+    knobs = _knobs(given)
+    prompt, answer = _lengths(tokens or TOKENS)
     setup = Setup(
-        gpus=_setting("PROCESSES", int, 1) if options.gpus is None else options.gpus,
+        gpus=_setting("PROCESSES", int, 1) if gpus is None else gpus,
         rank=knobs.lora_rank,
         targets=None if knobs.lora_targets == "all-linear" else frozenset(knobs.lora_targets),
         tokens=knobs.micro_batch_tokens,
@@ -100,17 +96,17 @@ def plan_run(options: PlanOptions, access: FleetAccess) -> dict[str, Any]:
     if setup.four_bits and setup.fsdp:
         raise UsageError("weights in 4 bits can't be spread: leave out RATCHET_TRAINER_WEIGHTS=4bit or _FSDP=true")
     workload = Workload(
-        samples=options.samples or SAMPLES,
+        samples=samples or SAMPLES,
         prompt=prompt,
         answer=answer,
         batch=knobs.batch,
         steps=knobs.steps,
         epochs=knobs.epochs,
     )
-    account = _account(name, shape, setup, workload, options.gpu_memory or GPU_MEMORY_GB)
+    account = _account(name, shape, setup, workload, gpu_memory or GPU_MEMORY_GB)
     return account | {
         "demonstrations": {"sources": list(knobs.demonstrations), "from": knobs.min_groups},
-        "not_counted": sorted(options.given.keys() - PlannedKnobs.model_fields.keys()),
+        "not_counted": sorted(given.keys() - PlannedKnobs.model_fields.keys()),
         "not_read": [file] if file else [],
     }
 

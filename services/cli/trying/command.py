@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -75,9 +75,7 @@ def trying(
     timeout: Annotated[float, typer.Option(help="Seconds in which something must come.")] = 600.0,
     json: AsJson = False,
 ) -> None:
-    """Try your own tasks: hold a part out, measure the model, train once on the rest, measure again.
-
-    It says which references the scorer can grade and which can teach, shows before and after with 95 % intervals and
+    """It says which references the scorer can grade and which can teach, shows before and after with 95 % intervals and
     the time, and ends with the command that starts a fleet with these settings. Sixteen tasks to learn from and eight
     to measure are the least; a hundred are a good start. All happens on a fleet of its own in .ratchet/try, made anew
     each time and stopped at the end. Exit code 1 if nothing could be learned. More: docs/your-own-tasks.md.
@@ -210,7 +208,8 @@ class _Asking:
         """Return by task the worth of each answer. Raises TimedOut, BusError, JournalError."""
         make = [partial(self._asking.task, one, Contestant(version), n) for n, one in enumerate(self._trial.held_out)]
         by_id = {made().task_id: made for made in make}
-        with self._advancing(what, len(make)) as advance, self._access.client(stall_s=self._timeout_s) as fleet:
+        self._narrator.heading(what)
+        with self._narrator.counting(len(make)) as advance, self._access.client(stall_s=self._timeout_s) as fleet:
             found = answers(fleet, self._access.logs_dir, by_id, self._timeout_s, advance, lambda _: None)
         worths = {task_id: [worth(row.score, row.score_status) for row in rows] for task_id, rows in found.items()}
         return {
@@ -224,23 +223,10 @@ class _Asking:
         given = {"agent_id": AGENT, "samples": self._trial.samples, "metadata": about}
         tasks = [one.task.model_copy(update=given) for one in self._trial.taught]
         each = "once" if self._trial.samples == 1 else f"{self._trial.samples} times"
-        what = f"{len(tasks)} tasks that teach are answered, each {each}"
-        with self._advancing(what, len(tasks)) as advance, self._access.client(stall_s=self._timeout_s) as fleet:
+        self._narrator.heading(f"{len(tasks)} tasks that teach are answered, each {each}")
+        with self._narrator.counting(len(tasks)) as advance, self._access.client(stall_s=self._timeout_s) as fleet:
             for _ in fleet.batch(tasks):
                 advance()
-
-    @contextmanager
-    def _advancing(self, what: str, count: int) -> Iterator[Callable[[], None]]:
-        answered = 0
-
-        def advance() -> None:
-            nonlocal answered
-            answered += 1
-            self._narrator.show(f"{answered} of {count} answered", answered * 4 // count)
-
-        self._narrator.heading(what)
-        with self._narrator.waiting("asking", key=0):
-            yield advance
 
 
 def _train(access: FleetAccess, narrator: Narrator, seed: int) -> Any:

@@ -40,7 +40,6 @@ def verify(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Try a task's hidden cases on its reference, on nothing and on cheats. Exit code 1 if they can be fooled."""
     if sum(given is not None for given in (task, suite, harbor)) != 1:
         raise UsageError("give a task, --set or --harbor")
     if suite is not None:

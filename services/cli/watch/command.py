@@ -39,9 +39,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show it once; rates are those of one interval.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a reading.")] = False,
 ) -> None:
-    """Queues, rates, scores by adapter version and latencies by stage; live on a terminal, a line a reading elsewhere.
-
-    Where programs answer tasks, also what each rollout is at: calls and tokens so far, and how the last ones ended.
+    """Programs' rollouts are shown, too: the calls and tokens of each so far, and how the last ones ended.
     With --once the exit code is 3 where no broker answers.
     """
     source = WatchSource(FleetAccess.here())
@@ -75,16 +73,12 @@ def _show(readings: Iterator[Reading], *, json: bool, once: bool) -> None:
         for figures, trouble in readings:
             out.print(render_watch(figures, trouble), soft_wrap=False)
     elif out.is_terminal:
-        _show_live(readings)
+        with Live(console=out, screen=False, auto_refresh=False) as live:
+            for figures, trouble in readings:
+                live.update(render_watch(figures, trouble), refresh=True)
     else:
         for figures, trouble in readings:
             out.print("; ".join((plain_line(figures), *trouble)), markup=False)
-
-
-def _show_live(readings: Iterator[Reading]) -> None:
-    with Live(console=out, screen=False, auto_refresh=False) as live:
-        for figures, trouble in readings:
-            live.update(render_watch(figures, trouble), refresh=True)
 
 
 WINDOW_S = 10.0

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from pathlib import Path
 from urllib.parse import quote
 
 from ratchet.http.access.roles import Caller
@@ -38,9 +37,9 @@ from services.orchestrator.api.chat_task import (
     task_of,
 )
 from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.ledger.logged_task import logged_lines
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
 from services.orchestrator.tasks.intake import with_keys
-from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import ForeignTask, SaysSomethingElse, TaskService
 
 MOST = 10_000
@@ -94,7 +93,6 @@ class ChatService:
 
     tasks: TaskService
     ledger: Ledger
-    logs_dir: Path
     arms: Mapping[str, Arms]
     _: KW_ONLY
     threads: Threads
@@ -142,7 +140,7 @@ class ChatService:
             raise _not_answered(task_id, result)
         known = self.ledger.find(task_id)
         assert known is not None
-        return served_lines(await self.threads.run(logged_lines, self.logs_dir, known))
+        return served_lines(await self.threads.run(logged_lines, self.ledger.folder, known))
 
     def completion_to_deliver(self, question: Question, task_id: str, lines: list[Interaction]) -> ChatCompletion:
         """The answer to hand out: the same request again is a new one, and its history is known.

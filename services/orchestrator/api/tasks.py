@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -62,11 +61,7 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 
 
 def tasks_router(
-    service: TaskService,
-    ledger: Ledger,
-    logs_dir: Path,
-    feedback: Callable[[str], list[LoggedFeedback]],
-    threads: Threads,
+    service: TaskService, ledger: Ledger, feedback: Callable[[str], list[LoggedFeedback]], threads: Threads
 ) -> APIRouter:
     router = APIRouter(tags=["tasks"])
 
@@ -156,7 +151,7 @@ def tasks_router(
         page = await threads.run(
             task_page,
             ledger.index.path,
-            logs_dir,
+            ledger.folder,
             limit=limit,
             before=before,
             state=state,
@@ -176,7 +171,7 @@ def tasks_router(
         explain an answer.
         """
         known = find(task_id, caller)
-        history = await threads.run(read_history, logs_dir, known)
+        history = await threads.run(read_history, ledger.folder, known)
         blind = {"arm": None} if caller.own_only and history.state == "open" else {}
         return caller.show(history.model_copy(update={"feedback": feedback(known.task_id)} | blind))
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Literal
 
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
@@ -28,9 +27,9 @@ from ratchet.logs.best_answer import choose_answer, is_censored
 from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import AUDITS as AUDIT_LOG
 from ratchet.logs.names import INTERACTIONS, SECOND_VERDICTS, is_own
-from ratchet.logs.reader import read
+from ratchet.logs.reader import decode_lines, read
 from ratchet.service.telemetry import Log, task_in_hand
-from schemas.messages.base import DecodeError, Metadata
+from schemas.messages.base import Metadata
 from schemas.messages.response import Response, Sample, Usage
 from schemas.messages.reward import Reward
 from schemas.messages.work import Arm, Work
@@ -89,11 +88,10 @@ class Audits:
     arms: Mapping[str, Arms]
     policy: AuditPolicy
     _: KW_ONLY
-    logs_dir: Path
     on_logged: Callable[[AuditedTask], None]
-    on_pair: Callable[[AuditedTask], None]
     clock: Callable[[], datetime]
     seconds: Callable[[], float]
+    on_pair: Callable[[AuditedTask], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self._to_send: dict[str, PendingAudit] = {}
@@ -231,16 +229,9 @@ class Audits:
             for arms in self.arms.values()
             for running, _ in arms.trials
         )
-        return list(group_by_task(self._of(awaited, begin)))
-
-    def _of(self, awaited: Collection[tuple[str, int]], begin: int) -> Iterable[Interaction]:
-        for line in read(self.logs_dir, INTERACTIONS, begin, on_bad=lambda bad: None):
-            try:
-                interaction = Interaction.decode(line.data)
-            except DecodeError:
-                continue
-            if (str(interaction.arm.experiment_id), interaction.arm.sequence) in awaited:
-                yield interaction
+        lines = read(self.ledger.folder, INTERACTIONS, begin, on_bad=lambda bad: None)
+        logged = decode_lines((line.data for line in lines), Interaction)
+        return list(group_by_task(one for one in logged if (str(one.arm.experiment_id), one.arm.sequence) in awaited))
 
 
 def any_scored(line: AuditedTask) -> bool:

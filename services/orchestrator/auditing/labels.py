@@ -7,21 +7,19 @@ no training and no experiment reads a label.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from datetime import datetime
 from itertools import combinations, islice
-from pathlib import Path
 
 from ratchet.experiments.assignment import draw
 from ratchet.http.work import Threads
 from ratchet.logs.best_answer import NOT_THERE
 from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import INTERACTIONS, LABELS, is_own
-from ratchet.logs.reader import active_tail
+from ratchet.logs.reader import active_tail, decode_lines
 from ratchet.service.errors import Reject
 from schemas.api.feedback import AgentAgreement, Agreement, GivenLabel, ShownAnswer, ToLabel
-from schemas.messages.base import DecodeError
 from schemas.records.audit import AuditedTask, LoggedLabel, Shown
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
@@ -29,7 +27,7 @@ from services.orchestrator.auditing.agreement import KEPT, AuditBook, calibratio
 from services.orchestrator.auditing.audits import AuditLog
 from services.orchestrator.ledger.keyed_log import IdUsedBefore, KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.tasks.task_history import logged_lines
+from services.orchestrator.ledger.logged_task import logged_lines
 
 TAIL = 2_000
 """The newest lines of the log, among which the next answer to label is looked for."""
@@ -59,7 +57,6 @@ class Calibrations:
     agents: InitVar[Sequence[str]]
     threads: Threads
     _: KW_ONLY
-    logs_dir: Path
     clock: Callable[[], datetime]
 
     def __post_init__(self, agents: Sequence[str]) -> None:
@@ -108,7 +105,7 @@ class Calibrations:
 
     async def _take(self, given: GivenLabel, label_id: str, given_by: str) -> LoggedLabel:
         known = self.ledger.find(given.task_id)
-        lines = await self.threads.run(logged_lines, self.logs_dir, known) if known and known.result else []
+        lines = await self.threads.run(logged_lines, self.ledger.folder, known) if known and known.result else []
         samples = {line.sample: line for line in lines}
         if given.sample not in samples or given.other == given.sample or given.other not in (None, *samples):
             raise NoSuchAnswers(f"task {given.task_id!r} has {len(samples)} answers here: label one, or two of them")
@@ -130,7 +127,8 @@ class Calibrations:
         return logged
 
     def _newest(self) -> list[Interaction]:
-        return [line for line in _decode_lines(active_tail(self.logs_dir, INTERACTIONS, TAIL)) if _may_be_shown(line)]
+        newest = decode_lines(active_tail(self.ledger.folder, INTERACTIONS, TAIL), Interaction)
+        return [line for line in newest if _may_be_shown(line)]
 
     def _has_label(self, task_id: str, shown: tuple[int, ...], given_by: str) -> bool:
         return any(
@@ -160,14 +158,6 @@ def _show_gauges(agent_id: str, book: AuditBook) -> None:
         metrics.audit_gap.labels(agent_id).set(latest.judge - latest.auditor)
     if (discordance := book.discordance) is not None:
         metrics.audit_discordance.labels(agent_id).set(discordance)
-
-
-def _decode_lines(lines: Iterable[bytes]) -> Iterable[Interaction]:
-    for line in lines:
-        try:
-            yield Interaction.decode(line)
-        except DecodeError:
-            continue
 
 
 def _may_be_shown(line: Interaction) -> bool:

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.cascade import NOTHING, SHARES
@@ -56,33 +55,23 @@ class CascadePolicy:
     """The share of the group that says the same routes, in place of the best score."""
 
 
+@dataclass(eq=False)
 class AgentCascade:
-    def __init__(
-        self,
-        arms: Arms,
-        big: Arms,
-        policy: CascadePolicy,
-        store: RegistryStore,
-        ledger: Ledger,
-        audit_log: AuditLog,
-        read_registry: ReadRegistry,
-        *,
-        logs_dir: Path,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self.arms = arms
-        self.big = big
-        self.policy = policy
-        prices = policy.prices
-        self.spending = Spending(prices.get(arms.agent_id), prices.get(big.agent_id), policy.daily_cap)
+    arms: Arms
+    big: Arms
+    policy: CascadePolicy
+    store: RegistryStore
+    ledger: Ledger
+    audit_log: AuditLog
+    read_registry: ReadRegistry
+    clock: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
+        prices = self.policy.prices
+        of_both = prices.get(self.arms.agent_id), prices.get(self.big.agent_id)
+        self.spending = Spending(*of_both, self.policy.daily_cap)
         self.trial: CascadeTrial | None = None
         """None until it was taken up."""
-        self._store = store
-        self._ledger = ledger
-        self._audit_log = audit_log
-        self._read_registry = read_registry
-        self._logs_dir = logs_dir
-        self._clock = clock
         self._judged_by: str | None = None
         """Scorer and big model of the first evidence of this state."""
         self._changed: str | None = None
@@ -156,7 +145,7 @@ class AgentCascade:
 
     def note_big(self, lines: Sequence[Interaction]) -> None:
         """The big model's own lines of a task."""
-        self.spending.settle(lines[0].task_id, lines, self._clock().date())
+        self.spending.settle(lines[0].task_id, lines, self.clock().date())
 
     def _note_judge(self, lines: Sequence[Interaction]) -> None:
         """Another scorer ends the attempt: its scores can't be held against those of before."""
@@ -184,7 +173,7 @@ class AgentCascade:
         state = standing.state
         secret = self._secret(state)
         trial = CascadeTrial(state, secret or "")
-        routed = await asyncio.to_thread(read_routed, self._logs_dir, self.agent_id, state)
+        routed = await asyncio.to_thread(read_routed, self.ledger.folder, self.agent_id, state)
         trial.take_up(routing for routing, _ in routed.values())
         unfinished = []
         for order in trial.waiting:
@@ -195,7 +184,7 @@ class AgentCascade:
             else:
                 trial.resolve(order, pair_of(verdict))
         self.trial = trial
-        floor = (await asyncio.to_thread(read_start_offsets, self._logs_dir)).begin(INTERACTIONS)
+        floor = (await asyncio.to_thread(read_start_offsets, self.ledger.folder)).begin(INTERACTIONS)
         if state.big != self.big.agent_id:
             self._changed = f"{self.big.agent_id} answers in its place now, not {state.big}"
         elif secret is None:
@@ -206,7 +195,7 @@ class AgentCascade:
 
     def _verdict_of(self, task_id: str) -> AuditedTask | None:
         big = big_task_of(task_id)
-        return self._audit_log.find(big) or self._audit_log.find(f"{big}\nscorer")
+        return self.audit_log.find(big) or self.audit_log.find(f"{big}\nscorer")
 
     async def turn(self) -> None:
         """Observe the evidence, and decide where it says so. Raises RegistryError."""
@@ -263,29 +252,29 @@ class AgentCascade:
     async def _decide(self, draft: DecisionDraft) -> None:
         """Into the ledger of decisions; what fails is tried again at the next turn. Raises RegistryError."""
         self._undecided = draft
-        await asyncio.to_thread(self._store.update, lambda _: draft)
+        await asyncio.to_thread(self.store.update, lambda _: draft)
         self._undecided = None
         metrics.decisions.labels(self.agent_id, draft.move.kind).inc()
-        await self._read_registry(self.agent_id)
+        await self.read_registry(self.agent_id)
         log.info("decided", draft.reason, agent_id=self.agent_id)
 
     def _draft(
         self, cause: str, state: CascadeState, reason: str, evidence: Mapping[str, object], who: str = WHO
     ) -> DecisionDraft:
-        fields = {"agent_id": self.agent_id, "who": who, "at": self._clock(), "reason": one_line(reason)}
+        fields = {"agent_id": self.agent_id, "who": who, "at": self.clock(), "reason": one_line(reason)}
         return DecisionDraft.model_validate(
             fields | {"move": MoveCascade(cause=cause, state=state), "evidence": evidence}
         )
 
     def _state(self, **where: object) -> CascadeState:
         draw_id = f"cascade-{self.agent_id}-{where['attempt']}-{where['step']}-{where['order']}"
-        draws = self._store.draws
+        draws = self.store.draws
         return CascadeState.model_validate(
             {
                 "big": self.big.agent_id,
                 "small": self.arms.adapters.primary,
                 "plan": self.policy.plan,
-                "positions": self._ledger.positions() | {AUDITS: self._audit_log.end},
+                "positions": self.ledger.positions() | {AUDITS: self.audit_log.end},
                 "draw_id": draw_id,
                 "draw_sha256": draws.commitment(draw_id) if draws else None,
             }
@@ -294,7 +283,7 @@ class AgentCascade:
 
     def _secret(self, state: CascadeState) -> str | None:
         """Return what keys its draws; None where the key is gone or another."""
-        draws = self._store.draws
+        draws = self.store.draws
         return draws.secret_named(state.draw_id, state.draw_sha256) if draws else ""
 
     # --- what is shown ---------------------------------------------------------------------------------------------
@@ -332,7 +321,7 @@ class AgentCascade:
             big_cost=totals.big_cost,
             big_alone=alone,
             saved=None if alone is None else alone - spent,
-            spent_today=self.spending.spent_on(self._clock().date()),
+            spent_today=self.spending.spent_on(self.clock().date()),
             daily_cap=self.policy.daily_cap or None,
             evidence=CascadeEvidenceView.model_validate(asdict(cascade.evidence)),
         )

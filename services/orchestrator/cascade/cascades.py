@@ -11,12 +11,10 @@ asked for again. No task waits longer than its deadline.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from typing import Protocol
 
 from ratchet.experiments.cascade import Pair
@@ -35,8 +33,7 @@ from schemas.records.interaction import Interaction
 from services.orchestrator.auditing.audits import Audits
 from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.promotion.own_tasks import Ask
-from services.orchestrator.tasks.task_history import logged_lines
+from services.orchestrator.tasks.intake import Intake
 
 log = Log("cascade")
 
@@ -79,28 +76,18 @@ class Unit:
     task_id: str
 
 
+@dataclass(eq=False)
 class Cascades:
-    def __init__(
-        self,
-        agents: Mapping[str, AgentCascade],
-        ledger: Ledger,
-        audits: Audits,
-        closing: Callable[[], Closing],
-        ask: Ask,
-        send_again: Callable[[str], Awaitable[None]],
-        *,
-        logs_dir: Path,
-        clock: Callable[[], datetime],
-    ) -> None:
-        """`agents`: those that have a cascade. `send_again`: the Work of an open task, if it may never have left."""
-        self.agents = agents
-        self._ledger = ledger
-        self._audits = audits
-        self._closing = closing
-        self._ask_task = ask
-        self._send_work_again = send_again
-        self._logs_dir = logs_dir
-        self._clock = clock
+    """`agents`: those that have a cascade."""
+
+    agents: Mapping[str, AgentCascade]
+    ledger: Ledger
+    audits: Audits
+    intake: Intake
+    closing: Callable[[], Closing]
+    clock: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._waiting: dict[str, Waiting] = {}
         self._waits_for: dict[str, str] = {}
         """The user's task that waits, by the big model's."""
@@ -119,11 +106,11 @@ class Cascades:
     async def start(self) -> None:
         """Once the ledger, the logs and the registry are open. Raises RegistryError, JournalError."""
         for name, one in self.agents.items():
-            one.spending.take_up(self._ledger.index.note(f"cascade/{name}"))
+            one.spending.take_up(self.ledger.index.note(f"cascade/{name}"))
             for order, task_id in await one.start():
                 self._units[big_task_of(task_id)] = unit = Unit(one, order, task_id)
                 self._to_judge.append(unit)
-        for body in self._ledger.index.open_works() if self.agents else ():
+        for body in self.ledger.index.open_works() if self.agents else ():
             work = Work.decode(body)
             if work.agent_id in self.agents and self.kept_reward(work.task_id) is not None:
                 self._kept.append(work.task_id)
@@ -142,7 +129,7 @@ class Cascades:
 
     def kept_reward(self, task_id: str) -> Reward | None:
         """Return the Reward of a task that waits, or waited before this start. Raises StorageUnavailable."""
-        kept = self._ledger.index.kept_response(task_id)
+        kept = self.ledger.index.kept_response(task_id)
         try:
             return Reward.decode(kept) if kept is not None else None
         except DecodeError:
@@ -162,7 +149,7 @@ class Cascades:
             return one.close_lines(lines, routing, answer)
         if not one.policy.waits and not self._may_ask(one, big_task, work):
             return one.close_lines(lines, routing, BUDGET)
-        await self._ledger.keep_response(work.task_id, reward.encode())
+        await self.ledger.keep_response(work.task_id, reward.encode())
         self._waiting[work.task_id] = Waiting(one, routing)
         self._waits_for[big_task] = work.task_id
         self._to_ask[big_task] = one, work
@@ -206,7 +193,7 @@ class Cascades:
     async def turn(self) -> None:
         """Ask, close what is answered, decide. Raises BusError, JournalError, RegistryError; the next turn goes on."""
         while self._kept:
-            await self._closing().route_kept(self._kept[0])
+            await self.closing().route_kept(self._kept[0])
             self._kept.popleft()
         while self._ready:
             await self._finish(*self._ready[0])
@@ -221,7 +208,7 @@ class Cascades:
 
     def write_notes(self) -> None:
         for name, one in self.agents.items():
-            self._ledger.index.write_note(f"cascade/{name}", one.spending.note())
+            self.ledger.index.write_note(f"cascade/{name}", one.spending.note())
 
     # --- the big model ---------------------------------------------------------------------------------------------
 
@@ -235,20 +222,20 @@ class Cascades:
         return next(of, None)
 
     def _today(self) -> date:
-        return self._clock().date()
+        return self.clock().date()
 
     def _may_ask(self, one: AgentCascade, big_task: str, work: Work) -> bool:
-        return self._ledger.find(big_task) is not None or one.spending.has_room(work, self._today())
+        return self.ledger.find(big_task) is not None or one.spending.has_room(work, self._today())
 
     async def _ask(self, big_task: str) -> None:
         """Ask the big model, once; while its budget is spent, tasks that wait wait on."""
         one, work = self._to_ask[big_task]
-        known = self._ledger.find(big_task)
+        known = self.ledger.find(big_task)
         if known is not None and known.result is not None:
             answer = await self._answer_to(work.task_id)
             self._ready.append((big_task, answer or "its task_id was used before, by another task"))
         elif known is not None:
-            await self._send_work_again(big_task)
+            await self.intake.send_again(known)
         elif not one.spending.has_room(work, self._today()):
             if big_task in self._waits_for:
                 self._to_ask[big_task] = self._to_ask.pop(big_task)  # the next time others come first
@@ -257,14 +244,14 @@ class Cascades:
         else:
             one.spending.reserve(big_task, work)
             try:
-                await self._ask_task(self._task_of(one, work, big_task), self._arm_of(one))
+                await self.intake.ask(self._task_of(one, work, big_task), self._arm_of(one))
             except Reject as error:
                 self._ready.append((big_task, str(error)))
         self._to_ask.pop(big_task, None)
 
     def _task_of(self, one: AgentCascade, work: Work, big_task: str) -> Task:
         latest = work.deadline - MARGIN
-        until = latest if one.policy.waits else min(latest, self._clock() + one.policy.timeout)
+        until = latest if one.policy.waits else min(latest, self.clock() + one.policy.timeout)
         same = {name: work.__dict__[name] for name in Task.model_fields if name not in OF_THE_USER}
         asked = {"task_id": big_task, "agent_id": one.big.agent_id, "samples": 1, "deadline": until}
         return Task.from_valid(same | asked)
@@ -278,10 +265,10 @@ class Cascades:
         big_task = big_task_of(task_id)
         if (found := self._answers.get(big_task)) is not None:
             return found
-        known = self._ledger.find(big_task)
+        known = self.ledger.find(big_task)
         if known is None or known.result is None:
             return None
-        lines = await asyncio.to_thread(logged_lines, self._logs_dir, known)
+        lines = await self.ledger.lines_of(known)
         return lines if lines and is_asked_of_big(lines[0].arm.experiment_id) else None
 
     def _big_closed(self, work: Work, lines: Sequence[Interaction]) -> None:
@@ -299,7 +286,7 @@ class Cascades:
         """Close the task that waits for this answer, or have it judged beside the small model's."""
         task_id = self._waits_for.get(big_task)
         if task_id is not None and (waiting := self._waiting.get(task_id)) is not None:
-            await self._closing().finish_kept(
+            await self.closing().finish_kept(
                 task_id, lambda lines: waiting.of.close_lines(lines, waiting.routing, answer)
             )
         elif (unit := self._units.get(big_task)) is not None:
@@ -320,30 +307,30 @@ class Cascades:
             trial.resolve(unit.order, None)
         else:
             self._units[big_task] = unit
-            self._audits.ask_pair(work, choose_answer(lines), _line_of_big(lines, big_task))
+            self.audits.ask_pair(work, choose_answer(lines), _line_of_big(lines, big_task))
 
     async def _judge_small(self, unit: Unit, answer: Sequence[Interaction] | str) -> None:
         """The small model answered, and the big one beside it. A unit that it failed to answer is left out."""
         trial, big_task = unit.of.trial, big_task_of(unit.task_id)
         assert trial is not None
-        known = self._ledger.find(unit.task_id)
-        if isinstance(answer, str) or answer[0].sample is None or known is None:
+        found = await self.ledger.logged_task(unit.task_id)
+        if isinstance(answer, str) or answer[0].sample is None or found is None:
             self._units.pop(big_task, None)
             trial.resolve(unit.order, None)
             return
-        lines = await asyncio.to_thread(logged_lines, self._logs_dir, known)
-        self._audits.ask_pair(await self._ledger.work_of(known), choose_answer(lines), best(answer))
+        work, lines = found
+        self.audits.ask_pair(work, choose_answer(lines), best(answer))
 
     async def _take_up_unit(self, unit: Unit) -> None:
         """An audited unit of before this start that has no verdict: go on where it was cut off."""
-        known = self._ledger.find(unit.task_id)
+        known = self.ledger.find(unit.task_id)
         if known is None:
             return
         answer = await self._answer_to(unit.task_id)
         if answer is not None:
             await self._judge_small(unit, answer)
         else:
-            self._to_ask[big_task_of(unit.task_id)] = unit.of, await self._ledger.work_of(known)
+            self._to_ask[big_task_of(unit.task_id)] = unit.of, await self.ledger.work_of(known)
 
 
 def _line_of_big(lines: Sequence[Interaction], big_task: str) -> Interaction:

@@ -51,6 +51,7 @@ from services.orchestrator.ledger.index import (
     read_what_no_log_has,
 )
 from services.orchestrator.ledger.indexed_log import GATHER_S, IndexedLog, IndexUnusable, log
+from services.orchestrator.ledger.logged_task import logged_lines, logged_work
 
 SET_ASIDE = f"{TASK_INDEX}.broken"
 """An index that an orchestrator before 0.2 did not believe any more: it may hold promises that no log has."""
@@ -113,11 +114,32 @@ class Ledger(IndexedLog[TaskIndex]):
         """When the newest line of the two logs was written, by the wall clock of that time."""
         return await asyncio.to_thread(self._newest_line)
 
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
     async def work_of(self, known: Entry) -> Work:
         """Return the Work as it was admitted. Raises JournalError where the log does not hold it any more."""
         if known.work is not None:
             return self._works.pop(known.task_id, None) or Work.decode(known.work)
         return await asyncio.to_thread(logged_work, self._folder, known)
+
+    async def lines_of(self, known: Entry) -> list[Interaction]:
+        """Return the lines of a closed task. Raises JournalError."""
+        return await asyncio.to_thread(logged_lines, self._folder, known)
+
+    async def logged_task(self, task_id: str) -> tuple[Work, list[Interaction]] | None:
+        """Return a closed task as it was admitted and answered; None where the logs have it no more.
+
+        Raises JournalError.
+        """
+        known = self.find(task_id)
+        return None if known is None or known.lines is None else (await self.work_of(known), await self.lines_of(known))
+
+    def oldest_open_s(self, now: datetime) -> float:
+        """Return the age of the oldest open task in seconds; 0 where none is open."""
+        oldest = self.index.oldest_open_work()
+        return max(0.0, (now - Work.decode(oldest).admitted_at).total_seconds()) if oldest else 0.0
 
     def has_forgotten(self, task_id: str) -> bool:
         """True for a task that was answered, but of which the logs were removed to keep the disk within its bound."""
@@ -382,24 +404,6 @@ class Ledger(IndexedLog[TaskIndex]):
             begin = tail_position(self._folder, name, 1)
             newest = [line.data for line in read(self._folder, name, begin)]
         return newest[-1] if newest else None
-
-
-def logged_work(logs_dir: Path, known: Entry) -> Work:
-    """The Work of a task as it was logged at its admission: what is true of it, whatever a message says.
-
-    Blocks: up to half a second where its part of the log is compressed. Raises JournalError, also where another
-    program took the line or put another task's in its place.
-    """
-    line = next(read(logs_dir, ASSIGNMENTS, known.line or 0), None)
-    work: Work | None = None
-    with suppress(DecodeError):
-        work = None if line is None else Work.decode(line.data)
-    if work is None or work.task_id != known.task_id:
-        raise JournalError(
-            f"the log of assignments in {logs_dir} does not hold task {known.task_id} at byte {known.line or 0:,} any "
-            f"more: another program cut or changed it; restore the file from a copy"
-        )
-    return work
 
 
 def _split_trajectories(lines: Sequence[Interaction]) -> tuple[list[Interaction], dict[str, bytes]]:

@@ -6,11 +6,11 @@ What may go is decided in `ratchet/logs/retention/`; the work on files is done i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, InitVar, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from prometheus_client import Counter, Gauge
 
@@ -21,7 +21,9 @@ from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
 from ratchet.logs.trajectories import FOLDER as TRAJECTORIES
 from ratchet.service.telemetry import Log
+from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.settings import OrchestratorSettings
 
 log = Log("retention")
 
@@ -33,24 +35,21 @@ segments_removed = Counter("ratchet_log_segments_removed_total", "Segments remov
 
 @dataclass(eq=False)
 class LogRetention:
-    """`forget`: of each log about tasks, what forgets its lines before a position. `follower`: see `needs`."""
+    """`about_tasks`: logs that forget what is about tasks that were removed."""
 
     ledger: Ledger
-    forget: Mapping[str, Callable[[int], Awaitable[None]]]
-    bound: Bound
+    about_tasks: Sequence[KeyedLog[Any]]
+    settings: OrchestratorSettings
     _: KW_ONLY
-    logs_dir: Path
-    adapters_dir: Path
     clock: Callable[[], datetime]
     seconds: Callable[[], float] = monotonic
-    index_dir: InitVar[Path | None] = None
     fence: Fence = UNFENCED
-    follower: int = 0
 
-    def __post_init__(self, index_dir: Path | None) -> None:
-        self._index_dir = index_dir or self.logs_dir
+    def __post_init__(self) -> None:
+        self.bound = Bound.of(self.settings.log_keep_gb, self.settings.log_keep_days)
+        self._folder = self.ledger.folder
         self._age_clock: AgeClock | None = None
-        self._pruner = Pruner(self.logs_dir, self.bound, self.fence)
+        self._pruner = Pruner(self._folder, self.bound, self.fence)
         self._reported: str | None = None
         bound_bytes.set(self.bound.keep_bytes)
 
@@ -61,17 +60,19 @@ class LogRetention:
             self._report(await asyncio.to_thread(self._prune))
         await self.ledger.forget_removed()
         await self.ledger.shorten_promises()
-        for name, forget in self.forget.items():
-            await forget(await asyncio.to_thread(trim_to_tasks, self.logs_dir, name, self.fence))
-        for name, size in (await asyncio.to_thread(sizes, self.logs_dir)).items():
+        for one in self.about_tasks:
+            await one.forget(await asyncio.to_thread(trim_to_tasks, self._folder, one.LOG, self.fence))
+        for name, size in (await asyncio.to_thread(sizes, self._folder)).items():
             log_bytes.labels(name).set(size)
             segments_removed.labels(name)
         log_bytes.labels(TRAJECTORIES).set(await asyncio.to_thread(self._pruner.trajectory_bytes))
 
     def _prune(self) -> Pruned:
         now = Instant(self.clock(), self.seconds())
-        self._age_clock = (self._age_clock or AgeClock.start(newest_time(self.logs_dir), now)).at(now)
-        return self._pruner.prune(needs(self._index_dir, self.adapters_dir, self.follower), self._age_clock.present)
+        self._age_clock = (self._age_clock or AgeClock.start(newest_time(self._folder), now)).at(now)
+        settings = self.settings
+        needed = needs(settings.index_folder, settings.adapters_dir, settings.fleet_number)
+        return self._pruner.prune(needed, self._age_clock.present)
 
     def _report(self, pruned: Pruned) -> None:
         for part in pruned.removed:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.experiments.experiment import ExperimentSnapshot
@@ -33,13 +34,10 @@ class _Kept:
 
 
 class ExperimentViews:
-    def __init__(
-        self, arms: Mapping[str, Arms], logs_dir: Path, threads: Threads, seconds: Callable[[], float]
-    ) -> None:
+    def __init__(self, arms: Mapping[str, Arms], logs_dir: Path, threads: Threads) -> None:
         self._arms = arms
         self._logs_dir = logs_dir
         self._threads = threads
-        self._seconds = seconds
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._locks = KeyedLock()
         self._replaying = asyncio.Lock()
@@ -57,17 +55,17 @@ class ExperimentViews:
         if record.ended is not None or kept.units is None:
             return kept.units is None and kept.view.record == record
         snapshot = self._snapshot(record)
-        return self._seconds() < kept.good_until or (snapshot is not None and snapshot.evidence.units == kept.units)
+        return monotonic() < kept.good_until or (snapshot is not None and snapshot.evidence.units == kept.units)
 
     async def _make_view(self, record: ExperimentRecord) -> _Kept:
-        began = self._seconds()
+        began = monotonic()
         snapshot = self._snapshot(record) if record.ended is None else None
         if snapshot is None:
             async with self._replaying:
                 return _Kept(await self._threads.run(view_of, record, self._logs_dir), None, began)
         view = await self._threads.run(_view_of_snapshot, record, snapshot)
-        spent = self._seconds() - began
-        return _Kept(view, snapshot.evidence.units, self._seconds() + max(LEAST_S, SPARING * spent))
+        spent = monotonic() - began
+        return _Kept(view, snapshot.evidence.units, monotonic() + max(LEAST_S, SPARING * spent))
 
     def _snapshot(self, record: ExperimentRecord) -> ExperimentSnapshot | None:
         arms = self._arms.get(record.agent_id)

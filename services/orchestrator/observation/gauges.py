@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 
 from prometheus_client import Gauge
 
@@ -16,6 +17,7 @@ from ratchet.bus.protocol import Bus, QueueState
 from ratchet.bus.topology import Topology
 from ratchet.logs.names import LAST_BACKUP
 from ratchet.service.errors import BusError
+from services.orchestrator.clocks import now
 
 GOOD_FOR_S = 1.0
 
@@ -29,13 +31,9 @@ class QueueSnapshot:
 
 
 class QueueSnapshots:
-    def __init__(
-        self, bus: Bus, topology: Topology, *, clock: Callable[[], datetime], seconds: Callable[[], float]
-    ) -> None:
+    def __init__(self, bus: Bus, topology: Topology) -> None:
         self._bus = bus
         self._names = [queue.name for queue in topology.queues] + [rung.name for rung in topology.rungs]
-        self._clock = clock
-        self._seconds = seconds
         self._asking = asyncio.Lock()
         self._latest: QueueSnapshot | None = None
         self._asked_at = 0.0
@@ -43,9 +41,9 @@ class QueueSnapshots:
     async def latest(self) -> QueueSnapshot:
         """Raises BusError if the broker says nothing of any queue."""
         async with self._asking:
-            if self._latest is None or self._seconds() - self._asked_at > GOOD_FOR_S:
+            if self._latest is None or monotonic() - self._asked_at > GOOD_FOR_S:
                 self._latest = await self._ask()
-                self._asked_at = self._seconds()
+                self._asked_at = monotonic()
             return self._latest
 
     async def _ask(self) -> QueueSnapshot:
@@ -59,7 +57,7 @@ class QueueSnapshots:
             name: answer if isinstance(answer, QueueState) else None
             for name, answer in zip(self._names, said, strict=True)
         }
-        return QueueSnapshot(self._clock(), states)
+        return QueueSnapshot(now(), states)
 
 
 free_bytes = Gauge("ratchet_disk_free_bytes", "Bytes free where a folder lies: logs, adapters.", ["folder"])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from time import monotonic
 
 from prometheus_client.registry import Collector
 
@@ -25,16 +25,15 @@ from schemas.api.status import (
     WatchFigures,
 )
 from schemas.messages.adapter_event import AdapterReport
-from schemas.messages.work import Work
 from services.orchestrator import metrics
+from services.orchestrator.agent_parts import AgentParts
 from services.orchestrator.cascade.agent_cascade import AgentCascade
+from services.orchestrator.clocks import now
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.gauges import QueueSnapshots
 from services.orchestrator.observation.served_quality import ServedQuality
 from services.orchestrator.promotion.arms import Arms
-from services.orchestrator.promotion.promoter import Promoter
-from services.orchestrator.promotion.replicas import Replicas
-from services.orchestrator.tasks.adaptive_samples import AdaptiveSamples
+from services.orchestrator.settings import OrchestratorSettings
 
 STAGES = ("queue", "generate", "score_queue", "score", "total")
 LOOK_EVERY_S = 5.0
@@ -56,94 +55,86 @@ class Counted:
 
 @dataclass(eq=False)
 class Overview:
+    settings: OrchestratorSettings
     ledger: Ledger
-    promoters: Mapping[str, Promoter]
-    replicas: Mapping[str, Replicas]
+    agents: Mapping[str, AgentParts]
+    cascades: Mapping[str, AgentCascade]
     queues: QueueSnapshots
+    quality: ServedQuality
     trouble: Callable[[], str | None]
     no_copies: Callable[[], str | None]
-    quality: ServedQuality
-    samples: Mapping[str, AdaptiveSamples]
-    cascades: Mapping[str, AgentCascade]
-    _: KW_ONLY
-    audited: bool
-    has_manager: bool
-    shared_learning: Collection[str]
-    clock: Callable[[], datetime]
-    seconds: Callable[[], float]
 
     def __post_init__(self) -> None:
-        self._started_at = self.clock()
+        self._started_at = now()
         self._looks: deque[Counted] = deque(maxlen=LOOKS)
 
     async def look(self) -> None:
         """Call it every LOOK_EVERY_S seconds."""
-        self._looks.append(count_now(self.seconds()))
+        self._looks.append(count_now(monotonic()))
 
     async def status(self) -> Status:
-        now = count_now(self.seconds())
+        counted = count_now(monotonic())
         before = self._looks[0] if self._looks else None
         trouble = self.trouble()
         dead, unroutable = await self._count_lost()
         return Status(
-            at=self.clock(),
+            at=now(),
             started_at=self._started_at,
             ready=trouble is None,
             trouble=trouble,
             no_copies=self.no_copies(),
-            tasks=self._tasks(now, before),
-            stages=[stage_figure(stage, now, before) for stage in STAGES],
+            tasks=self._tasks(counted, before),
+            stages=[stage_figure(stage, counted, before) for stage in STAGES],
             scores=list(scores()),
             quality=self.quality.figures(),
-            agents=[self._agent(name, promoter) for name, promoter in self.promoters.items()],
+            agents=[self._agent(name, agent) for name, agent in self.agents.items()],
             dead_letters=dead,
-            has_manager=self.has_manager,
+            has_manager=self.settings.manager_url is not None,
             unroutable=unroutable,
         )
 
-    def _tasks(self, now: Counted, before: Counted | None) -> TaskFigures:
+    def _tasks(self, counted: Counted, before: Counted | None) -> TaskFigures:
         known, opened = self.ledger.index.count()
-        oldest = self.ledger.index.oldest_open_work()
-        age = (self.clock() - Work.decode(oldest).admitted_at).total_seconds() if oldest else 0.0
         ended = closed_by_status()
         return TaskFigures(
             known=known,
             open=opened,
-            oldest_open_s=max(0.0, age),
+            oldest_open_s=self.ledger.oldest_open_s(now()),
             answered=int(ended.get("ok", 0)),
             failed=int(ended.get("failed", 0)),
             expired=int(ended.get("expired", 0)),
             cancelled=int(ended.get("cancelled", 0)),
             repeated=int(total(metrics.tasks_repeated)),
             refused=int(total(metrics.tasks_refused)),
-            per_s=_rate(now, before),
+            per_s=_rate(counted, before),
         )
 
-    def _agent(self, name: str, promoter: Promoter) -> AgentFigures:
-        adapters, experiment, training = promoter.arms.adapters, promoter.arms.experiment, promoter.training
+    def _agent(self, name: str, agent: AgentParts) -> AgentFigures:
+        promoter, arms = agent.promoter, agent.promoter.arms
+        adapters, experiment, training = arms.adapters, arms.experiment, promoter.training
         evidence = experiment.evidence if experiment else None
-        reports = self.replicas[name].reports(self.seconds())
+        reports = promoter.replicas.reports(monotonic())
         return AgentFigures(
             agent_id=name,
             primary=adapters.primary,
             candidate=adapters.candidate,
             program=adapters.programs.primary,
             program_candidate=adapters.programs.candidate,
-            shared_learning=name in self.shared_learning,
+            shared_learning=name in self.settings.shared_learning,
             frozen=adapters.frozen is not None,
             distrusted=adapters.distrusted is not None,
-            unaudited=unaudited_judge(self.quality.scorer_of(name), audited=self.audited),
+            unaudited=unaudited_judge(self.quality.scorer_of(name), audited=bool(self.settings.auditor)),
             experiment_id=experiment.plan.experiment_id if experiment else None,
             units=evidence.units if evidence else None,
             gain=evidence.gain_score if evidence else None,
             harm=evidence.harm if evidence else None,
             threshold=experiment.plan.threshold if experiment else None,
-            watch=_watch(promoter.arms),
+            watch=_watch(arms),
             since_base=adapters.versions[adapters.primary].since_base,
             held_up=promoter.held_up,
             replicas=[_replica(report) for report in reports],
             learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
-            samples=self.samples[name].figures(),
+            samples=agent.samples.figures(),
             cascade=self._cascade(name),
         )
 

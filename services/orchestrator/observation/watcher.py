@@ -7,9 +7,10 @@ tell of themselves (`settled`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
+from time import monotonic
 
 from ratchet.adapters.decisions import FILE_NAME, DecisionLedger, Mark, version_of
 from ratchet.experiments.experiment import Experiment
@@ -144,7 +145,6 @@ class Watcher:
     queues: QueueSnapshots
     runs: TrainingRuns
     threads: Threads
-    seconds: Callable[[], float]
 
     def __post_init__(self) -> None:
         self._adapters: dict[str, AgentAdapters] = {}
@@ -166,20 +166,21 @@ class Watcher:
         """Raises RegistryError, BusError; the next turn goes on."""
         await self._look_at_adapters()
         for agent_id, promoter in self.promoters.items():
-            self._look_at_experiment(agent_id, promoter)
-        if self.hub.clients and self.seconds() > self._look_at_runs_after:
+            for _, experiment in promoter.arms.trials:
+                self._look_at_experiment(agent_id, experiment)
+        if self.hub.clients and monotonic() > self._look_at_runs_after:
             await self._look_at_runs()
-        if self.hub.clients and self.seconds() - self._rates_at > RATES_EVERY_S:
-            self._rates_at = self.seconds()
+        if self.hub.clients and monotonic() - self._rates_at > RATES_EVERY_S:
+            self._rates_at = monotonic()
             for figures in self._rates.news(self._rates_at):
                 self._publish("agent", figures)
-        if self.hub.clients and self.seconds() - self._looked_at > QUEUES_EVERY_S:
+        if self.hub.clients and monotonic() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
 
     def publish_settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
         """A task was closed. Costs next to nothing while nobody listens."""
         line, name = lines[0], (work.agent_id, work.registered_agent)
-        self._rates.note(Ended(self.seconds(), name, result.status == "ok", result.score, line.latencies.total_s))
+        self._rates.note(Ended(monotonic(), name, result.status == "ok", result.score, line.latencies.total_s))
         if not self.hub.clients:
             self.hub.pass_over()
             return
@@ -215,11 +216,7 @@ class Watcher:
                 self._publish("adapter", _adapter_event(decision, event, promoter.arms.adapters))
         self._adapters = now
 
-    def _look_at_experiment(self, agent_id: str, promoter: Promoter) -> None:
-        for _, experiment in promoter.arms.trials:
-            self._tell_of(agent_id, experiment)
-
-    def _tell_of(self, agent_id: str, experiment: Experiment) -> None:
+    def _look_at_experiment(self, agent_id: str, experiment: Experiment) -> None:
         evidence = experiment.evidence
         here = (experiment.plan.experiment_id, evidence.units)
         if self._units.get((agent_id, experiment.plan.kind)) == here:
@@ -240,15 +237,15 @@ class Watcher:
 
     async def _look_at_runs(self) -> None:
         """Each second, or for a tenth of the time where the disk is slow."""
-        began, ended = self.seconds(), self._run_watch.messages
+        began, ended = monotonic(), self._run_watch.messages
         views = await self.runs.views()
-        self._look_at_runs_after = self.seconds() + max(RUNS_EVERY_S, 9 * (self.seconds() - began))
+        self._look_at_runs_after = monotonic() + max(RUNS_EVERY_S, 9 * (monotonic() - began))
         if self._run_watch.messages == ended:
             for moved in self._run_watch.changes(views):
                 self._publish("training", moved)
 
     async def _look_at_queues(self) -> None:
-        self._looked_at = self.seconds()
+        self._looked_at = monotonic()
         snapshot = await self.queues.latest()
         depths = [
             QueueDepth(name=name, messages=state.messages, consumers=state.consumers)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Protocol
@@ -27,8 +28,8 @@ from ratchet.service.telemetry import Log
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION, Arm
 from schemas.records.interaction import Interaction
-from schemas.records.registry import AgentAdapters
 from services.orchestrator import metrics
+from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.own_tasks import OwnTasks
 
 log = Log("anchors")
@@ -66,10 +67,9 @@ class Anchor(msgspec.Struct, frozen=True):
 
 
 class Trust(Protocol):
-    """The one that decides what follows. All three raise RegistryError."""
+    """The one that decides what follows, for the agent with these arms. Both raise RegistryError."""
 
-    @property
-    def adapters(self) -> AgentAdapters: ...
+    arms: Arms
 
     async def distrust(self, reason: str) -> None:
         """The scorer moved: what is judged by it ends, and nothing is learnt."""
@@ -81,34 +81,25 @@ class Trust(Protocol):
 _encoder = msgspec.json.Encoder()
 
 
+@dataclass(eq=False)
 class Anchors:
     """One agent's."""
 
-    def __init__(
-        self,
-        agent_id: str,
-        adapters_dir: Path,
-        rescore: Rescore,
-        own_tasks: OwnTasks,
-        arm: Callable[[str, int], Arm],
-        trust: Trust,
-        *,
-        tolerance: float,
-    ) -> None:
-        """`arm`: of an experiment id and a sequence number."""
-        self._agent_id = agent_id
-        self._path = adapters_dir / agent_id / ANCHORS
-        self._rescore = rescore
-        self._own_tasks = own_tasks
-        self._arm = arm
-        self._trust = trust
-        self._tolerance = tolerance
+    adapters_dir: InitVar[Path]
+    rescore: Rescore
+    own_tasks: OwnTasks
+    trust: Trust
+    tolerance: float
+
+    def __post_init__(self, adapters_dir: Path) -> None:
+        self._arms = self.trust.arms
+        self._agent_id = self._arms.agent_id
+        self._path = adapters_dir / self._agent_id / ANCHORS
         self._anchors: list[Anchor] = []
         self._fresh: dict[str, list[Anchor]] = {}
         self._unsaved = False
-        self._watch = DriftWatch(tolerance)
-        self._returning = DriftWatch(tolerance, for_return=True)
         self._runs = 0
+        self._begin_anew()
 
     def start(self) -> None:
         if self._path.exists():
@@ -132,7 +123,7 @@ class Anchors:
         if self._has_anchors_of(line.adapter_version):
             return
         scorer = scorer_of(line)
-        if is_own(line.arm.experiment_id) or line.response is None or scorer is None or self._trust.adapters.distrusted:
+        if is_own(line.arm.experiment_id) or line.response is None or scorer is None or self._arms.adapters.distrusted:
             return
         if task.workspace is not None:
             return  # an answer that is a patch is no text to be scored again
@@ -176,19 +167,19 @@ class Anchors:
 
     @property
     def _distrusted(self) -> str | None:
-        distrusted = self._trust.adapters.distrusted
+        distrusted = self._arms.adapters.distrusted
         return distrusted.reason if distrusted else None
 
     def _forget_old_measure(self) -> None:
         """Once an operator took the scorer's scores as the new measure."""
-        anchored = self._trust.adapters.anchored
+        anchored = self._arms.adapters.anchored
         if any(one.anchored != anchored for one in self._anchors):
             self._anchors = [msgspec.structs.replace(one, scores=(), anchored=anchored) for one in self._anchors]
             self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._watch = DriftWatch(self._tolerance)
-        self._returning = DriftWatch(self._tolerance, for_return=True)
+        self._watch = DriftWatch(self.tolerance)
+        self._returning = DriftWatch(self.tolerance, for_return=True)
 
     async def _take_references(self) -> None:
         for _ in range(REFERENCE_ROUNDS):
@@ -223,7 +214,7 @@ class Anchors:
         self._begin_anew()
         await self._take_references()
         if self._distrusted:
-            await self._trust.trust(f"the scorer is now {scorer}: its scores are the new measure")
+            await self.trust.trust(f"the scorer is now {scorer}: its scores are the new measure")
 
     async def _look(self, rescored: Sequence[Rescored], noise: float) -> bool:
         self._watch.observe(rescored, noise)
@@ -231,7 +222,7 @@ class Anchors:
             sentence = describe_drift(drift, rescored)
             log.error("judge-drift", sentence, agent_id=self._agent_id, kind=drift.kind, drift=drift.size)
             self._begin_anew()
-            await self._trust.distrust(sentence)
+            await self.trust.distrust(sentence)
         return self._watch.is_undecided
 
     async def _look_for_return(self, rescored: Sequence[Rescored], noise: float) -> bool:
@@ -240,7 +231,7 @@ class Anchors:
             sentence = f"the scorer is back: the same {len(rescored)} answers score as they did at first (anchors)"
             log.info("judge-back", sentence, agent_id=self._agent_id)
             self._begin_anew()
-            await self._trust.trust(sentence)
+            await self.trust.trust(sentence)
         return self._returning.is_undecided
 
     async def _again(self, anchors: Sequence[Anchor]) -> list[Anchor | None]:
@@ -257,9 +248,11 @@ class Anchors:
         )
 
         async def ask(task: Task, arm: Callable[[int], Arm]) -> None:
-            await self._rescore(task, anchor.answer, arm)
+            await self.rescore(task, anchor.answer, arm)
 
-        (line,) = await self._own_tasks.answer(ask, asked, lambda sequence: self._arm(run, sequence))
+        (line,) = await self.own_tasks.answer(
+            ask, asked, lambda sequence: self._arms.arm(self._arms.adapters.primary, sequence, experiment_id=run)
+        )
         scorer = scorer_of(line)
         return None if scorer is None or line.score is None else anchor.with_score(line.score, scorer)
 

@@ -35,8 +35,10 @@ WATCH_LAYER = 0.2
 class Arms:
     """One agent's. Give it the registry to follow, every Work logged, and every task closed."""
 
-    def __init__(self, agent_id: str) -> None:
+    def __init__(self, agent_id: str, fleet: int | None = None) -> None:
+        """`fleet`: its number where several pool their evidence, 0 if it decides; None where it is alone."""
         self.agent_id = agent_id
+        self.fleet = fleet
         self.adapters = AgentAdapters()
         self.experiment: Experiment | None = None
         self.watch: Experiment | None = None
@@ -46,8 +48,6 @@ class Arms:
         """The arms of the agents that play the roles of its programs, itself first; empty where they have none."""
         self.first: Arms = self
         """The arms of the agent whose tasks are the units of this one's experiments: of its team's first role."""
-        self.fleet: int | None = None
-        """This fleet's number where several pool their evidence, 0 if it decides; None where it is alone."""
         self._open: Counter[str] = Counter()
 
     def lead(self, team: Mapping[str, Arms]) -> None:

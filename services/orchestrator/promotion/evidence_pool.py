@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ import msgspec
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, enrolment_of, outcome_of
 from ratchet.experiments.records import PooledLine, position_of
+from ratchet.logs.follower import FollowerNote, write_follower_note
 from ratchet.logs.groups import Groups
 from ratchet.logs.journal import Journal
 from ratchet.logs.leadership import Fence
@@ -32,6 +33,7 @@ from schemas.records.audit import AuditedTask
 from schemas.records.decision import RunningExperiment
 from schemas.records.interaction import Interaction
 from services.orchestrator.promotion.promoter import Promoter
+from services.orchestrator.settings import OrchestratorSettings
 
 Logged = TypeVar("Logged", Work, Interaction, AuditedTask)
 WHOLE_KEPT = 10_000
@@ -104,18 +106,20 @@ class FleetLogs:
 
 @dataclass(eq=False)
 class EvidencePool:
-    """`folder`: where the pooled log is. `fleets`: those whose logs are copied into it; a follower copies none."""
+    """The pooled log. Only the fleet that decides copies logs of fleets into it, its own too."""
 
-    folder: Path
-    fleets: Sequence[FleetLogs]
+    settings: OrchestratorSettings
     promoters: Mapping[str, Promoter]
-    _: KW_ONLY
-    segment_bytes: int
     fence: Fence
 
     def __post_init__(self) -> None:
+        settings = self.settings
+        self._folder = settings.pool or settings.logs_dir
+        folders = (settings.logs_dir, *settings.pooled_logs) if settings.pooled_logs else ()
+        self._fleets = [FleetLogs(number, folder) for number, folder in enumerate(folders)]
+        self._noted: FollowerNote | None = None
         self._journal: Journal | None = None
-        self._reader = LogReader(self.folder, POOLED)
+        self._reader = LogReader(self._folder, POOLED)
         self._unwritten: list[PooledLine] = []
         self._ended = set[str]()
         """Experiments of which the registry knows nothing any more."""
@@ -123,28 +127,28 @@ class EvidencePool:
     async def start(self) -> None:
         """Once the promoters have read the registry: come to where the experiments stand. Raises JournalError."""
         running = [one for promoter in self.promoters.values() for one in promoter.arms.adapters.running]
-        if self.fleets:
+        if self._fleets:
             self._journal = await asyncio.to_thread(self._open_journal)
         await asyncio.to_thread(self._open, running)
         await self.turn()
 
     def _open_journal(self) -> Journal:
-        return Journal.open(self.folder, POOLED, max_segment_bytes=self.segment_bytes, fence=self.fence)
+        return Journal.open(self._folder, POOLED, max_segment_bytes=self.settings.segment_bytes, fence=self.fence)
 
     def _open(self, running: Sequence[RunningExperiment]) -> None:
         starts = [start for one in running if (start := position_of(one, POOLED)) is not None]
-        begin = min(starts, default=end_of_log(self.folder, POOLED))
-        self._reader = LogReader(self.folder, POOLED, begin)
+        begin = min(starts, default=end_of_log(self._folder, POOLED))
+        self._reader = LogReader(self._folder, POOLED, begin)
         cursors = self._cursors(running, begin) if starts else {}
-        for fleet in self.fleets:
+        for fleet in self._fleets:
             fleet.open(cursors)
 
     def _cursors(self, running: Iterable[RunningExperiment], begin: Position) -> dict[str, Position]:
         """Return how far each log was read: as the last pooled line of it says, else where the experiments began."""
-        names = [source(fleet.fleet, log) for fleet in self.fleets for log in TASK_LOGS]
+        names = [source(fleet.fleet, log) for fleet in self._fleets for log in TASK_LOGS]
         began = {name: [p for one in running if (p := position_of(one, name)) is not None] for name in names}
         cursors = {name: min(positions) for name, positions in began.items() if positions}
-        for record in read_json(self.folder, POOLED, PooledLine, begin):
+        for record in read_json(self._folder, POOLED, PooledLine, begin):
             name = source(record.value.fleet, record.value.log)
             cursors[name] = max(cursors.get(name, 0), record.value.end)
         return cursors
@@ -154,12 +158,12 @@ class EvidencePool:
         """Ends of the logs as of now, for an experiment that begins."""
         if self._journal is None:
             return {}
-        found = {name: position for fleet in self.fleets for name, position in fleet.positions.items()}
+        found = {name: position for fleet in self._fleets for name, position in fleet.positions.items()}
         return found | {POOLED: self._journal.end}
 
     async def turn(self) -> None:
         """Pool what is new in the fleets' logs, and have the experiments count it. Raises JournalError, DiskFull."""
-        for fleet in self.fleets:
+        for fleet in self._fleets:
             try:
                 self._unwritten += await asyncio.to_thread(fleet.read)
             except StorageUnavailable:
@@ -173,6 +177,14 @@ class EvidencePool:
             self._unwritten.clear()
         for record in await asyncio.to_thread(lambda: list(self._reader.records(PooledLine))):
             await self._count(record.value)
+
+    async def note_adapters_in_use(self) -> None:
+        """Tell the fleet that decides what this one still uses. Raises JournalError, DiskFull."""
+        in_use = {agent_id: promoter.in_use for agent_id, promoter in self.promoters.items()}
+        note = FollowerNote(self.settings.fleet_number, in_use)
+        if note != self._noted:
+            await asyncio.to_thread(write_follower_note, self.settings.logs_dir, note)
+            self._noted = note
 
     async def _count(self, line: PooledLine) -> None:
         """The registry knows an experiment before its first unit is drawn; who does not know it reads it again."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from ratchet.adapters.check import base_fault
 from ratchet.adapters.limits import AdapterLimits
@@ -24,11 +23,11 @@ from ratchet.service.telemetry import Log
 from schemas.api.status import HeldUp
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import BaseModelIdentity
-from schemas.records.decision import ProgramArms
 from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.replicas import Announcer, Replicas, RollCall
 from services.orchestrator.promotion.shadow_gate import GateVerdict, ShadowGate
+from services.orchestrator.settings import OrchestratorSettings
 
 FIRST_S = 30.0
 LONGEST_S = 3600.0
@@ -87,7 +86,7 @@ POLL_EVERY_S = 0.2
 class Gate:
     """One agent's.
 
-    `timeout_s`: for loading. `programs_answer`: whether runners take the agent's tasks.
+    `programs_answer`: whether runners take the agent's tasks.
     """
 
     arms: Arms
@@ -95,15 +94,10 @@ class Gate:
     replicas: Replicas
     bus: Bus
     shadow: ShadowGate
+    settings: OrchestratorSettings
     _: KW_ONLY
-    adapters_dir: InitVar[Path]
-    max_rank: int
-    timeout_s: float
     programs_answer: Callable[[], bool]
     seconds: Callable[[], float]
-
-    def __post_init__(self, adapters_dir: Path) -> None:
-        self._home = adapters_dir / self.arms.agent_id
 
     async def validate(self, entry: AdapterEntry) -> GateVerdict:
         """May take as long as the time-out and the replay's deadline.
@@ -112,8 +106,9 @@ class Gate:
         """
         self._check_model(entry)
         try:
-            limits = AdapterLimits(max_rank=self.max_rank, base=self._bases[0])
-            faults = await asyncio.to_thread(entry_faults, self._home / entry.version, entry, limits)
+            limits = AdapterLimits(max_rank=self.settings.adapter_max_rank, base=self._bases[0])
+            folder = self.settings.adapters_dir / self.arms.agent_id / entry.version
+            faults = await asyncio.to_thread(entry_faults, folder, entry, limits)
             if faults:
                 return GateVerdict(False, one_line(f"{entry.version} is refused: {'; '.join(faults)}"), {})
             self.announcer.validating = entry.version
@@ -144,8 +139,8 @@ class Gate:
         The broker tells how many replicas there are, not who. So that none that died stands in for one that has not
         loaded it, only who answers a roll call counts, which is made again whenever their number has changed.
         """
-        version = entry.version
-        deadline = self.seconds() + self.timeout_s
+        version, timeout_s = entry.version, self.settings.validation_timeout_s
+        deadline = self.seconds() + timeout_s
         call: RollCall | None = None
         called = 0
         while True:
@@ -164,7 +159,7 @@ class Gate:
             if self.seconds() > deadline:
                 raise AdapterError(
                     f"only {loading.loaded} of {replicas} replicas of agent {self.arms.agent_id} had loaded it after "
-                    f"{self.timeout_s:g} s: look at their logs, then publish it again"
+                    f"{timeout_s:g} s: look at their logs, then publish it again"
                 )
             await asyncio.sleep(POLL_EVERY_S)
 
@@ -173,7 +168,3 @@ class Gate:
         if self.programs_answer():
             return len(self.replicas.reports(self.seconds()))
         return (await self.bus.state(work_queue(self.arms.agent_id))).consumers
-
-    async def validate_program(self, programs: ProgramArms) -> GateVerdict:
-        """Raises BusError, DiskFull and NotJudged: not the program's fault."""
-        return await self.shadow.judge_program(programs)

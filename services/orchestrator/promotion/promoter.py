@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass
+from dataclasses import InitVar, dataclass
 from datetime import datetime
-from pathlib import Path
+from time import monotonic
 
 from pydantic import JsonValue
 
@@ -28,7 +28,7 @@ from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.experiments.served import unaudited_judge
 from ratchet.files.append_file import disk_errors
 from ratchet.logs.follower import AdaptersInUse, read_follower_note
-from ratchet.logs.names import AUDITS, INTERACTIONS, POOLED
+from ratchet.logs.names import INTERACTIONS, POOLED
 from ratchet.logs.segments import read_start_offsets
 from ratchet.service.errors import (
     AdapterError,
@@ -62,11 +62,11 @@ from schemas.records.evidence import ExperimentDecision, Verdict
 from schemas.records.interaction import Interaction
 from schemas.records.registry import BEFORE_TRAFFIC, AdapterEntry, AgentAdapters, EntryState, Registry
 from services.orchestrator import metrics
+from services.orchestrator.clocks import now
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import (
     CoolDown,
-    ExperimentPolicy,
     Where,
     canary,
     event_of,
@@ -78,6 +78,7 @@ from services.orchestrator.promotion.gate import Gate, Pauses
 from services.orchestrator.promotion.program_trials import Declared, ProgramTrials
 from services.orchestrator.promotion.replicas import Announcer, Replicas, SwapClock
 from services.orchestrator.promotion.team import Team
+from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.training.scheduler import TrainingScheduler
 
 log = Log("promoter")
@@ -90,8 +91,8 @@ LARGEST_EVIDENCE = 64 * 1024
 
 @dataclass(eq=False)
 class Promoter:
-    """`told`: what each runner says of the agent's programs; nothing where there is none. `pooled`: where the logs
-    of several fleets stand, if their evidence is pooled. `followers`: logs folders of the fleets that follow.
+    """`told`: what each runner says of the agent's programs; nothing where there is none. `positions`: the ends of the
+    logs that count in an experiment.
     """
 
     arms: Arms
@@ -101,19 +102,13 @@ class Promoter:
     training: TrainingScheduler
     store: RegistryStore
     ledger: Ledger
-    policy: ExperimentPolicy
-    _: KW_ONLY
-    logs_dir: Path
-    keep: int
-    audits_end: Callable[[], int]
-    clock: Callable[[], datetime]
-    seconds: Callable[[], float]
-    told: InitVar[Callable[[], Sequence[Declared]]] = tuple
-    pooled: Callable[[], Mapping[str, int]] = dict
-    followers: Sequence[Path] = ()
+    settings: OrchestratorSettings
+    positions: Callable[[], Mapping[str, int]]
+    told: InitVar[Callable[[], Sequence[Declared]]]
 
     def __post_init__(self, told: Callable[[], Sequence[Declared]]) -> None:
-        self._cool_down = CoolDown(self.policy.cool_down)
+        self._policy = self.settings.experiments
+        self._cool_down = CoolDown(self._policy.cool_down)
         self._agent_id = self.arms.agent_id
         self._validation: asyncio.Task[None] | None = None
         self._announced = 0
@@ -122,16 +117,16 @@ class Promoter:
         self._swap = SwapClock(self.arms.agent_id)
         self._held_back = set[str]()
         self._learned = set[str]()
-        self._pauses = Pauses(self.clock, self.seconds)
+        self._pauses = Pauses(now, monotonic)
         self._team = Team(self.arms)
         self._programs = ProgramTrials(
             self.arms,
-            self.policy,
+            self._policy,
             told,
-            self.gate.validate_program,
+            self.gate.shadow.judge_program,
             self._decide,
             self._where,
-            self.seconds,
+            monotonic,
             self._pauses,
         )
 
@@ -154,7 +149,7 @@ class Promoter:
                 self.training.start()
             return
         try:
-            experiments = await asyncio.to_thread(replayed_together, running, self.logs_dir, self._secret_of)
+            experiments = await asyncio.to_thread(replayed_together, running, self.ledger.folder, self._secret_of)
             self._take(registry, experiments)
         except StorageUnavailable:
             raise
@@ -217,7 +212,7 @@ class Promoter:
         self, running: RunningExperiment, verdict: Verdict, reason: str, proof: ExperimentDecision | None = None
     ) -> None:
         """A canary without a winner is nobody's fault: its data may be learnt from again."""
-        move = move_after_verdict(running, verdict, self.policy, self._where(), proof.evidence if proof else None)
+        move = move_after_verdict(running, verdict, self._policy, self._where(), proof.evidence if proof else None)
         if running.kind == "canary" and running.contest == "adapters" and isinstance(move, Conclude):
             self.training.give_back(running.treatment)
         await self._decide(move, reason, verdict=proof, running=running)
@@ -245,7 +240,7 @@ class Promoter:
         if not self.arms.follows:
             await self._decide_what_is_due()
         self._show()
-        if self.seconds() - self._announced_at > ANNOUNCE_EVERY_S:
+        if monotonic() - self._announced_at > ANNOUNCE_EVERY_S:
             await self._announce()
 
     async def _decide_what_is_due(self) -> None:
@@ -310,7 +305,7 @@ class Promoter:
         before = self.arms.adapters.primary
         self._take(registry, experiments)
         if (primary := self.arms.adapters.primary) != before:
-            self._swap.began(primary, self.arms.adapters.versions[primary].since or self.clock())
+            self._swap.began(primary, self.arms.adapters.versions[primary].since or now())
 
     def _take(self, registry: Registry, experiments: Mapping[str, Experiment]) -> None:
         self.announcer.revision = registry.revision
@@ -394,7 +389,7 @@ class Promoter:
 
     async def _start_watch(self) -> None:
         agent_id, adapters, where = self._agent_id, self.arms.adapters, self._where()
-        move = next_watch(agent_id, adapters, self.policy, where, self._programs.watchable)
+        move = next_watch(agent_id, adapters, self._policy, where, self._programs.watchable)
         if isinstance(move, StartExperiment):
             treatment, control = move.experiment.arms
             await self._decide(move, f"{treatment} is watched beside {control}")
@@ -415,17 +410,17 @@ class Promoter:
             read = [part for part in card.data.ranges if part.log == INTERACTIONS]
             if read:
                 start, end = min(part.start for part in read), max(part.end for part in read)
-                floor = (await asyncio.to_thread(read_start_offsets, self.logs_dir)).begin(INTERACTIONS)
+                floor = (await asyncio.to_thread(read_start_offsets, self.ledger.folder)).begin(INTERACTIONS)
                 self.training.note_learned(version, 0 if start <= floor else start, end)
             self._learned.add(version)
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters
-        if not self.replicas.reports(self.seconds()):
+        if not self.replicas.reports(monotonic()):
             return  # who could say that the candidate is none for its model
         if (candidate := next_candidate(adapters, self._now(), self._fits)) is None:
             return
-        move = canary(self._agent_id, candidate, adapters, self.policy, self._where())
+        move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated")
 
     def _may_train(self) -> bool:
@@ -435,23 +430,21 @@ class Promoter:
 
     async def _retire(self) -> None:
         adapters = self.arms.adapters
-        for version in to_archive(adapters, self.keep):
-            await self._decide(Archive(version=version), f"older than the newest {self.keep}")
+        for version in to_archive(adapters, self.settings.keep_adapters):
+            await self._decide(Archive(version=version), f"older than the newest {self.settings.keep_adapters}")
         for version, entry in self.arms.adapters.versions.items():
             if entry.state is EntryState.ARCHIVED and entry.folder and await self._is_drained_everywhere(entry):
-                await asyncio.to_thread(
-                    remove_version_folder, self.store, self._agent_id, version, who=WHO, at=self.clock()
-                )
+                await asyncio.to_thread(remove_version_folder, self.store, self._agent_id, version, who=WHO, at=now())
 
     async def _is_drained_everywhere(self, archived: AdapterEntry) -> bool:
         """True if neither this fleet uses it, nor one that follows. Raises StorageUnavailable."""
         if not self._is_drained(archived.version):
             return False
-        notes = [await asyncio.to_thread(read_follower_note, folder) for folder in self.followers]
+        notes = [await asyncio.to_thread(read_follower_note, folder) for folder in self.settings.pooled_logs]
         return all(note is not None and note.is_done_with(self._agent_id, archived) for note in notes)
 
     def _is_drained(self, version: str) -> bool:
-        return version not in self.arms.answering and not self.replicas.loading(version, self.seconds()).loaded
+        return version not in self.arms.answering and not self.replicas.loading(version, monotonic()).loaded
 
     @property
     def in_use(self) -> AdaptersInUse:
@@ -461,15 +454,14 @@ class Promoter:
         return AdaptersInUse(self.announcer.revision, tuple(sorted(used)))
 
     def _where(self) -> Where:
-        positions = self.ledger.positions() | {AUDITS: self.audits_end()} | dict(self.pooled())
         partners = self.arms.partner_versions
-        return Where(self.ledger.sequence, positions, self._now(), partners, self._draw_sha256)
+        return Where(self.ledger.sequence, self.positions(), self._now(), partners, self._draw_sha256)
 
     def _draw_sha256(self, experiment_id: str) -> str | None:
         return self.store.draws.commitment(experiment_id) if self.store.draws else None
 
     def _now(self) -> datetime:
-        return self._cool_down.now(self.arms.adapters.cool_down_until, self.clock(), self.seconds())
+        return self._cool_down.now(self.arms.adapters.cool_down_until, now(), monotonic())
 
     async def _decide(
         self,
@@ -512,7 +504,7 @@ class Promoter:
     async def _announce(
         self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None
     ) -> None:
-        self._announced_at, revision = self.seconds(), self.announcer.revision
+        self._announced_at, revision = monotonic(), self.announcer.revision
         await self.announcer.announce(event, version, reason)
         self._announced = revision
 

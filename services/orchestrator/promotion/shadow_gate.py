@@ -36,10 +36,11 @@ from schemas.records.decision import ProgramArms, ProgramRevision
 from schemas.records.evidence import ReplayRecord
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry
-from services.orchestrator.promotion.arms import Arms
-from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy, shadow_rule
+from services.orchestrator.promotion.arms import Arms, names_its_own
+from services.orchestrator.promotion.experiment_transitions import shadow_rule
 from services.orchestrator.promotion.own_tasks import ANSWERS_AT_ONCE, Ask, Asked, OwnTasks
 from services.orchestrator.promotion.unseen_prompts import LoggedPrompt, UnseenPrompts, lessons_of, unseen_prompts
+from services.orchestrator.settings import OrchestratorSettings
 
 FEW = 16
 """Logged prompts below which the first tasks of users are asked as well."""
@@ -48,7 +49,8 @@ AHEAD = 2 * ANSWERS_AT_ONCE
 NAMED = 40
 """Characters of a program's name in the ids of its tasks."""
 
-ReadLogged = Callable[[str], Awaitable[tuple[Work, Sequence[Interaction]] | None]]
+Logged = tuple[Work, Sequence[Interaction]]
+ReadLogged = Callable[[str], Awaitable[Logged | None]]
 """A task's Work and lines, by its id; None where the logs have them no more."""
 
 
@@ -96,39 +98,32 @@ class Judged:
 class ShadowGate:
     """One agent's. What it raises is not the candidate's fault: BusError, JournalError and NotJudged.
 
-    `prompts`: of the log, at most. `deadline_s`: for all of a candidate.
-
-    `samples`: of a task that does not say. `from_traffic`: whether tasks of users are asked; `first_tasks`: these.
+    `first_tasks`: the first that users asked.
     """
 
     arms: Arms
     ask: Ask
     own_tasks: OwnTasks
-    policy: ExperimentPolicy
+    settings: OrchestratorSettings
     read_logged: ReadLogged
     _: KW_ONLY
-    logs_dir: Path
-    adapters_dir: Path
-    prompts: int
-    deadline_s: float
-    samples: int
-    from_traffic: bool
     first_tasks: Callable[[], Sequence[Task]]
     revision: Callable[[], int]
     clock: Callable[[], datetime]
     seconds: Callable[[], float]
 
     def __post_init__(self) -> None:
-        self._golden = self.adapters_dir / self.arms.first.agent_id / GOLDEN
+        self._policy = self.settings.experiments
+        self._golden = self.settings.adapters_dir / self.arms.first.agent_id / GOLDEN
         self._random = Random()
 
     # --- who is judged ---------------------------------------------------------------------------------------------
 
     async def judge(self, entry: AdapterEntry, *, by_programs: bool) -> GateVerdict:
         """`by_programs`: they answer the agent's tasks. Raises AdapterError for a golden set that can't be read."""
-        primary, replays = self.arms.adapters.primary, self.from_traffic and not by_programs
+        primary, replays = self.arms.adapters.primary, self.settings.golden_from_traffic and not by_programs
         unseen = await asyncio.to_thread(self._unseen, entry.version, primary) if replays else UnseenPrompts()
-        drawn, again = unseen.draw(self.prompts, self._random)
+        drawn, again = unseen.draw(self.settings.replay_prompts, self._random)
         tasks = await self._tasks(few=len(drawn) < FEW)
         if not tasks and not drawn:
             reason = f"it loads and answers everywhere; there is no golden set to ask ({self._golden})"
@@ -137,7 +132,7 @@ class ShadowGate:
         arms = {
             version: self._arm_of_version(version, run, version == entry.version) for version in self._versions(entry)
         }
-        rule = replace(shadow_rule(self.arms.adapters, self.policy), types=UnseenPrompts.types_of(drawn))
+        rule = replace(shadow_rule(self.arms.adapters, self._policy), types=UnseenPrompts.types_of(drawn))
         prompts = [*tasks, *(Prompt(str(one.sequence), logged=one) for one in drawn)]
         verdict = await self._verdict(Judged(ShadowReplay(rule)), prompts, run, arms)
         if replays and len(drawn) < FEW:
@@ -163,7 +158,7 @@ class ShadowGate:
             f"new-{programs.treatment.name[:NAMED]}": self._arm_of_program(programs.treatment, run, is_new=True),
             f"present-{programs.control.name[:NAMED]}": self._arm_of_program(programs.control, run, is_new=False),
         }
-        rule = shadow_rule(self.arms.adapters, self.policy, of_program=True)
+        rule = shadow_rule(self.arms.adapters, self._policy, of_program=True)
         return await self._verdict(Judged(ShadowReplay(rule)), [_by_arm(one) for one in prompts], run, arms)
 
     def _versions(self, entry: AdapterEntry) -> list[str]:
@@ -186,20 +181,20 @@ class ShadowGate:
     # --- what is asked ---------------------------------------------------------------------------------------------
 
     def _unseen(self, version: str, primary: str) -> UnseenPrompts:
-        agent_id = self.arms.agent_id
-        lessons = lessons_of(self.adapters_dir, agent_id, self.arms.adapters, version)
-        return unseen_prompts(self.logs_dir, agent_id, primary, lessons, self._random)
+        agent_id, settings = self.arms.agent_id, self.settings
+        lessons = lessons_of(settings.adapters_dir, agent_id, self.arms.adapters, version)
+        return unseen_prompts(settings.logs_dir, agent_id, primary, lessons, self._random)
 
     async def _tasks(self, *, few: bool) -> list[Prompt]:
         """The golden set; without one the first tasks of users, where few others are asked."""
         tasks = await asyncio.to_thread(read_golden_tasks, self._golden)
-        if not tasks and few and self.from_traffic:
+        if not tasks and few and self.settings.golden_from_traffic:
             tasks = list(self.first_tasks())
         return [Prompt(str(number), task=task) for number, task in enumerate(tasks)]
 
     async def _asking(self, prompts: Sequence[Prompt], arms: Mapping[str, Callable[[int], Arm]]) -> Sides:
-        until = self.seconds() + self.deadline_s
-        samples = max((one.task and one.task.samples) or self.samples for one in prompts)
+        until = self.seconds() + self.settings.golden_deadline_s
+        samples = max((one.task and one.task.samples) or self.settings.samples for one in prompts)
         return Sides(
             *(
                 Asked(
@@ -270,7 +265,7 @@ class ShadowGate:
             assert prompt.task is not None
             ours, other, base = await self._answers(prompt, prompt.task, run, sides, sides.other)
             is_traffic = False
-        elif (found := await self.read_logged(prompt.logged.task_id)) is None:
+        elif (found := await self._read_logged(prompt.logged)) is None:
             return None
         else:
             work, lines = found
@@ -305,7 +300,7 @@ class ShadowGate:
         anew = ShadowReplay(judged.replay.rule)
 
         async def renew_pair(prompt: Prompt, pair: Pair) -> Pair | None:
-            if prompt.logged is None or (found := await self.read_logged(prompt.logged.task_id)) is None:
+            if prompt.logged is None or (found := await self._read_logged(prompt.logged)) is None:
                 return pair
             prefix = f"{REPLAY_TASKS}{self.arms.agent_id}/{run}"
             lines = await sides.other.answer(_as_asked(found[0]), prefix, prompt.number)
@@ -316,8 +311,13 @@ class ShadowGate:
                 anew.observe(pair)
         return anew
 
+    async def _read_logged(self, prompt: LoggedPrompt) -> Logged | None:
+        """Return what there is to compare with; None where the logs have it no more, or its asker named programs."""
+        found = await self.read_logged(prompt.task_id)
+        return found if found and found[1] and not names_its_own(found[0]) else None
+
     def _outcome(self, lines: Sequence[Interaction]) -> Outcome:
-        return outcome_of(lines).by(self.policy.canary.metric)
+        return outcome_of(lines).by(self._policy.canary.metric)
 
 
 async def _answer(asked: Asked | None, task: Task, prefix: str, number: str) -> Sequence[Interaction]:

@@ -12,7 +12,6 @@ nothing was noted, the time from the newest line of the logs on does not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -20,32 +19,7 @@ import msgspec
 from ratchet.logs.leadership import this_boot
 from ratchet.service.deadline_time import STEP_S
 from ratchet.service.telemetry import Log
-from schemas.messages.result import ResultStatus
-from services.orchestrator import metrics
-
-
-@dataclass(frozen=True, slots=True)
-class Objectives:
-    """Shares of the tasks: answered at all (`availability`), and of these within `latency_s` (`latency`)."""
-
-    availability: float
-    latency: float
-    latency_s: float
-
-    def show_budgets(self) -> None:
-        """Tell Prometheus which share may be missed. An objective without a budget never raises an alert."""
-        metrics.objective_budget.labels("availability").set(1 - self.availability)
-        if self.latency_s:
-            metrics.objective_budget.labels("latency").set(1 - self.latency)
-
-    def count(self, agent_id: str, status: ResultStatus, total_s: float) -> None:
-        """Count a user's task that was closed `total_s` seconds after its admission."""
-        if status == "cancelled":
-            return
-        metrics.count_objective(agent_id, "availability", missed=status != "ok")
-        if status == "ok" and self.latency_s:
-            metrics.count_objective(agent_id, "latency", missed=total_s > self.latency_s)
-
+from services.orchestrator.ledger.index import Entry, TaskIndex
 
 NO_END = 1 << 62
 
@@ -115,9 +89,11 @@ class DeadlineClock:
         for epoch, end in zip(self._epochs, ends, strict=True):
             yield range(epoch.first_sequence, end), self._seconds() + epoch.ahead_s
 
-    @property
-    def has_stepped(self) -> bool:
-        return len(self._epochs) > 1
+    def overdue(self, index: TaskIndex, limit: int) -> list[Entry]:
+        """Return open tasks whose time is up, at most so many of each epoch."""
+        if len(self._epochs) > 1:
+            self.forget_before(index.first_open())
+        return [entry for numbers, time in self.times() for entry in index.overdue(time, limit, numbers)]
 
     def forget_before(self, first_open: int | None) -> None:
         """All tasks with a lower number are closed; None: all tasks are."""

@@ -12,10 +12,14 @@ from collections import defaultdict
 from contextlib import suppress
 from time import monotonic
 
+from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.topology import DRAFT_RESPONSES, EXCHANGE, RESPONSES
-from ratchet.service.telemetry import Log
+from ratchet.service.errors import Reject
+from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.response import Response
+from schemas.messages.work import Work
 from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.settlement import check_adapter, completed_response
 
 log = Log("kept-responses")
 
@@ -27,7 +31,36 @@ LONGEST_S = 20.0
 """Seconds for which a Reward waits at most: less than after which a consumer that settles nothing is in trouble."""
 
 
+class Completion:
+    """Handles `responses.draft`: gives draft-shaped Responses, of third-party agents, the Work that they answer."""
+
+    def __init__(self, bus: Bus, ledger: Ledger) -> None:
+        self._bus = bus
+        self._ledger = ledger
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Send a draft-shaped Response on as a whole one."""
+        draft = decode_delivery(Response, delivery)
+        task_in_hand.set(draft.task_id)
+        known = self._ledger.find(draft.task_id)
+        if known is None:
+            raise Reject(
+                f"no task {draft.task_id!r} was admitted by this fleet: a Response names the task_id of its Work"
+            )
+        if known.result is not None or known.work is None:
+            log.info("late", "a Response to a task that is closed; it is not scored")
+            return
+        work = Work.decode(known.work)
+        check_adapter(draft, work)
+        response = completed_response(draft, work)
+        await self._bus.publish(
+            RESPONSES, response.encode(), type=Response.TYPE, message_id=derived_id(draft.task_id, "response")
+        )
+
+
 class KeptResponses:
+    """Handles `responses.kept`, in a fleet with an external scorer."""
+
     def __init__(self, ledger: Ledger, *, external_scorer: bool, pace: float = 1.0) -> None:
         """`external_scorer`: of a fleet without one, no copies come. `pace`: as of Clocks."""
         self._ledger = ledger
@@ -40,17 +73,18 @@ class KeptResponses:
         self._missing = dict[str, float]()
         """When a Reward last waited in vain, for each task; the longest ago first."""
 
-    async def keep(self, task_id: str, response: bytes) -> None:
-        """Until the Reward of this task comes, if it is open; on disk when this returns. Raises StorageUnavailable.
+    async def handle(self, delivery: Delivery) -> None:
+        """Keep a Response until the Reward of its task comes, if that is open; on disk when this returns.
 
         The first one stays: an agent that was killed before its ack answers once more, otherwise, and what comes next
-        is the Reward of the first.
+        is the Reward of the first. Raises StorageUnavailable.
         """
+        task_id = decode_delivery(Response, delivery).task_id
         self._newest = monotonic()
         known = self._ledger.find(task_id)
         if known is None or known.result is not None:
             return
-        await self._ledger.keep_response(task_id, self._ledger.index.kept_response(task_id) or response)
+        await self._ledger.keep_response(task_id, self._ledger.index.kept_response(task_id) or delivery.body)
         self._missing.pop(task_id, None)
         for arrived in self._awaited.get(task_id, ()):
             arrived.set()

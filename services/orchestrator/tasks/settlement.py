@@ -19,6 +19,8 @@ NOT_SCORED = SampleScore(score=None, status="unscorable", reason=NOT_MENTIONED)
 
 OF_WORK = tuple(name for name in Interaction.model_fields if name in Work.model_fields)
 """The fields that a line takes from its task: those of the same name. A field of Interaction logs a new one."""
+OF_SAMPLE = tuple(name for name in Sample.model_fields if name in Interaction.model_fields and name != "status")
+"""The same of a sample; the status of a line is its task's."""
 NOT_LOGGED = frozenset(
     {
         "samples",
@@ -77,24 +79,12 @@ def settle(
     return [
         Interaction.from_valid(
             of_group
+            | {name: sample.__dict__[name] for name in OF_SAMPLE}
             | {
                 "sample": index,
                 "response": sample.text,
-                "completion_ids": sample.completion_ids,
-                "logprobs": sample.logprobs,
-                "token_texts": sample.token_texts,
-                "finish_reason": sample.finish_reason,
-                "stopped_at": sample.stopped_at,
-                "segments": sample.segments,
                 "sample_status": sample.status,
                 "sample_says": sample.says,
-                "program": sample.program,
-                "usage": sample.usage,
-                "artifact": sample.artifact,
-                "tool_audit": sample.tool_audit,
-                "edited": sample.edited,
-                "foreign": sample.foreign,
-                "ended_at": sample.ended_at,
                 "score": score.score,
                 "score_status": score.status,
                 "score_reason": score.reason,

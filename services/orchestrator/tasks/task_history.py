@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 
 from ratchet.bus.topology import RESPONSES
-from ratchet.logs.groups import group_by_task, teaches_nothing
-from ratchet.logs.names import INTERACTIONS
-from ratchet.logs.reader import read
+from ratchet.logs.groups import teaches_nothing
 from ratchet.logs.trajectories import TrajectoryUnreadable, fill_segments
 from schemas.api.tasks import Hop, HopName, LoggedSample, LoggedSegment, LoggedTurn, TaskHistory
-from schemas.messages.base import DecodeError
 from schemas.messages.response import Segment
 from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import Entry
-from services.orchestrator.ledger.ledger import logged_work
+from services.orchestrator.ledger.logged_task import logged_lines, logged_work
 from services.orchestrator.tasks.intake import queue_of
 
 SERVICE = "orchestrator"
 MOST_SHOWN_BYTES = 64 * 1024 * 1024
 """Bytes of trajectories in one answer."""
 TOO_LONG = "with the samples before it this would be too much for one answer: ratchet log show has it"
+OF_WORK = TaskHistory.model_fields.keys() & Work.model_fields.keys() - {"samples"}
+"""The fields that a history takes from its task: those of the same name."""
 NOTHING_UNREADABLE: Mapping[int, str] = MappingProxyType({})
 
 
@@ -37,12 +36,6 @@ def read_history(logs_dir: Path, known: Entry) -> TaskHistory:
     work = Work.decode(known.work) if known.work else logged_work(logs_dir, known)
     lines = logged_lines(logs_dir, known) if known.lines is not None else []
     return history(known, work, *_with_trajectories(logs_dir, lines))
-
-
-def logged_lines(logs_dir: Path, known: Entry) -> list[Interaction]:
-    """All of a closed task's, which lie together, save where a kill cut them; where samples came late, these."""
-    groups = group_by_task(_of_task(logs_dir, known), incomplete=True)
-    return next((group for group in groups if known.logged == 0 or group[0].sample is not None), [])
 
 
 def _with_trajectories(logs_dir: Path, lines: Sequence[Interaction]) -> tuple[list[Interaction], dict[int, str]]:
@@ -68,27 +61,10 @@ def history(
     result = Result.decode(known.result) if known.result else None
     last = lines[-1] if lines else None
     return TaskHistory(
-        task_id=work.task_id,
+        **{name: work.__dict__[name] for name in OF_WORK},
         sequence=known.sequence,
         state=result.status if result else "open",
-        agent_id=work.agent_id,
-        input=work.input,
-        tools=work.tools,
-        workspace=work.workspace,
-        programs=work.programs,
-        select=work.select,
-        pass_score=work.pass_score,
-        metadata=work.metadata,
-        reference=work.reference,
-        criteria=work.criteria,
-        task_type=work.task_type,
-        session_id=work.session_id,
-        priority=work.priority,
-        admitted_at=work.admitted_at,
-        deadline=work.deadline,
         closed_at=result.metadata.timestamp if result else None,
-        arm=work.arm,
-        sampling=work.sampling,
         hops=hops(work, last),
         samples=[_sample(line, result, unreadable.get(line.sample)) for line in lines if line.sample is not None],
         engine=last.engine if last else None,
@@ -170,13 +146,3 @@ def _segment(segment: Segment) -> LoggedSegment:
         given_tokens=segment.given_tokens,
         turns=turns,
     )
-
-
-def _of_task(logs_dir: Path, known: Entry) -> Iterator[Interaction]:
-    for line in read(logs_dir, INTERACTIONS, known.lines or 0, on_bad=lambda bad: None):
-        try:
-            interaction = Interaction.decode(line.data)
-        except DecodeError:
-            continue
-        if interaction.task_id == known.task_id:
-            yield interaction

@@ -13,7 +13,8 @@ import pytest
 
 from demos.books import Measured
 from demos.demo import Sizes
-from demos.mail.demo import EXAMPLES, MOST_CALLS, OFFERED, TRAINING, MailDemo, MailTask, distinct_tasks
+from demos.mail.demo import EXAMPLES, MOST_CALLS, OFFERED, MailDemo, MailTask, distinct_tasks
+from demos.real.demo import TRAINING
 from demos.real.tasks import Part
 from demos.tools.in_sandboxes import programs
 from demos.toy.byte_tokenizer import byte_tokenizer

@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.core import TyperGroup
 
 from ratchet.files.folder_lock import FolderLock
-from services.cli.app import COMMANDS, command
 from tests.acceptance.ratchet_command import REPOSITORY, ForkedRatchet, Ran
 
 HEAVY = ("torch", "transformers", "peft", "pika", "pydantic", "psutil", "prometheus_client", "supervisor", "httpx")
@@ -37,14 +35,6 @@ def test_help_imports_nothing_heavy() -> None:
 
     assert ran.stdout.rstrip().endswith("heavy:")
     assert "Exit codes" in ran.stdout
-
-
-def test_the_list_of_commands_says_what_each_says_itself() -> None:
-    functions = {name: made.help for name in COMMANDS if not isinstance(made := command(name), TyperGroup)}
-
-    assert len(functions) > 10
-    for name, text in functions.items():
-        assert " ".join(text.split("\n\n")[0].split()) == COMMANDS[name]
 
 
 def test_no_command_imports_torch(tmp_path: Path) -> None:

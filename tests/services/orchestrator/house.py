@@ -18,7 +18,8 @@ from ratchet.logs.reader import read
 from schemas import Interaction, Response, Result, Reward, Task, Work
 from schemas.messages.response import Sample
 from schemas.messages.reward import SampleScore, ScorerIdentity
-from services.orchestrator.orchestrator import Orchestrator, now
+from services.orchestrator.clocks import now
+from services.orchestrator.orchestrator import Orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from tests.memory_bus import MemoryBus
 from tests.waiting import until
@@ -77,7 +78,7 @@ class House:
     async def submit_as(self, user_id: str, task: Task, correlation_id: str | None = None) -> None:
         """Publishes it as the broker's user, whom RabbitMQ has checked."""
         sent = Delivery(TASKS, task.encode(), reply_to=REPLIES, correlation_id=correlation_id, user_id=user_id)
-        await self.orchestrator._intake.handle(sent)
+        await self.orchestrator.parts.intake.handle(sent)
 
     async def work(self, count: int = 1, *, agent: str = "small", high: bool = False) -> list[Work]:
         queue = f"work.{agent}.high" if high else f"work.{agent}"

@@ -162,7 +162,7 @@ class LearningHouse(House):
     @property
     def is_trying(self) -> bool:
         """Whether an experiment takes traffic: a moment after the registry has it."""
-        return self.orchestrator._promoters[AGENT].arms.experiment is not None
+        return self.orchestrator.parts.promoters[AGENT].arms.experiment is not None
 
     async def reach(self, version: str, *states: str, timeout_s: float = 20.0) -> None:
         """Wait for the state while the replica reports; of a canary also for its share of the traffic."""

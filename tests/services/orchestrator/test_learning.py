@@ -89,13 +89,13 @@ async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path
         version = await house.trained()
         await house.reach(version, "canary")
         await house.traffic(stop_when=lambda: house.submitted >= 60)
-        live = house.orchestrator._promoters[AGENT].arms.experiment
+        live = house.orchestrator.parts.promoters[AGENT].arms.experiment
         assert live is not None
         await until(lambda: not live.awaited_audits)
         before = live.decision
 
     async with learning_house(tmp_path, quality, **QUICK) as house:
-        again = house.orchestrator._promoters[AGENT].arms.experiment
+        again = house.orchestrator.parts.promoters[AGENT].arms.experiment
         assert again is not None
         assert again.decision == before
         house.submitted = 0
@@ -136,7 +136,7 @@ async def test_a_training_window_that_began_in_another_log_begins_anew(tmp_path:
         path.unlink()
 
     async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=10) as house:
-        assert house.orchestrator._promoters[AGENT].training._state.since == 0
+        assert house.orchestrator.parts.promoters[AGENT].training._state.since == 0
 
 
 async def test_frozen_nothing_is_promoted_until_the_operator_lifts_it(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_frozen_nothing_is_promoted_until_the_operator_lifts_it(tmp_path: 
         operator = {"agent_id": AGENT, "who": "operator:ada", "at": NOON, "reason": "a holiday"}
         house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Freeze()}))
 
-        arms = house.orchestrator._promoters[AGENT].arms
+        arms = house.orchestrator.parts.promoters[AGENT].arms
         await house.traffic(stop_when=lambda: arms.verdict is not None)
         await house.traffic(stop_when=lambda: True)
         assert house.adapters.primary == "v1.0.0"
@@ -248,7 +248,7 @@ async def test_what_is_worse_only_because_the_scorer_is_gone_is_held_up_and_not_
         await house.traffic(stop_when=lambda: house.submitted >= 40)
         house.scores_validations = False
         version = await house.trained()
-        promoter = house.orchestrator._promoters[AGENT]
+        promoter = house.orchestrator.parts.promoters[AGENT]
 
         async def is_held_up() -> bool:
             await house.report()
@@ -290,7 +290,7 @@ async def test_what_was_trained_and_can_t_be_registered_is_on_record_with_its_re
         await house.reach(version, "rejected")
 
         (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
-        training = house.orchestrator._promoters[AGENT].training
+        training = house.orchestrator.parts.promoters[AGENT].training
         await until(lambda: training.ended_runs, "the run has ended too")
         run = training.ended_runs[0].view
         assert (run.state, run.reason, run.adapter_version) == ("refused", why, version)
@@ -342,7 +342,7 @@ async def test_what_a_training_by_hand_read_counts_as_read_once_its_version_has_
     tmp_path: Path,
 ) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.2": 0.5}) as house:
-        training = house.orchestrator._promoters[AGENT].training
+        training = house.orchestrator.parts.promoters[AGENT].training
         await house.traffic(stop_when=lambda: house.submitted >= 10)
         await until(lambda: training.groups >= 8)
         end = house.orchestrator.ledger.positions()["agent_interactions"]
@@ -351,7 +351,7 @@ async def test_what_a_training_by_hand_read_counts_as_read_once_its_version_has_
         # when the gate rejects what an operator trained on it, then the next training has what this one had
         house.refuses = {"v1.0.1": "too large"}
         await house.reach(await house.trained(data=data), "rejected")
-        await house.orchestrator._promoters[AGENT].turn()
+        await house.orchestrator.parts.promoters[AGENT].turn()
         assert training.groups >= 8
 
         # and when it does not, then only what came in since
@@ -365,7 +365,7 @@ async def test_no_live_test_begins_before_a_replica_has_told_which_model_it_runs
     decided(RegistryStore(adapters), registration(published(adapters), adapters), Validate(version="v1.0.1"))
 
     async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **QUICK) as house:
-        await house.orchestrator._promoters[AGENT].turn()
+        await house.orchestrator.parts.promoters[AGENT].turn()
         assert house.state("v1.0.1") == "validated"
 
         await house.reach("v1.0.1", "canary")
@@ -465,13 +465,13 @@ async def test_a_watch_goes_on_over_a_restart_where_it_was(tmp_path: Path) -> No
         version = await house.trained()
         await house.reach(version, "canary")
         await house.traffic(stop_when=lambda: house.adapters.watch is not None)
-        arms = house.orchestrator._promoters[AGENT].arms
+        arms = house.orchestrator.parts.promoters[AGENT].arms
         await house.traffic(stop_when=lambda: arms.watch is not None and arms.watch.evidence.units >= 20)
         assert arms.watch is not None
         before = arms.watch.decision
 
     async with learning_house(tmp_path, quality, **QUICK | {"watch_share": 0.3}) as house:
-        watch = house.orchestrator._promoters[AGENT].arms.watch
+        watch = house.orchestrator.parts.promoters[AGENT].arms.watch
         assert watch is not None
         assert watch.decision == before
 
@@ -526,7 +526,7 @@ async def test_while_the_scorer_has_drifted_no_training_is_asked_for(tmp_path: P
         house.noise = 0.2
 
         await house.traffic(stop_when=lambda: house.submitted >= 450)
-        await until(lambda: house.orchestrator._promoters[AGENT].training.groups >= 400)
+        await until(lambda: house.orchestrator.parts.promoters[AGENT].training.groups >= 400)
         assert house.bus.deliveries_published("training") == []
         assert shown() == 1.0
 
@@ -593,7 +593,7 @@ async def test_agents_learn_independently(tmp_path: Path) -> None:
 
 async def test_an_older_registry_that_was_read_late_does_not_set_the_arms_back(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **QUICK) as house:
-        promoter = house.orchestrator._promoters[AGENT]
+        promoter = house.orchestrator.parts.promoters[AGENT]
         before = house.store.read()
         version = await house.trained()
         await house.reach(version, "canary")

@@ -84,9 +84,10 @@ async def test_of_two_that_lead_at_once_the_older_logs_tells_and_decides_nothing
     assert [(line["task_id"], line["epoch"]) for line in second.assigned()] == [("t1", 1), ("t3", 2)]
     assert [(line.response, line.epoch) for line in second.logged()] == [("b", 2)]
     operator = {"agent_id": "small", "who": "orchestrator", "at": NOON, "reason": "it thinks it leads"}
+    store = first.orchestrator.parts.store
     for write in (
         first.orchestrator.ledger.commit,
-        lambda: first.orchestrator._store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Freeze()})),
+        lambda: store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Freeze()})),
     ):
         with pytest.raises(LeadershipLost):
             write()
@@ -243,7 +244,7 @@ async def test_a_log_that_took_nothing_is_ready_again_without_another_message(tm
 
         with files_no_larger_than(active_path(tmp_path, ASSIGNMENTS).stat().st_size):
             with pytest.raises(StorageUnavailable):
-                await fleet.orchestrator._intake.submit(Task(task_id="t2", input="y"))
+                await fleet.orchestrator.parts.intake.submit(Task(task_id="t2", input="y"))
             await until(lambda: fleet.orchestrator.trouble() is not None)
 
         await until(lambda: fleet.orchestrator.trouble() is None)
@@ -261,7 +262,7 @@ async def test_fewer_answers_are_asked_for_once_one_is_proved_as_good_as_the_gro
             await one.results(number + 1)
         await one.submit(Task(task_id="asks", input="x", samples=2))
         asked = (await one.work(41))[40]
-        status = await one.orchestrator._api.overview.status()
+        status = await one.orchestrator.parts.overview.status()
 
     assert (sizes[0], 1 in sizes) == (2, True)
     assert {(line.sampling.n, line.sampling.lowered_from) for line in one.logged()} == {(1, 2), (2, None)}

@@ -80,18 +80,18 @@ async def test_an_operator_calls_an_experiment_off_and_a_restart_goes_on_with_th
         await house.becomes("new", "canary")
         await house.traffic(stop_when=lambda: house.submitted >= 40)
         house.by_hand.roll_back("programs", "new", "not today")
-        await until(lambda: house.orchestrator._promoters[AGENT].arms.experiment is None)
+        await until(lambda: house.orchestrator.parts.promoters[AGENT].arms.experiment is None)
         assert (house.standing("new"), house.programs.primary) == ("rolled_back", "old")
         house.try_program("new", "today")
         await house.becomes("new", "canary")
         await house.traffic(stop_when=lambda: house.submitted >= 80)
-        live = house.orchestrator._promoters[AGENT].arms.experiment
+        live = house.orchestrator.parts.promoters[AGENT].arms.experiment
         assert live is not None
         await until(lambda: not live.awaited_audits)
         units = live.evidence.units
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
         house.submitted = 80
-        again = house.orchestrator._promoters[AGENT].arms.experiment
+        again = house.orchestrator.parts.promoters[AGENT].arms.experiment
         assert again is not None and again.evidence.units == units > 0
 
 

@@ -96,7 +96,7 @@ class TeamHouse(LearningHouse):
 
     def followed(self, agent: str) -> AgentAdapters:
         """The registry's word on the agent, as the orchestrator goes by it."""
-        return self.orchestrator._promoters[agent].arms.adapters
+        return self.orchestrator.parts.promoters[agent].arms.adapters
 
     async def trains(self, agent: str, seed: int = 1) -> str:
         folder = published(self.folder / "adapters", agent, seed=seed)
@@ -240,7 +240,7 @@ async def test_the_role_that_was_changed_last_is_watched(tmp_path: Path) -> None
 
 async def test_no_training_is_asked_for_a_role_that_is_not_to_be_trained(tmp_path: Path) -> None:
     async with team_house(tmp_path, {}, more='trained = ["writer"]\n', train_after_groups=5) as house:
-        wanted = {agent: house.orchestrator._promoters[agent].training.wanted for agent in (AGENT, PARTNER)}
+        wanted = {agent: house.orchestrator.parts.promoters[agent].training.wanted for agent in (AGENT, PARTNER)}
 
     assert wanted == {AGENT: 5, PARTNER: 0}
 

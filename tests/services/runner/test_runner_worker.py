@@ -358,7 +358,7 @@ async def test_a_disk_that_takes_nothing_costs_time_and_no_rollout(make_house: M
             with pytest.raises(DiskFull):
                 await house.worker.handle(delivery(work))
         assert house.bus.deliveries_published(RESPONSES) == []
-        house.worker._kept._most_bytes = 10**9
+        house.worker._groups.kept._most_bytes = 10**9
         response = await house.answered(work)
 
     assert [sample.text for sample in response.samples] == ["sort: ba 0", "sort: ba 1"]
@@ -386,7 +386,7 @@ async def test_high_priority_goes_first_where_places_are_few(
         for number, priority in enumerate((0, 0, 0, 9)):
             work = make_work(f"t-{number}", priority=priority)
             running.append(asyncio.create_task(house.worker.handle(delivery(work))))
-            await until(lambda: house.worker._slots.waiting == number)  # noqa: B023
+            await until(lambda: house.worker._groups.slots.waiting == number)  # noqa: B023
             await until(lambda: house.worker.running().items, "the first has its turn")
         (passable / "go").touch()
         await asyncio.gather(*running)

@@ -69,7 +69,7 @@ async def test_a_move_does_not_wait_for_a_broker_that_takes_nothing(tmp_path: Pa
 async def test_a_move_does_not_wait_for_those_who_read(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet, api_of(fleet) as api:
         done = threading.Event()
-        reading = [asyncio.create_task(fleet.orchestrator._threads.run(done.wait, 30)) for _ in range(2 * THREADS)]
+        reading = [asyncio.create_task(fleet.orchestrator.parts.threads.run(done.wait, 30)) for _ in range(2 * THREADS)]
         await asyncio.sleep(0)
 
         async with asyncio.timeout(30):

@@ -39,7 +39,7 @@ async def test_a_canary_is_seen_live_and_looks_the_same_when_the_logs_are_replay
         version = await fleet.trained()
         await fleet.reach(version, "canary")
         await fleet.traffic(most=200, stop_when=lambda: fleet.submitted >= 120)
-        running = fleet.orchestrator._promoters["small"].arms.experiment
+        running = fleet.orchestrator.parts.promoters["small"].arms.experiment
         assert running is not None
         await until(lambda: not running.awaited_audits)
 
@@ -184,7 +184,7 @@ async def test_what_happens_comes_as_events_and_an_operators_decision_among_them
         assert sum(kind == "task.settled" for kind, _ in heard) >= 60
         listening.cancel()
         await asyncio.wait((listening,))
-        hub = fleet.orchestrator._api.hub
+        hub = fleet.orchestrator.parts.hub
         await until(lambda: hub.clients == 0)
 
 

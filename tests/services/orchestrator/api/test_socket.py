@@ -17,8 +17,7 @@ from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
 from ratchet.http.server.application import application
 from ratchet.service.settings import FleetSettings
-from services.orchestrator.api.events import events_router
-from services.orchestrator.api.socket import frames_of, socket_router
+from services.orchestrator.api.events import events_router, frames_of, socket_router
 from services.orchestrator.observation.event_hub import EventHub
 from tests.ratchet.http.access.tokens_for_tests import OURS, Mint
 from tests.serving import serving

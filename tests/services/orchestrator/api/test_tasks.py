@@ -47,7 +47,7 @@ async def test_the_wait_ends_in_time_and_leaves_nothing_behind(tmp_path: Path) -
     async with house(tmp_path) as fleet, api_of(fleet) as api:
         answer = await api.post("/v1/tasks?wait_s=0.05", json={"task_id": "t1", "input": "x"})
         waiting = asyncio.create_task(api.post("/v1/tasks?wait_s=60", json={"task_id": "t1", "input": "x"}))
-        waits = fleet.orchestrator._waits
+        waits = fleet.orchestrator.parts.waits
         await until(lambda: len(waits) == 1)
         waiting.cancel()
 

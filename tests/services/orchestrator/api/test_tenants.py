@@ -205,7 +205,7 @@ async def test_events_are_told_to_the_own_tenant_by_its_own_ids(tmp_path: Path) 
 
         async with httpx.AsyncClient(timeout=30) as client, asyncio.TaskGroup() as group:
             listening = [group.create_task(listen(client, tenant)) for tenant in heard]
-            hub = asked.fleet.orchestrator._api.hub
+            hub = asked.fleet.orchestrator.parts.hub
             await until(lambda: hub.clients == len(heard))
             for tenant in ("acme", "globex"):
                 sent = TASK | {"task_id": "t"}

@@ -60,7 +60,7 @@ async def test_what_the_fleet_asked_for_waits_and_a_refusal_is_there_with_its_re
         request_id = await asked_for(fleet)
         (waiting,) = (await got(api, "/v1/trainings"))["items"]
         await fleet.refused(request_id, FEW)
-        await until(lambda: fleet.orchestrator._promoters[AGENT].training.ended_runs)
+        await until(lambda: fleet.orchestrator.parts.promoters[AGENT].training.ended_runs)
     async with house(tmp_path) as again, api_of(again) as api:
         refused = (await got(api, "/v1/trainings?state=refused"))["items"][0]
         detail = await got(api, f"/v1/trainings/{request_id}")
@@ -107,7 +107,7 @@ async def test_the_end_of_a_run_of_another_make_is_kept(tmp_path: Path) -> None:
         message = AdapterTrained(request_id="theirs", agent_id=AGENT, status="refused", reason=FEW)
         for _ in range(2):
             await fleet.send(ADAPTERS, message.encode(), reply_to=None)
-        await until(lambda: bool(fleet.orchestrator._promoters[AGENT].training.ended_runs))
+        await until(lambda: bool(fleet.orchestrator.parts.promoters[AGENT].training.ended_runs))
         (listed,) = (await got(api, "/v1/trainings"))["items"]
 
     assert (listed["run_id"], listed["state"], listed["reason"]) == ("theirs", "refused", FEW)

@@ -91,8 +91,8 @@ async def test_a_question_is_listed_and_its_answer_sends_the_work_again(tmp_path
 
 async def test_a_question_and_its_answer_are_events(tmp_path: Path) -> None:
     async with asking(tmp_path) as at, api_of(at) as http:
-        client = Client(at.orchestrator._api.hub, kinds=frozenset({"approval"}))
-        await joined(at.orchestrator._api.hub, 1)
+        client = Client(at.orchestrator.parts.hub, kinds=frozenset({"approval"}))
+        await joined(at.orchestrator.parts.hub, 1)
         await submitted(at)
         await ask(at, "a")
         await until_open(http, "a")

@@ -143,7 +143,7 @@ async def test_the_daily_cap_counts_what_the_big_model_has_cost(tmp_path: Path) 
     async with cascade_house(tmp_path, ALIKE, cascade_daily_cap=520.0, max_tokens=256) as fleet:
         for _ in range(100):
             await fleet.ask()
-        view = fleet.orchestrator._cascades.agents["small"].view()
+        view = fleet.orchestrator.parts.cascades.agents["small"].view()
         assert 250 < view.spent_today <= 520, "until another one could be too much"
         assert view.in_place > 0
         assert view.big_alone == pytest.approx(view.big_cost / len(fleet.asked_of_big) * 100)
@@ -154,10 +154,10 @@ async def test_a_kill_loses_no_task_and_answers_none_twice(tmp_path: Path) -> No
         fleet.big_is_there = False
         for number in range(4):
             await fleet.submit(_task(number))
-        await until(lambda: all(fleet.orchestrator._cascades.is_waiting(f"task-{number}") for number in range(4)))
+        await until(lambda: all(fleet.orchestrator.parts.cascades.is_waiting(f"task-{number}") for number in range(4)))
 
     async with cascade_house(tmp_path, ALIKE, cascade_timeout_s=600.0) as after:
-        await until(lambda: all(after.orchestrator._cascades.is_waiting(f"task-{number}") for number in range(4)))
+        await until(lambda: all(after.orchestrator.parts.cascades.is_waiting(f"task-{number}") for number in range(4)))
         for work in fleet.asked_of_big:
             await after.bus.publish("work.big", work.encode(), type="", message_id="again")
         results = await after.results(4)
@@ -175,11 +175,11 @@ async def test_audited_units_of_before_a_kill_are_judged_after_it(tmp_path: Path
         await fleet.ask(60)
         fleet.gives_verdicts = False
         await fleet.ask(40)
-        waiting = fleet.orchestrator._cascades.agents["small"].trial.waiting
+        waiting = fleet.orchestrator.parts.cascades.agents["small"].trial.waiting
         assert waiting
 
     async with cascade_house(tmp_path, ALIKE) as after:
-        trial = after.orchestrator._cascades.agents["small"].trial
+        trial = after.orchestrator.parts.cascades.agents["small"].trial
         await until(lambda: not trial.waiting)
         assert trial.next_order == 100
         assert trial.cascade.evidence.units >= len(waiting)
@@ -249,7 +249,7 @@ async def test_feedback_on_the_big_models_answer_is_its_own_and_a_correction_tea
         (result,) = await fleet.ask()
         given = {"task_id": result.task_id, "score": 0.2, "correction": "better"}
         answer = await api.post("/v1/feedback", json=given)
-        (logged,) = fleet.orchestrator._feedback.of_task(result.task_id)
+        (logged,) = fleet.orchestrator.parts.feedback.of_task(result.task_id)
 
     assert answer.status_code < 300, answer.text
     assert (logged.agent_id, logged.sample) == ("big", 2), "behind the group of two"

@@ -127,7 +127,7 @@ async def test_feedback_that_comes_before_the_answer_waits_on_the_ladder(tmp_pat
 async def test_feedback_whose_giver_does_not_wait_is_given_whole_and_its_id_is_taken(tmp_path: Path) -> None:
     async with house(tmp_path) as at:
         await answered_task(at, "t1", 0.5)
-        desk = at.orchestrator._feedback
+        desk = at.orchestrator.parts.feedback
         giving = asyncio.create_task(desk.take(Feedback(task_id="t1", score=0.1), "mine"))
         await asyncio.sleep(0)
         giving.cancel()

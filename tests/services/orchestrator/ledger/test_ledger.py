@@ -20,9 +20,9 @@ from schemas.messages.work import Arm, Sampling
 from services.cli.result import find_task
 from services.orchestrator.api.chat_answer import Wanted, completion
 from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.ledger.logged_task import logged_lines
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.settlement import ending, settle
-from services.orchestrator.tasks.task_history import logged_lines
 from tests.ratchet.logs.test_leadership import Seconds, leader, successor
 from tests.services.orchestrator.house import answered, house, scored
 from tests.waiting import until

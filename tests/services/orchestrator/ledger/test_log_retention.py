@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 
 from ratchet.logs.names import ASSIGNMENTS, FEEDBACK, INTERACTIONS, TASK_LOGS
 from ratchet.logs.reader import read
-from ratchet.logs.retention.plan import SETTLING_S, Bound
+from ratchet.logs.retention.plan import SETTLING_S
 from ratchet.logs.retention.pruner import sizes
 from ratchet.logs.segments import read_start_offsets, sealed_segments
 from ratchet.service.errors import JournalError, LogRemoved
@@ -24,6 +24,7 @@ from schemas.records.interaction import Interaction
 from services.orchestrator.feedback.feedback_service import FeedbackLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
+from services.orchestrator.settings import OrchestratorSettings
 from tests.services.orchestrator.house import house
 from tests.services.orchestrator.old_logs import NOW, SEGMENT_BYTES, answer, open_ledger, prune, prune_until
 
@@ -105,10 +106,8 @@ async def test_a_clock_that_jumps_ahead_and_back_has_nothing_removed(
     time.wall = newest
     retention = LogRetention(
         ledger,
-        {},
-        Bound(0, timedelta(hours=12)),
-        logs_dir=tmp_path,
-        adapters_dir=tmp_path / "adapters",
+        (),
+        settings(tmp_path, log_keep_gb=0, log_keep_days=0.5),
         clock=lambda: time.wall,
         seconds=lambda: time.monotonic,
     )
@@ -136,6 +135,10 @@ async def test_a_clock_that_jumps_ahead_and_back_has_nothing_removed(
     await ledger.close()
 
 
+def settings(folder: Path, **kept: float) -> OrchestratorSettings:
+    return OrchestratorSettings(logs_dir=folder, adapters_dir=folder / "adapters", **kept)
+
+
 class Clocks:
     wall = NOW
     monotonic = 50.0
@@ -155,14 +158,7 @@ async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_pa
     ledger, feedback = await filled(tmp_path, answered_logs), await given_feedback(tmp_path)
     before = disk(tmp_path)
     assert before > 1.5 * KEEP
-    retention = LogRetention(
-        ledger,
-        {FEEDBACK: feedback.forget},
-        Bound(KEEP),
-        logs_dir=tmp_path,
-        adapters_dir=tmp_path / "adapters",
-        clock=lambda: NOW,
-    )
+    retention = LogRetention(ledger, (feedback,), settings(tmp_path, log_keep_gb=KEEP / 1e9), clock=lambda: NOW)
 
     # when the clock ticks, they fit, and the metrics say so
     await retention.turn()

@@ -16,6 +16,7 @@ from schemas.records.decision import Distrust, Move, Trust
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.anchors import COUNT, Anchors
+from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.own_tasks import OwnTasks
 from tests.ratchet.adapters.making_decisions import draft
 
@@ -34,15 +35,12 @@ class World:
         self.asked = 0
         self.said: list[str] = []
         self.own = OwnTasks()
+        self.arms = Arms(AGENT)
         self.anchors = self.anew()
 
     def anew(self) -> Anchors:
         """After a restart."""
-
-        def arm(run: str, sequence: int) -> Arm:
-            return Arm(sequence=sequence, experiment_id=run)
-
-        anchors = Anchors(AGENT, self.folder, self.rescore, self.own, arm, self, tolerance=0.05)
+        anchors = Anchors(self.folder, self.rescore, self.own, self, 0.05)
         anchors.start()
         return anchors
 
@@ -59,6 +57,7 @@ class World:
     def decide(self, move: Move, reason: str) -> None:
         self.said.append(reason)
         self.store.update(lambda _: draft(move).model_copy(update={"reason": reason}))
+        self.arms.follow(self.adapters, None)
 
     async def rescore(self, task: Task, answer: str, arm: Callable[[int], Arm]) -> None:
         self.asked += 1

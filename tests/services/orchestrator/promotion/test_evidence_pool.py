@@ -56,7 +56,7 @@ async def two_fleets(
 
 
 def trial(house: LearningHouse) -> Experiment:
-    found = house.orchestrator._promoters[AGENT].arms.experiment
+    found = house.orchestrator.parts.promoters[AGENT].arms.experiment
     assert found is not None
     return found
 

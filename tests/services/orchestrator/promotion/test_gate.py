@@ -30,10 +30,10 @@ from services.orchestrator.promotion.gate import POLL_EVERY_S, Gate
 from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.replicas import Announcer, Replicas
 from services.orchestrator.promotion.shadow_gate import ShadowGate
+from services.orchestrator.settings import OrchestratorSettings
 from tests.memory_bus import MemoryBus
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.ratchet.adapters.making_decisions import decided
-from tests.services.orchestrator.promotion.test_experiment_transitions import POLICY
 from tests.services.trainer.making_logs import line
 from tests.waiting import settled, until
 
@@ -64,18 +64,20 @@ class Fleet:
         registry = decided(RegistryStore(folder), registration(published(folder), folder))
         arms.follow(registry.agent(AGENT), None)
         self.candidate: AdapterEntry = registry.agent(AGENT).versions["v1.0.1"]
+        settings = OrchestratorSettings(
+            logs_dir=folder,
+            adapters_dir=folder,
+            adapter_max_rank=64,
+            golden_deadline_s=600.0,
+            replay_prompts=8,
+            validation_timeout_s=10.0,
+        )
         shadow = ShadowGate(
             arms,
             self._ask,
             self.own_tasks,
-            POLICY,
+            settings,
             self._read_logged,
-            logs_dir=folder,
-            adapters_dir=folder,
-            prompts=8,
-            deadline_s=600.0,
-            samples=8,
-            from_traffic=True,
             first_tasks=list,
             revision=lambda: 1,
             clock=lambda: NOON,
@@ -87,9 +89,7 @@ class Fleet:
             self.replicas,
             self.bus,
             shadow,
-            adapters_dir=folder,
-            max_rank=64,
-            timeout_s=10.0,
+            settings,
             programs_answer=lambda: self.programs_answer,
             seconds=lambda: monotonic() + self.ahead_s,
         )

@@ -233,7 +233,7 @@ async def test_it_teaches_nothing_and_what_was_served_is_what_the_user_got(tmp_p
         task = Task(task_id="t1", input="x", samples=3, select="majority")
         result = await answered_with(fleet, task, ["4", "5", "4"], ok(0.1, 0.9, 0.2))
         lines = fleet.logged()
-        (figure,) = fleet.orchestrator._api.quality.figures()
+        (figure,) = fleet.orchestrator.parts.quality.figures()
 
     assert outcome_of(lines).served == result.score == 0.2
     assert figure.served.mean == 0.2 and round(figure.single.mean, 9) == 0.4

@@ -82,7 +82,7 @@ async def test_a_long_prompt_with_many_samples_is_refused_to_its_user_and_leaves
         assert why.startswith("too large for 64 samples: 5,0")
         assert [json.loads(reply.body)["status"] for reply in fleet.replies] == ["failed"]
         with pytest.raises(Reject, match="too large for 64 samples"):
-            await fleet.orchestrator._intake.submit(Task(task_id="t2", input="x" * 5_000, samples=64))
+            await fleet.orchestrator.parts.intake.submit(Task(task_id="t2", input="x" * 5_000, samples=64))
         assert fleet.assigned() == []
 
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from schemas.messages.result import ResultStatus
-from services.orchestrator.tasks.deadline_clock import Objectives
+from services.orchestrator.metrics import Objectives
 
 SHARES = {"availability": 0.99, "latency": 0.95}
 

@@ -40,8 +40,8 @@ def ids(fleet: House) -> list[str]:
 
 async def test_a_task_is_of_the_tenant_whose_user_published_it_and_is_answered_by_its_own_id(tmp_path: Path) -> None:
     async with house(tmp_path, tenants=("acme",)) as fleet, answering(fleet):
-        await fleet.orchestrator._intake.handle(task(ACME))
-        await fleet.orchestrator._intake.handle(task("client"))
+        await fleet.orchestrator.parts.intake.handle(task(ACME))
+        await fleet.orchestrator.parts.intake.handle(task("client"))
         results = await fleet.results(2)
 
         assert ids(fleet) == ["tenant:acme/t", "t"]
@@ -52,15 +52,15 @@ async def test_a_task_is_of_the_tenant_whose_user_published_it_and_is_answered_b
 
 async def test_feedback_reaches_the_tasks_of_its_senders_tenant_alone(tmp_path: Path) -> None:
     async with house(tmp_path, tenants=("acme", "globex")) as fleet, answering(fleet):
-        await fleet.orchestrator._intake.handle(task(ACME))
+        await fleet.orchestrator.parts.intake.handle(task(ACME))
         await fleet.results()
 
         for foreign in (feedback(None, "tenant:acme/t"), feedback(None), feedback("client-globex")):
             with pytest.raises(Reject, match="no task"):
-                await fleet.orchestrator._feedback.handle(foreign)
-        await fleet.orchestrator._feedback.handle(feedback(ACME))
+                await fleet.orchestrator.parts.feedback.handle(foreign)
+        await fleet.orchestrator.parts.feedback.handle(feedback(ACME))
 
-        assert len(fleet.orchestrator._feedback.of_task("tenant:acme/t")) == 1
+        assert len(fleet.orchestrator.parts.feedback.of_task("tenant:acme/t")) == 1
 
 
 async def test_where_tenants_are_required_what_nobody_vouches_for_is_a_dead_letter_with_the_reason(
@@ -74,7 +74,7 @@ async def test_where_tenants_are_required_what_nobody_vouches_for_is_a_dead_lett
 
         assert "RATCHET_REQUIRE_TENANT" in why and ACME in why
         assert told.status == "failed"
-        await fleet.orchestrator._intake.handle(task(ACME))
+        await fleet.orchestrator.parts.intake.handle(task(ACME))
         assert ids(fleet) == ["tenant:acme/t"]
 
 

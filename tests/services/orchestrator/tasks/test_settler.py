@@ -14,8 +14,8 @@ from ratchet.service.errors import Reject
 from schemas import Response, Reward, Task
 from schemas.messages.work import Arm
 from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.ledger.logged_task import logged_lines
 from services.orchestrator.tasks.settlement import settle
-from services.orchestrator.tasks.task_history import logged_lines
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, answered, house, scored
 from tests.waiting import settled, until
@@ -411,7 +411,7 @@ def is_closed_for_good(fleet: House, task_id: str) -> bool:
 async def test_a_task_of_the_fleets_own_that_expired_is_told_to_nobody_and_holds_nothing(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet:
         soon = datetime.now(UTC) + timedelta(seconds=2)
-        await fleet.orchestrator._intake.ask(
+        await fleet.orchestrator.parts.intake.ask(
             Task(task_id="own", input="x", deadline=soon),
             lambda sequence: Arm(experiment_id="validation:small", sequence=sequence),
         )

@@ -118,9 +118,9 @@ async def test_a_result_on_its_way_is_not_waited_for_by_whoever_looks_for_the_un
         await until(lambda: getattr(bus, "asked", 0) == 1)
 
         async with asyncio.timeout(30):
-            await fleet.orchestrator._settler.send_pending_results()
+            await fleet.orchestrator.parts.settler.send_pending_results()
 
         bus.may_confirm.set()
         await until(lambda: len(bus.deliveries_published("results")) == 1)
-        await fleet.orchestrator._settler.send_pending_results()
+        await fleet.orchestrator.parts.settler.send_pending_results()
         assert bus.asked == 1
