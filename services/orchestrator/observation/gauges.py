@@ -105,7 +105,8 @@ class QueueGauges:
     def __init__(self, bus: Bus, topology: Topology, namespace: str) -> None:
         self._bus = bus
         self._queues = sorted(topology.names)
-        self._bounds = {part.name: part.max_bytes for part in (*topology.queues, *topology.rungs)}
+        self._bounds = {queue.name: queue.max_bytes for queue in topology.queues}
+        self._bounds |= {rung.name: rung.max_bytes for rung in topology.rungs}
         self._namespace = namespace
 
     async def refresh(self) -> None:

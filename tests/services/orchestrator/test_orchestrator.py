@@ -139,9 +139,10 @@ async def test_the_depth_and_the_bound_of_every_queue_are_on_the_metrics(tmp_pat
 
         assert REGISTRY.get_sample_value("ratchet_queue_messages", {"queue": "work.small"}) == 1
         assert REGISTRY.get_sample_value("ratchet_queue_consumers", {"queue": "tasks"}) == 1
-        for part in (topology.queue("tasks"), topology.rungs[0]):
-            labels = {"queue": part.name, "wire": f"blue.{part.name}"}
-            assert REGISTRY.get_sample_value("ratchet_queue_max_bytes", labels) == part.max_bytes
+        bounds = {"tasks": topology.queue("tasks").max_bytes, "retry.5s": topology.rungs[0].max_bytes}
+        for name, bound in bounds.items():
+            labels = {"queue": name, "wire": f"blue.{name}"}
+            assert REGISTRY.get_sample_value("ratchet_queue_max_bytes", labels) == bound
 
 
 async def test_an_agent_is_told_what_its_answers_were_worth_once_they_are_logged(tmp_path: Path) -> None:
