@@ -1,7 +1,7 @@
 """Critical alerts on a real fleet: its fault makes the alert fire, what the runbook says ends it, nothing is lost.
 
-A Prometheus with our rules scrapes the fleet each second; what is left out is the time that an alert waits. The broker's
-disk is said to be of 2 MB, so that queues are full by bytes, and soon.
+A Prometheus with our rules scrapes the fleet each second; what is left out is the time that an alert waits. The
+broker's disk is said to be of 2 MB, so that queues are full by bytes, and soon.
 """
 
 from __future__ import annotations

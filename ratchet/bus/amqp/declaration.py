@@ -169,8 +169,8 @@ def _other_bound(name: str, wanted: int, found: int | None) -> str:
     if found is not None and found < wanted:
         remedy = f"drain it, rabbitmqctl delete_queue '{name}', and declare it again"
     return (
-        f"{name} was declared before with {found or 'no'} bytes for its bound, not {wanted}, and is taken as it is; the "
-        f"alert RatchetQueueNearlyFull takes {wanted} for it. To give it this bound: {remedy}"
+        f"{name} was declared before with {found or 'no'} bytes for its bound, not {wanted}, and is taken as it is; "
+        f"the alert RatchetQueueNearlyFull takes {wanted} for it. To give it this bound: {remedy}"
     )
 
 
