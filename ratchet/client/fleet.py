@@ -28,8 +28,8 @@ from schemas.messages.training import TrainRequest
 
 CONFIRM_WINDOW = 256
 MOST_OPEN, MOST_OPEN_OVER_HTTP = 4096, 64
-PATIENCE_S, PAUSE_S = 60.0, 0.5
-"""Seconds that a lost fleet is waited for, and between two tries. One that was never there is not waited for."""
+RECONNECT_S, PAUSE_S = 60.0, 0.5
+"""Seconds that a client waits for a lost fleet, and between two tries; one that was never reached fails at once."""
 GATHER_S, CLOSE_S = 0.005, 5.0
 """Results that come within the first are given together, while more tasks than the window are open."""
 

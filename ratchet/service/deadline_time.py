@@ -39,7 +39,7 @@ class DeadlineTime:
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """From now on it sees how the clock is set while no task comes, too; until `stop`."""
+        """Watch until `stop` how the clock is set, while no task comes too."""
         self._watching = asyncio.create_task(self._watch())
 
     def stop(self) -> None:

@@ -27,9 +27,9 @@ from schemas.messages.runner_rollouts import DeclaredProgram, RolloutProgress, R
 
 TELL_EVERY_S = 1.0
 PROGRAMS_EVERY_S = 4.0
-"""Also of a runner that has nothing to do; well within what makes one count as gone."""
+"""The pace of reports, an idle runner's too; well within the time after which a runner counts as gone."""
 REPEATED_S = 30.0
-"""The end of a rollout is told for so long."""
+"""The end of a rollout is reported for so long."""
 KEPT = 128
 """Ends that are remembered."""
 

@@ -20,7 +20,7 @@ STEP = timedelta(seconds=5)
 """A wall clock that gains or loses more than this between two readings was set."""
 SETTLING_S = 600.0
 PRESSED = 2
-"""At so many times the bound, a training that was not asked for yet no longer keeps its window."""
+"""The multiple of the bound at which a training that was not asked for yet no longer keeps its window."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def _complete(folder: FleetFolder, record: FleetRecord, drain_grace_s: float, ti
 
 
 def _wait(folder: FleetFolder, plan: FleetPlan, timeout_s: float, declare: Callable[[], None] = lambda: None) -> None:
-    """Until every service of the plan is ready; `declare` is called once the broker answers.
+    """Wait until every service of the plan is ready; `declare` is called once the broker answers.
 
     Raises CommandError, TimedOut.
     """

@@ -26,7 +26,7 @@ from workbench.workspaces.workspaces import Workspaces
 
 Kind = Literal["oracle", "answer", "no-op", "cheat"]
 ENOUGH_CONTROLS = 7
-"""With which what is the same at each run, such as a sum of the files, passes once in 256."""
+"""The controls with which a constant answer, such as a sum of the files, passes once in 256."""
 NOTHING_CHANGED = '{"files": {}}'
 LANGUAGES = ("python", "javascript", "go", "rust")
 

@@ -63,7 +63,7 @@ class AuditPolicy:
     share: float
     """The share that is audited of the tasks in no experiment that asks for more."""
     timeout_s: float
-    """After which a second verdict is given up."""
+    """The time after which a second verdict is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Audits:
         self._sent: dict[str, PendingAudit] = {}
 
     async def start(self) -> None:
-        """After the experiments were taken up: ask again for what they wait for. Raises JournalError."""
+        """Ask again for the verdicts that experiments wait for, once those were taken up. Raises JournalError."""
         for arms in self.arms.values():
             judges = {experiment.plan.experiment_id: _judge_in(experiment) for _, experiment in arms.trials}
             awaited = {

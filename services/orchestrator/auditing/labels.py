@@ -97,7 +97,7 @@ class Calibrations:
         return _to_label(group, shown) if group else None
 
     async def take(self, given: GivenLabel, label_id: str, given_by: str) -> LoggedLabel:
-        """On disk when this returns; the same id again changes nothing.
+        """Take a label, on disk when this returns; the same id again changes nothing.
 
         Raises NoSuchAnswers, IdUsedBefore, DiskFull, JournalError.
         """

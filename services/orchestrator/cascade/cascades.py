@@ -104,7 +104,7 @@ class Cascades:
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Once the ledger, the logs and the registry are open. Raises RegistryError, JournalError."""
+        """Take up open tasks, once ledger, logs and registry are open. Raises RegistryError, JournalError."""
         for name, one in self.agents.items():
             one.spending.take_up(self.ledger.index.note(f"cascade/{name}"))
             for order, task_id in await one.start():

@@ -70,7 +70,7 @@ class FeedbackService:
         await self.take(feedback.model_copy(update={"task_id": key}), feedback_id)
 
     async def take(self, feedback: Feedback, feedback_id: str, *, given_by: Caller | None = None) -> LoggedFeedback:
-        """On disk when this returns; the same id again changes nothing.
+        """Take feedback, on disk when this returns; the same id again changes nothing.
 
         A caller that is cancelled leaves it given or not, never half: its id would else be free for a second line.
         Raises UnknownTask, NotAnsweredYet, NoSuchAnswer, IdUsedBefore, DiskFull, JournalError.

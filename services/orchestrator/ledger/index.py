@@ -325,7 +325,7 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
     # --- promises and notes ----------------------------------------------------------------------------------------
 
     def apply(self, promise: Promise) -> None:
-        """To apply those of a log in their order once more changes nothing."""
+        """Apply a promise. Applying those of a log again, in order, changes nothing."""
         if promise.told:
             self.change("DELETE FROM waiters WHERE task_id = ?", promise.task_id)
             self._waited_for.discard(promise.task_id)

@@ -23,7 +23,7 @@ SIZE = 4096
 MOST_CLIENTS = 2000
 PULSE_S = 0.1
 PULSE_PER_CLIENT_S = 0.0005
-"""With a thousand clients a pulse comes every half second: waking them all costs some 50 ms."""
+"""The pause between pulses for each client: waking a thousand every half second costs some 50 ms."""
 WRITE_BYTES = 64 * 1024
 """The bytes of events a client gets at a time, about."""
 HEARTBEAT_S = 15.0

@@ -51,7 +51,7 @@ class Arms:
         self._open: Counter[str] = Counter()
 
     def lead(self, team: Mapping[str, Arms]) -> None:
-        """From now on these play the roles of its programs."""
+        """Let these play the roles of its programs from now on."""
         self.team = team
         for one in team.values():
             one.first = self
@@ -98,7 +98,7 @@ class Arms:
         return self.experiment.final if self.experiment is not None else None
 
     def follow(self, adapters: AgentAdapters, experiment: Experiment | None, watch: Experiment | None = None) -> None:
-        """From now on assign by this. `experiment` and `watch` go with the registry's running ones."""
+        """Assign by this from now on. `experiment` and `watch` go with the registry's running ones."""
         self.adapters, self.experiment, self.watch = adapters, experiment, watch
         both = ((adapters.experiment, experiment), (adapters.watch, watch))
         self.trials = tuple((running, trial) for running, trial in both if running and trial)

@@ -133,7 +133,7 @@ class Promoter:
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Once the ledger is open: take up what was running, finish what a crash cut short.
+        """Take up what was running and finish what a crash cut short, once the ledger is open.
 
         An experiment that these logs do not tell any more is aborted. Raises RegistryError, StorageUnavailable.
         """

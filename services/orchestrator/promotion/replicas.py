@@ -136,7 +136,7 @@ class Replicas:
         return [report for report, at in self._reports.values() if now - at < FORGET_AFTER_S]
 
     def loading(self, version: str, now: float, call: RollCall | None = None) -> Loading:
-        """On those that answered the call or a later one; without one, also on those that died a moment ago."""
+        """Tell which replicas loaded or refused a version, of those that answered the call, or of all recent ones."""
         self._reports = {name: kept for name, kept in self._reports.items() if now - kept[1] < FORGET_AFTER_S}
         reports = [report for report, at in self._reports.values() if call is None or call.is_answered_by(report, at)]
         return Loading(

@@ -204,7 +204,7 @@ class Intake:
                 await self._send(work, known.work)
 
     async def _send(self, work: Work, body: bytes) -> None:
-        """To the agent's queue, or to one of the asker's own. Raises BusError."""
+        """Send a Work to the agent's queue, or to one of the asker's own. Raises BusError."""
         message_id = derived_id(work.task_id, "work")
         sent = True
         try:

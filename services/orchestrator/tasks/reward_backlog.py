@@ -57,7 +57,7 @@ class RewardBroadcaster:
 LONGEST_S = 900.0
 """Seconds for which expiring waits at most, while the broker is there."""
 STOOD_STILL_S = 10.0
-"""Not asked for so long, the process had stopped, or the machine slept."""
+"""The time without being asked after which the process had stopped, or the machine slept."""
 
 log = Log("reward-backlog")
 
@@ -72,7 +72,7 @@ class RewardBacklog:
         self._begun = 0
         self._done = 0
         self._until: int | None = None
-        """So many Rewards must have been handled; None: not known yet."""
+        """The number of Rewards that must have been handled; None: not known yet."""
         self._since: float | None = None
         self._asked = seconds()
         self._cleared = False

@@ -250,7 +250,7 @@ class Settler:
             await self._send_pending(work.task_id)
 
     async def _send_pending(self, task_id: str) -> None:
-        """Until this succeeds, or was tried often enough, the task stays among the pending."""
+        """Send a pending Result; it stays pending until this succeeds or was tried TRIES times."""
         pending = self._pending.get(task_id)
         if pending is None:
             return

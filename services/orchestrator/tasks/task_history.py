@@ -77,7 +77,7 @@ def history(
 
 
 def hops(work: Work, last: Interaction | None) -> list[Hop]:
-    """From one to the next without a gap: what the services did not measure themselves is the last one's."""
+    """Return the hops without a gap: time that no service measured belongs to the last one."""
     queue = queue_of(work)
     if last is None:
         return [Hop(name="queued", service=queue, at=work.admitted_at, seconds=None, attempts=None)]
