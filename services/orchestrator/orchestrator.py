@@ -107,7 +107,8 @@ class Orchestrator:
         await self.ledger.open()
         for task_id in self.ledger.unanswered:
             parts.settler.add_pending_result(task_id)
-        parts.deadlines.start(self.ledger.index.note(DEADLINES), await self.ledger.newest_line())
+        newest_line = await asyncio.to_thread(self.ledger.newest_line)
+        parts.deadlines.start(self.ledger.index.note(DEADLINES), newest_line)
         for keyed_log in parts.keyed_logs:
             await keyed_log.open()
         parts.approvals.start()

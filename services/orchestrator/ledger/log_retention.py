@@ -17,7 +17,7 @@ from prometheus_client import Counter, Gauge
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.retention.contents import newest_time, trim_to_tasks
 from ratchet.logs.retention.needs import needs
-from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
+from ratchet.logs.retention.plan import AgeClock, Bound, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
 from ratchet.logs.trajectories import FOLDER as TRAJECTORIES
 from ratchet.service.telemetry import Log
@@ -75,13 +75,11 @@ class LogRetention:
         return self._pruner.prune(needed, self._age_clock.present)
 
     def _report(self, pruned: Pruned) -> None:
+        """Each reason for which segments stay is said once."""
         for part in pruned.removed:
             segments_removed.labels(part.segment.name).inc()
-        is_held.set(pruned.held is not None)
-        self._warn_once(pruned.held)
-
-    def _warn_once(self, held: Held | None) -> None:
-        """Each reason once."""
+        held = pruned.held
+        is_held.set(held is not None)
         why = f"{held.part.segment.path.name} stays: {held.why}" if held else None
         if why is not None and why != self._reported:
             log.warning("held", f"the logs are over their bound, but {why}")

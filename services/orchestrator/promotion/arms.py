@@ -20,7 +20,6 @@ from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION, Arm, RoleVersion, Work
 from schemas.records.audit import AuditedTask
 from schemas.records.decision import RunningExperiment
-from schemas.records.evidence import ExperimentDecision
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AgentAdapters, EntryState
 
@@ -87,15 +86,6 @@ class Arms:
             own = number if self.fleet is None else own_number(number, self.fleet)
             if own is not None:
                 yield own
-
-    @property
-    def running(self) -> RunningExperiment | None:
-        return self.adapters.experiment
-
-    @property
-    def verdict(self) -> ExperimentDecision | None:
-        """The verdict of the running experiment, once it has one; the promoter acts on it."""
-        return self.experiment.final if self.experiment is not None else None
 
     def follow(self, adapters: AgentAdapters, experiment: Experiment | None, watch: Experiment | None = None) -> None:
         """Assign by this from now on. `experiment` and `watch` go with the registry's running ones."""

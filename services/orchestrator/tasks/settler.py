@@ -235,7 +235,8 @@ class Settler:
         failpoint.reach("settled")
         if known.result is not None:
             metrics.count_samples(lines)
-            log.info("late", f"logged after the task was closed; the user was told that it {_ending_of(known)}")
+            ending_was = "was cancelled" if known.ended == ENDINGS["cancelled"] else "expired"
+            log.info("late", f"logged after the task was closed; the user was told that it {ending_was}")
             return
         if is_own(work.arm.experiment_id):
             self.ledger.mark_result_sent(work.task_id)
@@ -324,10 +325,6 @@ class Settler:
             f"Responses to {DRAFT_RESPONSES!r}, or to the exchange {EXCHANGE!r} (one sent straight to the queue "
             f"{RESPONSES!r} leaves no copy)"
         )
-
-
-def _ending_of(known: Entry) -> str:
-    return "was cancelled" if known.ended == ENDINGS["cancelled"] else "expired"
 
 
 def _origin(work: Work) -> Origin:
