@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractExchange, AbstractIncomingMessage
@@ -72,9 +72,11 @@ class AmqpLink:
                 user_id=self._parameters.credentials.username,
             )
             try:
-                with suppress(refusals.DeliveryError):  # the queue is full
-                    await exchange.publish(sent, self._namespace + queue, mandatory=False, timeout=CONFIRM_S)
-                    return
+                await exchange.publish(sent, self._namespace + queue, mandatory=False, timeout=CONFIRM_S)
+                self._fleet.refusing = None
+                return
+            except refusals.DeliveryError:
+                self._fleet.refusing = queue
             except LOST as error:
                 self._end_if_refused(error)
                 broken.set()

@@ -249,7 +249,7 @@ class Parts:
             trouble,
             self.kept.trouble,
         )
-        self.queue_gauges = QueueGauges(bus, topology.names)
+        self.queue_gauges = QueueGauges(bus, topology, settings.namespace)
         self.disk_gauges = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
 
     def _promoter(self, arms: Arms, bus: Bus, audits_end: Callable[[], int]) -> Promoter:

@@ -274,12 +274,22 @@ async def test_a_queue_with_other_arguments_is_an_error_that_says_what_to_do(
         await bus.start()
 
 
-@pytest.mark.parametrize("bound", [{}, {"x-max-length-bytes": 12_345}], ids=["none", "another"])
+@pytest.mark.parametrize(
+    ("bound", "sentence", "remedy"),
+    [
+        ({}, "with no bytes", "rabbitmqctl set_policy"),
+        ({"x-max-length-bytes": 12_345}, "with 12345 bytes", "drain it, rabbitmqctl delete_queue"),
+        ({"x-max-length-bytes": 10**12}, "with 1000000000000 bytes", "rabbitmqctl set_policy"),
+    ],
+    ids=["none", "a smaller one", "a larger one"],
+)
 async def test_a_queue_with_another_bound_in_bytes_is_taken_over_with_what_is_in_it(
     amqp_url: str,
     namespace: str,
     client: aio_pika.abc.AbstractChannel,
     bound: dict[str, Any],
+    sentence: str,
+    remedy: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # given the queue of tasks and a rung as a fleet before this one declared them, and a task
@@ -300,7 +310,7 @@ async def test_a_queue_with_another_bound_in_bytes_is_taken_over_with_what_is_in
     await until(lambda: set(handler.bodies) == {b"before", b"after"}, "both")
     told = [record.message for record in caplog.records if getattr(record, "action", "") == "other-bound"]
     assert len(told) == 2
-    assert "rabbitmqctl set_policy" in told[0]
+    assert all(sentence in one and remedy in one for one in told)
     await bus.stop(0)
 
 
